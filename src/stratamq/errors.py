@@ -1,0 +1,111 @@
+"""Every error StrataMQ raises on purpose. The class says who must act.
+
+    StrataError
+    ├── InvalidRequestError      the caller must change the request
+    ├── NotFoundError            no such topic, queue, key or segment
+    ├── OffsetOutOfRangeError    outside what is kept; carries minimum and maximum
+    ├── NotWritableError         the store is in the wrong state (replica, read-only, closed)
+    ├── FencedError              a newer writer exists; look the leader up again
+    ├── BusyError                come back after retry_after_ms (back-pressure, disk full)
+    ├── UnavailableError         starting, stopping, unreachable
+    ├── CorruptionError          acknowledged bytes are damaged; an operator must act
+    │   └── CorruptRecordError   raised by codecs: the bytes at this place are not a record
+    ├── ConfigurationError       the operator must change a setting; raised at start only
+    └── StoreRefusedError        the directory cannot be served as it is; raised at start only
+
+`runtime/status.py` maps each class to one gRPC status and back. *Stored, but the flush or a replica
+timed out* is no error: it is an `AppendStatus` beside the result.
+"""
+
+
+class StrataError(Exception):
+    """Base of every deliberate error. `fields` travel with it across gRPC."""
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidRequestError(StrataError):
+    """The request can never succeed as it is: size, topic, properties, encoding."""
+
+
+class NotFoundError(StrataError):
+    """The thing asked for does not exist."""
+
+
+class OffsetOutOfRangeError(StrataError):
+    """An offset outside what is kept. `minimum` and `maximum` bound what can be asked for."""
+
+    def __init__(self, message: str, minimum: int, maximum: int) -> None:
+        super().__init__(message, minimum=minimum, maximum=maximum)
+        self.minimum = minimum
+        self.maximum = maximum
+
+
+class NotWritableError(StrataError):
+    """The store does not take writes in its present state; `reason` says which state."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message, reason=reason)
+        self.reason = reason
+
+
+class FencedError(StrataError):
+    """A writer of a newer generation exists."""
+
+    def __init__(self, message: str, generation: int = 0) -> None:
+        super().__init__(message, generation=generation)
+        self.generation = generation
+
+
+class BusyError(StrataError):
+    """Nothing was done; the same request may succeed after `retry_after_ms`."""
+
+    def __init__(self, message: str, retry_after_ms: int = 1000) -> None:
+        super().__init__(message, retry_after_ms=retry_after_ms)
+        self.retry_after_ms = retry_after_ms
+
+
+class UnavailableError(StrataError):
+    """The service is starting, stopping or cannot be reached.
+
+    After an append this means *perhaps stored*: retry only if duplicates are acceptable.
+    """
+
+
+class CorruptionError(StrataError):
+    """Bytes that were acknowledged are damaged. `file` and `position` say where."""
+
+    def __init__(self, message: str, file: str = "", position: int = -1) -> None:
+        super().__init__(message, file=file, position=position)
+        self.file = file
+        self.position = position
+
+
+class CorruptRecordError(CorruptionError):
+    """The bytes at `position` of a buffer are not a record of the expected kind.
+
+    `reason` is one constant word of the codec that raised it (`magic`, `length`, `body_crc`, …).
+    """
+
+    def __init__(self, message: str, position: int, reason: str) -> None:
+        super().__init__(message, position=position)
+        self.reason = reason
+        self.fields["reason"] = reason
+
+
+class ConfigurationError(StrataError):
+    """Settings are wrong; `faults` lists all of them, a sentence each."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults), faults=faults)
+        self.faults = faults
+
+
+class StoreRefusedError(StrataError):
+    """The directory cannot be served; the message says why and what to do. Nothing was changed."""
