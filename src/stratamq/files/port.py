@@ -9,19 +9,19 @@ What the port promises, and the simulator enforces:
 
 * **Bytes** stored through `File.buffer()` or `File.write()` are visible to every reader at once and
   durable only after `File.flush()` has returned. A crash in between keeps any subset of the pages.
-* **A failed flush** (any `OSError`) leaves its pages *clean, readable and not durable*: a second flush
-  that succeeds says nothing about them. Only `File.write()` makes them dirty again, whatever the
-  cache shows; storing equal bytes through the buffer does not count.
+* **A failed flush** (any `OSError`) leaves its pages *clean, readable and not durable*: a second
+  flush that succeeds says nothing about them. Only `File.write()` makes them dirty again, whatever
+  the cache shows; storing equal bytes through the buffer does not count.
 * **Directory entries** (create, replace, unlink) are visible at once and durable only after
   `Files.sync_directory()` of the directory that holds them.
 * `Files.create()` is the exception: on return the whole file, its size and its entry are durable.
 
-Errors are `OSError` with the errno of the system call, never wrapped here: whether ENOSPC is a level
-and EIO the end of writing is the engine's decision.
+Errors are `OSError` with the errno of the system call, never wrapped here: whether ENOSPC is a
+level and EIO the end of writing is the engine's decision.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -111,10 +111,10 @@ class File(Protocol):
         """All of `data` by `pwrite`, inside the present size. Dirties its pages even if equal."""
 
     def zero(self, position: int, length: int) -> None:
-        """Make a range read as zeros, allocated; durable after `flush`, whatever the cache showed."""
+        """Make a range read as zeros, allocated; durable after `flush` whatever was cached."""
 
     def allocate(self) -> None:
-        """Allocate every block of the file without changing a byte (a sparse file of RocketMQ's)."""
+        """Allocate every block of the file without changing a byte (RocketMQ's may be sparse)."""
 
     def resize(self, size: int) -> None:
         """Set the size. Only for files that no other process maps; never for log segments."""
@@ -123,7 +123,7 @@ class File(Protocol):
         """Make a range durable (`fdatasync`: at least that range)."""
 
     def populate(self, position: int, length: int) -> None:
-        """Fault the pages of `buffer()` in ahead of use, without storing. Advice; never an error."""
+        """Fault pages of `buffer()` in ahead of use, without storing. Advice; never an error."""
 
     def drop_cache(self, position: int, length: int) -> None:
         """Tell the kernel that a range will not be read again soon. Advice; never an error."""
@@ -148,7 +148,7 @@ class Files(Protocol):
     """One store directory."""
 
     def create(self, path: str, size: int, *, sparse: bool = False) -> None:
-        """A new file of `size` zero bytes, durable on return, made under `stratamq/tmp` and renamed.
+        """A new file of `size` zero bytes, durable on return, made in `stratamq/tmp` and renamed.
 
         Blocks are allocated unless `sparse`. Parent directories are made and synced as needed.
         Raises FileExistsError; on any error nothing is left behind under `path`.
@@ -182,6 +182,9 @@ class Files(Protocol):
         """Make everything of the volume durable in one call (`syncfs`)."""
 
     def space(self) -> Space: ...
+
+    def clean_temporary(self) -> Sequence[str]:
+        """Remove what a crash left in `stratamq/tmp`, and say which; files in the making stay."""
 
     def lock(self, path: str, text: bytes) -> Lock:
         """Take the lock (`fcntl.lockf`, as RocketMQ's FileChannel.lock does) and write `text`.

@@ -1,0 +1,386 @@
+"""The file port on a real Linux directory.
+
+Every blocking call releases the interpreter lock. An open file costs one descriptor, mapped or not;
+a closed one whose mapping is still in use costs none.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from stratamq.files import system_calls
+from stratamq.files.paths import ancestors, base_name, checked, parent
+from stratamq.files.port import PAGE_BYTES, TEMPORARY_DIRECTORY, Entry, Kind, Space
+
+_ZEROS = bytes(1 << 20)
+
+_locked_by_this_process: set[tuple[int, int]] = set()
+"""(device, inode) of every file that this process has locked. POSIX record locks belong to the
+process: closing *any* descriptor of such a file drops the lock, so that no second one may exist."""
+_registry_lock = threading.Lock()
+
+
+class RealFile:
+    """`File` over one descriptor. See the port for the promises."""
+
+    def __init__(self, path: str, descriptor: int, size: int, writable: bool) -> None:
+        self.path = path
+        self.size = size
+        self._descriptor = descriptor
+        self._writable = writable
+        self._mapping: mmap.mmap | None = None
+        self._buffer: memoryview | None = None
+        self._view: memoryview | None = None
+
+    def buffer(self) -> memoryview:
+        if self._buffer is None:
+            if not self._writable:
+                raise PermissionError(errno.EACCES, "opened for reading", self.path)
+            if self.size == 0:
+                self._buffer = memoryview(bytearray())
+            else:
+                mapping = system_calls.map_shared(self._fd(), self.size, writable=True)
+                self._mapping, self._buffer = mapping, memoryview(mapping)
+        return self._buffer
+
+    def view(self) -> memoryview:
+        if self._view is None:
+            if self.size == 0:
+                self._view = memoryview(b"")
+            else:
+                mapping = system_calls.map_shared(self._fd(), self.size, writable=False)
+                self._view = memoryview(mapping)
+        return self._view
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._fd(), length, position)
+        while len(data) < length:
+            more = os.pread(self._fd(), length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        left = memoryview(data).cast("B")
+        self._check_range(position, len(left))
+        while left:
+            written = os.pwrite(self._fd(), left, position)
+            left = left[written:]
+            position += written
+
+    def zero(self, position: int, length: int) -> None:
+        self._check_range(position, length)
+        if length == 0 or system_calls.zero_range(self._fd(), position, length):
+            return
+        for start in range(position, position + length, len(_ZEROS)):
+            self.write(start, _ZEROS[: min(len(_ZEROS), position + length - start)])
+
+    def allocate(self) -> None:
+        if self.size:
+            os.posix_fallocate(self._fd(), 0, self.size)
+
+    def resize(self, size: int) -> None:
+        if self._buffer is not None or self._view is not None:
+            raise ValueError(f"{self.path} is mapped: a reader beyond its new end would die")
+        os.ftruncate(self._fd(), size)
+        self.size = size
+
+    def flush(self, position: int = 0, length: int | None = None) -> None:
+        os.fdatasync(self._fd())
+
+    def populate(self, position: int, length: int) -> None:
+        self.buffer()
+        mapping = self._mapping
+        length = min(length, self.size - position)
+        if mapping is None or length <= 0:
+            return
+        start = position - position % PAGE_BYTES
+        length += position - start
+        system_calls.populate_for_writing(system_calls.address_of(mapping) + start, length)
+
+    def drop_cache(self, position: int, length: int) -> None:
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(self._fd(), position, length, os.POSIX_FADV_DONTNEED)
+
+    def send(self, socket: int, position: int, length: int) -> int:
+        return os.sendfile(socket, self._fd(), position, length)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _fd(self) -> int:
+        if self._descriptor < 0:
+            raise ValueError(f"{self.path} is closed")
+        return self._descriptor
+
+    def _check_range(self, position: int, length: int) -> None:
+        if not self._writable:
+            raise PermissionError(errno.EACCES, "opened for reading", self.path)
+        if position < 0 or position + length > self.size:
+            raise ValueError(f"{self.path}: [{position}, +{length}) leaves its {self.size} bytes")
+
+
+class RealLock:
+    """`Lock` by `fcntl.lockf` on byte 0."""
+
+    def __init__(self, descriptor: int, key: tuple[int, int], previous_text: bytes) -> None:
+        self.previous_text = previous_text
+        self._descriptor = descriptor
+        self._key = key
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with _registry_lock:
+                os.close(descriptor)
+                _locked_by_this_process.discard(self._key)
+
+
+class RealFiles:
+    """`Files` below `root`. The root itself is made when something is first made in it."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self._root_text = os.fspath(self.root)
+        self._known_durable: set[str] = set()
+        """Directories whose own entry this object has seen synced."""
+        self._serial = 0
+        self._sync_descriptor = -1
+        if self.root.is_dir():
+            self._open_sync_descriptor()
+
+    # --- files ---
+
+    def create(self, path: str, size: int, *, sparse: bool = False) -> None:
+        target = self._absolute(path)
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        directory = parent(path)
+        self.make_directory(directory)
+        self.make_directory(TEMPORARY_DIRECTORY)
+        descriptor, temporary = self._open_temporary(path)
+        made = temporary
+        try:
+            if sparse:
+                os.ftruncate(descriptor, size)
+            elif size:
+                os.posix_fallocate(descriptor, 0, size)
+            os.fsync(descriptor)
+            system_calls.rename_without_replacing(temporary, target)
+            made = target
+            self.sync_directory(directory)
+            self.sync_directory(TEMPORARY_DIRECTORY)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(made)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def open(self, path: str, *, writable: bool = False) -> RealFile:
+        # O_NONBLOCK: opening a FIFO that someone put there must not wait for its other end.
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        flags |= os.O_RDWR if writable else os.O_RDONLY
+        absolute = self._absolute(path)
+        with _registry_lock:
+            if _locked_by_this_process:
+                status = os.lstat(absolute)
+                if (status.st_dev, status.st_ino) in _locked_by_this_process:
+                    raise OSError(errno.EBUSY, "this process holds its lock", path)
+            descriptor = os.open(absolute, flags)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return RealFile(path, descriptor, status.st_size, writable)
+
+    def entry(self, path: str) -> Entry | None:
+        try:
+            status = os.lstat(self._absolute(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _entry(base_name(path), status)
+
+    def list(self, directory: str) -> list[Entry]:
+        entries = []
+        try:
+            with os.scandir(self._absolute(directory)) as items:
+                for item in items:
+                    # An entry that another process unlinks between the two calls is not there.
+                    with contextlib.suppress(FileNotFoundError):
+                        entries.append(_entry(item.name, item.stat(follow_symlinks=False)))
+        except FileNotFoundError:
+            return []
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(self._absolute(source), self._absolute(target))
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self._absolute(path))
+
+    def set_mtime(self, path: str, mtime_ns: int) -> None:
+        os.utime(self._absolute(path), ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+
+    # --- directories ---
+
+    def make_directory(self, path: str) -> None:
+        if not self.root.is_dir():
+            self.root.mkdir(parents=True, exist_ok=True)
+            _sync_directory(os.fspath(self.root.parent))
+        if self._sync_descriptor < 0:
+            self._open_sync_descriptor()
+        for directory in ancestors(checked(path)):
+            if directory in self._known_durable and os.path.isdir(self._absolute(directory)):
+                continue
+            try:
+                os.mkdir(self._absolute(directory))
+            except FileExistsError:
+                if not os.path.isdir(self._absolute(directory)):
+                    raise NotADirectoryError(
+                        errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory
+                    ) from None
+            # One that existed is synced too: who made it may have died before the sync.
+            self.sync_directory(parent(directory))
+            self._known_durable.add(directory)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(self._absolute(path))
+        self._known_durable.discard(path)
+
+    def sync_directory(self, path: str) -> None:
+        _sync_directory(self._absolute(path))
+
+    def sync_all(self) -> None:
+        if self._sync_descriptor < 0:
+            self._open_sync_descriptor()
+        system_calls.sync_file_system(self._sync_descriptor)
+
+    def space(self) -> Space:
+        volume = os.statvfs(self.root)
+        used = volume.f_blocks - volume.f_bfree
+        return Space(
+            total_bytes=(used + volume.f_bavail) * volume.f_frsize,
+            available_bytes=volume.f_bavail * volume.f_frsize,
+        )
+
+    def clean_temporary(self) -> Sequence[str]:
+        removed = []
+        for entry in self.list(TEMPORARY_DIRECTORY):
+            if entry.kind is Kind.FILE and self._remove_abandoned(entry.name):
+                removed.append(entry.name)
+        return removed
+
+    # --- locks ---
+
+    def lock(self, path: str, text: bytes) -> RealLock:
+        self.make_directory(parent(path))
+        absolute = self._absolute(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with _registry_lock:
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(absolute)
+                if (status.st_dev, status.st_ino) in _locked_by_this_process:
+                    raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
+            descriptor = os.open(absolute, flags, 0o644)
+            try:
+                try:
+                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                except PermissionError:  # POSIX allows EACCES for "held by another".
+                    raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from None
+                status = os.fstat(descriptor)
+                previous = os.pread(descriptor, status.st_size, 0)
+                os.pwrite(descriptor, text, 0)
+                os.ftruncate(descriptor, len(text))
+                os.fsync(descriptor)
+                self.sync_directory(parent(path))
+            except OSError:
+                os.close(descriptor)
+                raise
+            key = (status.st_dev, status.st_ino)
+            _locked_by_this_process.add(key)
+        return RealLock(descriptor, key, previous)
+
+    # --- inside ---
+
+    def _absolute(self, path: str) -> str:
+        return f"{self._root_text}/{checked(path)}"
+
+    def _open_sync_descriptor(self) -> None:
+        # Opened once and kept: syncfs reports the errors since its descriptor was opened.
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._sync_descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
+    def _open_temporary(self, path: str) -> tuple[int, str]:
+        """A new file under the temporary directory, held by a `flock` so that no one cleans it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        while True:
+            self._serial += 1
+            name = f"{base_name(path)}.{os.getpid()}.{self._serial}"
+            temporary = self._absolute(f"{TEMPORARY_DIRECTORY}/{name}")
+            try:
+                descriptor = os.open(temporary, flags, 0o644)
+            except FileExistsError:
+                continue
+            if _hold(descriptor, temporary):
+                return descriptor, temporary
+            os.close(descriptor)
+
+    def _remove_abandoned(self, name: str) -> bool:
+        temporary = self._absolute(f"{TEMPORARY_DIRECTORY}/{name}")
+        try:
+            descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            if not _hold(descriptor, temporary):
+                return False
+            os.unlink(temporary)
+            return True
+        finally:
+            os.close(descriptor)
+
+
+def _hold(descriptor: int, path: str) -> bool:
+    """True if this process now holds the file, and `path` still is that file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(descriptor).st_ino == os.lstat(path).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+def _sync_directory(absolute: str) -> None:
+    descriptor = os.open(absolute, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _entry(name: str, status: os.stat_result) -> Entry:
+    mode = status.st_mode
+    if stat.S_ISREG(mode):
+        return Entry(name, Kind.FILE, status.st_size, status.st_mtime_ns)
+    if stat.S_ISDIR(mode):
+        return Entry(name, Kind.DIRECTORY, 0, status.st_mtime_ns)
+    return Entry(name, Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER, 0, status.st_mtime_ns)

@@ -1,0 +1,114 @@
+"""The few Linux calls that `files.real` needs and Python does not offer.
+
+All go through `ctypes.CDLL`, which releases the interpreter lock for the length of the call:
+`mmap.madvise` does not, and populating 64 MiB under the lock would stop every other thread.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+
+import numpy as np
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_FALLOC_FL_ZERO_RANGE = 0x10
+_MADV_POPULATE_WRITE = 23
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_NOT_OFFERED_HERE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.syncfs.argtypes = [ctypes.c_int]
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,  # address
+    ctypes.c_size_t,  # length
+    ctypes.c_int,  # protection
+    ctypes.c_int,  # flags
+    ctypes.c_int,  # descriptor
+    ctypes.c_int64,  # position
+]
+_renameat2 = getattr(_libc, "renameat2", None)
+
+_unusable_maps: list[mmap.mmap] = []
+"""Reservations whose replacement failed half-way. Kept for ever: unmapping one could hit a mapping
+that another thread has put there since."""
+
+
+def _error(path: str | None = None) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), path)
+
+
+def map_shared(descriptor: int, size: int, *, writable: bool) -> mmap.mmap:
+    """A MAP_SHARED mapping of the first `size` bytes of a file that keeps no descriptor.
+
+    `mmap.mmap(descriptor, …)` duplicates the descriptor and holds the copy, so that a mapped
+    segment would cost two. Here Python reserves anonymous space, and the file is mapped over it;
+    the `mmap` object then unmaps it as its own when the last reference goes.
+    """
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    reserved = mmap.mmap(-1, size, flags=private, prot=protection)
+    flags = mmap.MAP_SHARED | _MAP_FIXED
+    mapped = _libc.mmap(address_of(reserved), size, protection, flags, descriptor, 0)
+    if mapped == _MAP_FAILED:
+        error = _error()
+        _unusable_maps.append(reserved)
+        raise error
+    return reserved
+
+
+def address_of(mapping: mmap.mmap) -> int:
+    """The address of a mapping's first byte. Valid while the caller holds the mapping."""
+    return np.frombuffer(mapping, np.uint8, 1).__array_interface__["data"][0]
+
+
+def populate_for_writing(address: int, length: int) -> bool:
+    """Fault pages in as if written, changing no byte. False before Linux 5.14."""
+    return _libc.madvise(address, length, _MADV_POPULATE_WRITE) == 0
+
+
+def zero_range(descriptor: int, position: int, length: int) -> bool:
+    """FALLOC_FL_ZERO_RANGE. False where the file system does not offer it."""
+    if _libc.fallocate(descriptor, _FALLOC_FL_ZERO_RANGE, position, length) == 0:
+        return True
+    if ctypes.get_errno() in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+        return False
+    raise _error()
+
+
+def sync_file_system(descriptor: int) -> None:
+    """`syncfs`. Reports write-back errors since `descriptor` was opened (Linux 5.8 and later)."""
+    if _libc.syncfs(descriptor) != 0:
+        raise _error()
+
+
+def rename_without_replacing(source: str, target: str) -> None:
+    """Atomic rename that raises FileExistsError where `target` exists.
+
+    On file systems without RENAME_NOREPLACE by link and unlink; without links too (some FUSE ones)
+    by a check and a rename, which another process could race.
+    """
+    if _renameat2 is not None:
+        arguments = (_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target))
+        if _renameat2(*arguments, _RENAME_NOREPLACE) == 0:
+            return
+        if ctypes.get_errno() not in _NOT_OFFERED_HERE:
+            raise _error(target)
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NOT_OFFERED_HERE:
+            raise
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
+        os.rename(source, target)
+    else:
+        os.unlink(source)
