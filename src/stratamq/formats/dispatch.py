@@ -1,0 +1,374 @@
+"""From a range of log bytes to the columns that consume queues and index files are built from.
+
+One pure function, `dispatch_columns`, serves the live followers, catch-up, repair and Spark. It
+reads frames as RocketMQ's `checkMessageAndReturnSize` does (spec 2.7) without the body checksum:
+the writer checked it, and recovery and the scrubber check it again.
+
+Many frames of one producer look alike: equal property lengths, separators in equal places. Such
+frames are parsed together, as the rows of one byte matrix, by the layout of their first; what fits
+no layout is read one by one. Both ways give the same columns, which a test holds.
+
+A range lies in one segment and ends on a frame's end; a blank can only be its last member.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import CorruptRecordError
+from stratamq.formats import sysflag
+from stratamq.formats.columns import FrameColumns, frame_columns
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, deliver_timestamp, parse_java_int
+from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from stratamq.formats.javahash import absolute_hash, java_string_hash, java_string_hash_utf8
+from stratamq.formats.numbers import INT32_MIN
+from stratamq.formats.properties import find_property
+from stratamq.formats.text import decode_text
+from stratamq.formats.topics import SCHEDULE_TOPIC
+
+_LAYOUT_ROUNDS = 4
+_LAYOUT_ROWS = 8
+_TAGS, _UNIQ_KEY, _KEYS = b"TAGS", b"UNIQ_KEY", b"KEYS"
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+_SPACE = 0x20
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchColumns:
+    """One row per message frame, in log order; blanks are no rows. All arrays have n rows but two.
+
+    `tags_code` is the hash of the whole TAGS text, or in SCHEDULE_TOPIC_XXXX the deliver time.
+    `topic_index` points into `topics`. `key_row` and `key_hash` have one entry per index item, in
+    the order of spec 7.2: row by row, UNIQ_KEY, then each word of KEYS; rows of every transaction
+    type are in them, so a builder of indexes leaves out rollbacks, one of queues prepared ones too.
+    """
+
+    physical_offset: NDArray[np.int64]
+    size: NDArray[np.int32]
+    queue_id: NDArray[np.int32]
+    queue_offset: NDArray[np.int64]
+    store_timestamp_ms: NDArray[np.int64]
+    sys_flag: NDArray[np.int32]
+    tags_code: NDArray[np.int64]
+    topic_index: NDArray[np.int32]
+    topics: list[str]
+    key_row: NDArray[np.int32]
+    key_hash: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @property
+    def in_queue(self) -> NDArray[np.bool_]:
+        """Rows that stand in a consume queue: transaction type none or commit."""
+        kind = self.sys_flag & sysflag.TRANSACTION_MASK
+        return (kind == sysflag.TRANSACTION_NONE) | (kind == sysflag.TRANSACTION_COMMIT)
+
+    @property
+    def in_index(self) -> NDArray[np.bool_]:
+        """Rows that are indexed: all but rollbacks."""
+        return (self.sys_flag & sysflag.TRANSACTION_MASK) != sysflag.TRANSACTION_ROLLBACK
+
+
+def scan_lengths(
+    buffer: memoryview | bytes, base_offset: int, end_offset: int
+) -> NDArray[np.uint32]:
+    """Lengths of the frames and the blank in [base_offset, end_offset), buffer byte 0 at the base.
+
+    Raises CorruptRecordError with the log offset of the first member that is none, or that does not
+    end within the range.
+    """
+    end = end_offset - base_offset
+    lengths: list[int] = []
+    position = 0
+    read = BLANK.unpack_from
+    while position < end:
+        if end - position < BLANK.size:
+            raise _corrupt("length", "the range ends within a frame", base_offset + position)
+        size, magic = read(buffer, position)
+        if magic != MAGIC_V1 and magic not in (MAGIC_V2, MAGIC_BLANK):
+            raise _corrupt("magic", f"{magic:08X} is no magic code", base_offset + position)
+        if size < 8 or position + size > end or (magic == MAGIC_BLANK and position + size != end):
+            raise _corrupt("length", f"length {size} leaves the range", base_offset + position)
+        lengths.append(size)
+        position += size
+    return np.array(lengths, np.uint32)
+
+
+def dispatch_columns(
+    buffer: memoryview | bytes,
+    base_offset: int,
+    lengths: NDArray[np.uint32],
+    delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
+) -> DispatchColumns:
+    """The columns of the frames that `lengths` marks off; buffer byte 0 is at `base_offset`.
+
+    Raises CorruptRecordError when a frame contradicts itself, or PHYSICALOFFSET its place.
+    """
+    raw = np.frombuffer(buffer, np.uint8)
+    frames = frame_columns(raw, lengths, base_offset)
+    bad = np.flatnonzero(frames.physical_offset != base_offset + frames.start)
+    if len(bad):
+        raise _corrupt(
+            "physical_offset",
+            "PHYSICALOFFSET is not the frame's place",
+            base_offset + int(frames.start[bad[0]]),
+        )
+    topic_index, topics_raw = group_texts(raw, frames.topic_start, frames.topic_length)
+    topics = [decode_text(topic) for topic in topics_raw]
+    parser = _PropertyParser(raw, frames, topic_index, topics)
+    parser.run()
+    tags_code = parser.tags_code
+    for scheduled in (i for i, topic in enumerate(topics_raw) if topic == _SCHEDULE):
+        for row in np.flatnonzero(topic_index == scheduled).tolist():
+            properties = parser.properties(row)
+            level = find_property(properties, b"DELAY")
+            if level is not None:
+                code = _deliver_time(
+                    level,
+                    int(frames.store_timestamp_ms[row]),
+                    delay_levels_ms,
+                    base_offset + int(frames.start[row]),
+                )
+                if code is not None:
+                    tags_code[row] = code
+    key_row, key_hash = parser.keys()
+    return DispatchColumns(
+        physical_offset=frames.physical_offset,
+        size=frames.size,
+        queue_id=frames.queue_id,
+        queue_offset=frames.queue_offset,
+        store_timestamp_ms=frames.store_timestamp_ms,
+        sys_flag=frames.sys_flag,
+        tags_code=tags_code,
+        topic_index=topic_index,
+        topics=topics,
+        key_row=key_row,
+        key_hash=key_hash,
+    )
+
+
+def group_texts(
+    raw: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], list[bytes]]:
+    """Number the distinct byte strings at `start`, in the order of their first appearance."""
+    if not len(start):
+        return np.zeros(0, np.int32), []
+    first = raw[start[0] : start[0] + length[0]]
+    width = int(length[0])
+    if (length == width).all() and width <= 256:
+        rows = np.lib.stride_tricks.sliding_window_view(raw, width)[start] if width else None
+        if rows is None or (rows == first).all():
+            return np.zeros(len(start), np.int32), [first.tobytes()]
+    numbers: dict[bytes, int] = {}
+    view = raw.data
+    index = [
+        numbers.setdefault(bytes(view[a : a + n]), len(numbers))
+        for a, n in zip(start.tolist(), length.tolist(), strict=True)
+    ]
+    return np.array(index, np.int32), list(numbers)
+
+
+def _deliver_time(
+    level_raw: bytes, store_timestamp_ms: int, levels_ms: Sequence[int], offset: int
+) -> int | None:
+    try:
+        level = parse_java_int(decode_text(level_raw))
+    except ValueError:
+        raise _corrupt("delay", f"DELAY is {level_raw!r}, not a number", offset) from None
+    return deliver_timestamp(level, store_timestamp_ms, levels_ms)
+
+
+def _corrupt(reason: str, sentence: str, offset: int) -> CorruptRecordError:
+    return CorruptRecordError(f"log offset {offset}: {sentence}", offset, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the values lie in property texts that have separators in the same places."""
+
+    separators: NDArray[np.uint8]
+    """The text with everything but 0x01 and 0x02 zeroed."""
+    spans: dict[bytes, tuple[int, int]]
+    """Value's begin and end by name; only the three names that dispatch reads."""
+    names: list[tuple[int, int]]
+    """Spans of all item names; rows must agree with the sample in them."""
+
+
+class _PropertyParser:
+    """Tags and keys of all frames: by layout where many are alike, else one by one."""
+
+    def __init__(
+        self,
+        raw: NDArray[np.uint8],
+        frames: FrameColumns,
+        topic_index: NDArray[np.int32],
+        topics: list[str],
+    ) -> None:
+        count = len(frames)
+        self._raw = raw
+        self._start = frames.properties_start
+        self._length = frames.properties_length
+        self._topic_index = topic_index
+        prefix_hash = [java_string_hash(topic + "#") & 0xFFFFFFFF for topic in topics]
+        self._prefix_hash = np.array(prefix_hash, np.uint32)
+        self.tags_code = np.zeros(count, np.int64)
+        self._key_rows: list[NDArray[np.int64]] = []
+        self._key_order: list[NDArray[np.int64]] = []
+        self._key_hashes: list[NDArray[np.int64]] = []
+
+    def run(self) -> None:
+        lengths = self._length
+        if not len(lengths):
+            return
+        if (lengths == lengths[0]).all():
+            groups = [np.arange(len(lengths))]
+        else:
+            order = np.argsort(lengths, kind="stable")
+            cuts = np.flatnonzero(np.diff(lengths[order])) + 1
+            groups = np.split(order, cuts)
+        leftovers: list[int] = []
+        for rows in groups:
+            width = int(lengths[rows[0]])
+            if width == 0:
+                continue
+            leftovers += self._parse_group(rows, width)
+        if leftovers:
+            self._parse_singly(leftovers)
+
+    def properties(self, row: int) -> bytes:
+        start = int(self._start[row])
+        return self._raw[start : start + int(self._length[row])].tobytes()
+
+    def keys(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        if not self._key_rows:
+            return np.zeros(0, np.int32), np.zeros(0, np.int32)
+        rows = np.concatenate(self._key_rows)
+        hashes = np.concatenate(self._key_hashes)
+        if len(self._key_rows) > 1:
+            order = np.lexsort((np.concatenate(self._key_order), rows))
+            rows, hashes = rows[order], hashes[order]
+        return rows.astype(np.int32), hashes.astype(np.int32)
+
+    def _parse_group(self, rows: NDArray[np.int64], width: int) -> list[int]:
+        """Parse rows of equal length by layouts taken from samples; the rows left over."""
+        for _ in range(_LAYOUT_ROUNDS):
+            if len(rows) < _LAYOUT_ROWS:
+                break
+            matrix = np.lib.stride_tricks.sliding_window_view(self._raw, width)[self._start[rows]]
+            layout = _layout_of(matrix[0].tobytes())
+            fits = (np.where(matrix <= 2, matrix, 0) == layout.separators).all(axis=1)
+            for begin, end in layout.names:
+                fits &= (matrix[:, begin:end] == matrix[0, begin:end]).all(axis=1)
+            for begin, end in layout.spans.values():
+                fits &= (matrix[:, begin:end] < 0x80).all(axis=1)
+            if _KEYS in layout.spans:
+                begin, end = layout.spans[_KEYS]
+                spaces = matrix[:, begin:end] == _SPACE
+                fits &= (spaces == spaces[0]).all(axis=1)
+            if not fits[0]:
+                # The sample itself needs the slow way (text beyond ASCII).
+                self._parse_singly([int(rows[0])])
+                rows = rows[1:]
+                continue
+            if fits.all():
+                self._take(rows, matrix, layout)
+                return []
+            self._take(rows[fits], matrix[fits], layout)
+            rows = rows[~fits]
+        return rows.tolist()
+
+    def _take(self, rows: NDArray[np.int64], matrix: NDArray[np.uint8], layout: _Layout) -> None:
+        if _TAGS in layout.spans:
+            begin, end = layout.spans[_TAGS]
+            self.tags_code[rows] = _hash_columns(matrix[:, begin:end]).astype(np.int32)
+        words: list[tuple[int, int]] = []
+        if _UNIQ_KEY in layout.spans:
+            words.append(layout.spans[_UNIQ_KEY])
+        if _KEYS in layout.spans:
+            begin, end = layout.spans[_KEYS]
+            at = begin
+            for word in matrix[0, begin:end].tobytes().split(b" "):
+                if word:
+                    words.append((at, at + len(word)))
+                at += len(word) + 1
+        if not words:
+            return
+        prefix = self._prefix_hash[self._topic_index[rows]]
+        hashes = np.empty((len(rows), len(words)), np.int64)
+        for column, (begin, end) in enumerate(words):
+            power = np.uint32(pow(31, end - begin, 1 << 32))
+            code = prefix * power + _hash_columns(matrix[:, begin:end])
+            hashes[:, column] = np.abs(code.astype(np.int32).astype(np.int64))
+        hashes[hashes == -INT32_MIN] = 0
+        self._key_rows.append(np.repeat(rows, len(words)))
+        self._key_order.append(np.tile(np.arange(len(words)), len(rows)))
+        self._key_hashes.append(hashes.reshape(-1))
+
+    def _parse_singly(self, rows: list[int]) -> None:
+        key_rows: list[int] = []
+        key_order: list[int] = []
+        key_hashes: list[int] = []
+        view = self._raw.data
+        starts, lengths = self._start, self._length
+        for row in rows:
+            start = int(starts[row])
+            properties = bytes(view[start : start + int(lengths[row])])
+            tags = find_property(properties, _TAGS)
+            if tags is not None:
+                self.tags_code[row] = java_string_hash_utf8(tags)
+            words = []
+            unique = find_property(properties, _UNIQ_KEY)
+            if unique is not None:
+                words.append(unique)
+            keys = find_property(properties, _KEYS)
+            if keys is not None:
+                words += [word for word in keys.split(b" ") if word]
+            prefix = int(self._prefix_hash[self._topic_index[row]])
+            for order, word in enumerate(words):
+                key_rows.append(row)
+                key_order.append(order)
+                key_hashes.append(_key_hash(prefix, word))
+        if key_rows:
+            self._key_rows.append(np.array(key_rows, np.int64))
+            self._key_order.append(np.array(key_order, np.int64))
+            self._key_hashes.append(np.array(key_hashes, np.int64))
+
+
+def _key_hash(prefix_hash: int, word: bytes) -> int:
+    if word.isascii():
+        units = len(word)
+        tail = java_string_hash_utf8(word)
+    else:
+        text = decode_text(word)
+        units = len(text.encode("utf-16-le", "surrogatepass")) // 2
+        tail = java_string_hash(text)
+    code = (prefix_hash * pow(31, units, 1 << 32) + tail) & 0xFFFFFFFF
+    return absolute_hash(code - (1 << 32) if code & 0x80000000 else code)
+
+
+_POWERS = np.array([pow(31, n, 1 << 32) for n in range(32768)], np.uint32)
+
+
+def _hash_columns(matrix: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Java hash of each row of ASCII bytes. Sums must stay in 32 bits: NumPy would widen them."""
+    width = matrix.shape[1]
+    weighted = matrix.astype(np.uint32) * _POWERS[:width][::-1]
+    return weighted.sum(axis=1, dtype=np.uint32)
+
+
+def _layout_of(sample: bytes) -> _Layout:
+    text = np.frombuffer(sample, np.uint8)
+    spans: dict[bytes, tuple[int, int]] = {}
+    names: list[tuple[int, int]] = []
+    at = 0
+    for item in sample.split(b"\x02"):
+        name, _, value = item.partition(b"\x01")
+        names.append((at, at + len(name)))
+        if name and value and name in (_TAGS, _UNIQ_KEY, _KEYS):
+            begin = at + len(name) + 1
+            spans[name] = (begin, begin + len(value))
+        at += len(item) + 1
+    return _Layout(np.where(text <= 2, text, 0), spans, names)
