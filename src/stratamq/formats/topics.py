@@ -1,0 +1,59 @@
+"""Topic names: which ones RocketMQ keeps for itself, and which ones can be made here.
+
+A topic becomes a directory, so new names are held to letters that are safe in one. Names already on
+disk are served whatever they are.
+"""
+
+import re
+
+from stratamq.errors import InvalidRequestError
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+AUTO_CREATE_TOPIC = "TBW102"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT_TOPIC = "OFFSET_MOVED_EVENT"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TRANSACTION_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+
+SYSTEM_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        AUTO_CREATE_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT_TOPIC,
+        TRACE_TOPIC,
+        TRANSACTION_CHECK_MAX_TIME_TOPIC,
+    }
+)
+
+MAX_TOPIC_BYTES = 127
+"""The topic length of a V1 frame is a signed byte; a longer name would wrap negative (spec 3.5)."""
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def validate_topic_name(topic: str) -> str:
+    """`topic` itself, or InvalidRequestError saying what is wrong with it."""
+    if not topic:
+        raise InvalidRequestError("the topic name is empty")
+    if not _NAME.fullmatch(topic):
+        raise InvalidRequestError(
+            f"topic name {topic[:160]!r}: only letters, digits and % | _ - are allowed"
+        )
+    if len(topic) > MAX_TOPIC_BYTES:
+        raise InvalidRequestError(
+            f"the topic name has {len(topic)} bytes, more than {MAX_TOPIC_BYTES}"
+        )
+    return topic
