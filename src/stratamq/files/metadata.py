@@ -1,0 +1,283 @@
+"""Small JSON files that cannot be rebuilt: written whole, checked on reading, the last good kept.
+
+    store:  main.tmp written and synced -> main becomes the previous -> main.tmp becomes main
+            -> directory synced
+    load:   main, else the previous, else nothing; what is damaged is kept aside
+
+Files of ours (below `stratamq/`) are one line of JSON with the checksum of the bytes of `data`:
+
+    {"version":1,"sha256":"<64 hex digits>","data":{...}}
+
+and `<name>.previous`. RocketMQ's `config/*.json` have no room for a checksum. Theirs lie in
+`stratamq/checksums/<path>`, one such file for each because each has another writer: the SHA-256 of
+the content about to be written and of the one it follows, durable before either name changes. Their
+previous file is RocketMQ's `.bak`.
+"""
+
+import enum
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratamq.errors import StrataError
+from stratamq.files.paths import parent
+from stratamq.files.port import ASIDE_DIRECTORY, OWN_DIRECTORY, Files, Kind
+
+CHECKSUMS_DIRECTORY = f"{OWN_DIRECTORY}/checksums"
+MAXIMUM_BYTES = 256 << 20
+"""More is no metadata: refused before it is read into memory."""
+
+_VERSION = 1
+_OPENING = b'{"version":%d,"sha256":"' % _VERSION
+_MIDDLE = b'","data":'
+_CLOSING = b"}\n"
+_DATA_AT = len(_OPENING) + 64 + len(_MIDDLE)
+
+JsonObject = dict[str, object]
+
+
+class Outcome(enum.Enum):
+    """What `MetadataFile.load` found."""
+
+    OK = "ok"
+    UNVERIFIED = "unverified"
+    """It is valid JSON and no checksum of ours covers it: RocketMQ or an operator wrote it."""
+    MISSING = "missing"
+    USED_PREVIOUS = "used_previous"
+    """The main file is damaged, or a crash fell between two renames."""
+    DAMAGED = "damaged"
+    """Nothing that is left can be used. What there was is kept aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The whole answer of a load, for reports. `faults` are sentences; `kept_aside` paths."""
+
+    outcome: Outcome
+    data: JsonObject | None
+    faults: tuple[str, ...] = ()
+    kept_aside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """One file as it is: `data` None if missing (no fault) or unusable (with one)."""
+
+    data: JsonObject | None = None
+    verified: bool = False
+    raw: bytes | None = None
+    fault: str = ""
+    kind: Kind | None = None
+
+
+class MetadataFile:
+    """One metadata file with one writer. Not thread-safe.
+
+    `parse` and `dump` are the JSON dialect of RocketMQ's files; ours are standard JSON.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        *,
+        parse: Callable[[bytes], object] | None = None,
+        dump: Callable[[JsonObject], bytes] | None = None,
+    ) -> None:
+        self.path = path
+        self.found = Found(Outcome.MISSING, None)
+        """The answer of the last `load`."""
+        self._files = files
+        self._own = path.startswith(f"{OWN_DIRECTORY}/")
+        self._previous = f"{path}.previous" if self._own else f"{path}.bak"
+        self._temporary = f"{path}.tmp"
+        self._checksums = f"{CHECKSUMS_DIRECTORY}/{path}"
+        self._parse = parse or _parse_fastjson
+        self._dump = dump or _dump_json
+        self._main: _Content | None = None
+        """The main file as last read or written; None when it must be looked at again."""
+
+    def load(self, *, foreign: bool = False, keep_aside: bool = True) -> JsonObject | None:
+        """The newest content that can be trusted, or None; `found` tells which and why.
+
+        `foreign` says that RocketMQ ran since our last write, so that a main file which fits no
+        checksum is its work and not damage. `keep_aside` copies damaged files to `stratamq/aside`;
+        a reader that does not own the file turns it off. Never raises for what the files hold.
+        """
+        main, previous = self._examine()
+        self._main = main
+        candidates = [(main, True), (previous, False)]
+        if not foreign:
+            # A verified previous beats a main file that only happens to be valid JSON.
+            candidates.sort(key=lambda candidate: not candidate[0].verified)
+        chosen = next((c for c in candidates if c[0].data is not None), None)
+        faults = [content.fault for content in (main, previous) if content.fault]
+        if chosen is not None and not chosen[1] and main.data is not None:
+            faults.insert(0, f"{self.path}: does not fit its checksum")
+        kept: list[str] = []
+        if keep_aside:
+            for content, path in ((main, self.path), (previous, self._previous)):
+                unusable = content.fault or (content is main and chosen and not chosen[1])
+                if unusable and (content.raw is not None or content.fault):
+                    self._keep_aside(path, content, kept, faults)
+        if chosen is not None:
+            content, is_main = chosen
+            outcome = Outcome.OK if content.verified else Outcome.UNVERIFIED
+            if not is_main:
+                outcome = Outcome.USED_PREVIOUS
+                # Whatever main holds now, it must not become the previous at the next store.
+                self._main = _Content()
+            self.found = Found(outcome, content.data, tuple(faults), tuple(kept))
+        else:
+            outcome = Outcome.DAMAGED if faults else Outcome.MISSING
+            self.found = Found(outcome, None, tuple(faults), tuple(kept))
+        return self.found.data
+
+    def store(self, data: JsonObject) -> None:
+        """Durable on return. After an OSError a load finds the old content or the new one."""
+        if self._main is None:
+            self.load()
+            assert self._main is not None
+        main, self._main = self._main, None
+        raw = _seal(_dump_json(data)) if self._own else self._dump(data)
+        if not self._own:
+            digests = [_digest(raw)]
+            if main.raw is not None and main.data is not None:
+                digests.append(_digest(main.raw))
+            checksums = _seal(_dump_json({"contents": digests}))
+            self._write_whole(f"{self._checksums}.tmp", checksums)
+            self._files.replace(f"{self._checksums}.tmp", self._checksums)
+            self._files.sync_directory(parent(self._checksums))
+        self._write_whole(self._temporary, raw)
+        if main.data is not None:
+            self._files.replace(self.path, self._previous)
+        self._files.replace(self._temporary, self.path)
+        self._files.sync_directory(parent(self.path))
+        self._main = _Content(data=data, verified=True, raw=raw, kind=Kind.FILE)
+
+    # --- reading ---
+
+    def _examine(self) -> tuple[_Content, _Content]:
+        known: set[str] = set()
+        if not self._own:
+            sealed = self._read(self._checksums)
+            listed = _unsealed_or_none(sealed.raw) if sealed.raw is not None else None
+            if isinstance(listed, dict) and isinstance(listed.get("contents"), list):
+                known = {digest for digest in listed["contents"] if isinstance(digest, str)}
+        return self._interpret(self.path, known), self._interpret(self._previous, known)
+
+    def _interpret(self, path: str, known: set[str]) -> _Content:
+        content = self._read(path)
+        raw = content.raw
+        if raw is None:
+            return content
+        try:
+            data = _unseal(raw) if self._own else self._parse(raw)
+        except (ValueError, RecursionError, StrataError) as error:
+            return _Content(raw=raw, fault=f"{path}: {error}", kind=content.kind)
+        if not isinstance(data, dict):
+            return _Content(raw=raw, fault=f"{path}: not a JSON object", kind=content.kind)
+        verified = self._own or _digest(raw) in known
+        return _Content(data=data, verified=verified, raw=raw, kind=content.kind)
+
+    def _read(self, path: str) -> _Content:
+        try:
+            entry = self._files.entry(path)
+            if entry is None:
+                return _Content()
+            if entry.kind is not Kind.FILE:
+                return _Content(fault=f"{path}: a {entry.kind.value}, no file", kind=entry.kind)
+            if entry.size > MAXIMUM_BYTES:
+                return _Content(fault=f"{path}: {entry.size} bytes, too many", kind=entry.kind)
+            file = self._files.open(path)
+            try:
+                return _Content(raw=file.read(0, file.size), kind=entry.kind)
+            finally:
+                file.close()
+        except FileNotFoundError:
+            return _Content()
+        except OSError as error:
+            return _Content(fault=f"{path}: cannot be read: {error.strerror}", kind=Kind.FILE)
+
+    # --- writing ---
+
+    def _keep_aside(self, path: str, content: _Content, kept: list[str], faults: list[str]) -> None:
+        """Copy a damaged file aside (named by its content: once); move what is no file."""
+        try:
+            mark = _digest(content.raw)[:12] if content.raw is not None else "unreadable"
+            target = f"{ASIDE_DIRECTORY}/{path.replace('/', ',')}.{mark}"
+            if content.kind is Kind.FILE and content.raw is None:
+                return
+            if content.kind is Kind.FILE:
+                if self._files.entry(target) is None:
+                    self._write_whole(f"{target}.tmp", content.raw or b"")
+                    self._files.replace(f"{target}.tmp", target)
+                    self._files.sync_directory(ASIDE_DIRECTORY)
+            else:
+                self._files.make_directory(ASIDE_DIRECTORY)
+                target = self._free_name(target)
+                self._files.replace(path, target)
+                self._files.sync_directory(ASIDE_DIRECTORY)
+                self._files.sync_directory(parent(path))
+            kept.append(target)
+        except OSError as error:
+            faults.append(f"{path}: could not be kept aside: {error.strerror}")
+
+    def _free_name(self, path: str) -> str:
+        count, name = 1, path
+        while self._files.entry(name) is not None:
+            count += 1
+            name = f"{path}.{count}"
+        return name
+
+    def _write_whole(self, path: str, raw: bytes) -> None:
+        """A file of exactly `raw`, its bytes and entry durable. Replaces a left-over of a crash."""
+        if self._files.entry(path) is not None:
+            self._files.unlink(path)
+        self._files.create(path, len(raw), sparse=True)
+        file = self._files.open(path, writable=True)
+        try:
+            file.write(0, raw)
+            file.flush()
+        finally:
+            file.close()
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _seal(data: bytes) -> bytes:
+    return _OPENING + _digest(data).encode() + _MIDDLE + data + _CLOSING
+
+
+def _unseal(raw: bytes) -> object:
+    """The data of a sealed file. Raises ValueError with what is wrong."""
+    if not raw.startswith(b'{"version":'):
+        raise ValueError("not a metadata file of StrataMQ")
+    if not raw.startswith(_OPENING):
+        raise ValueError("a version of metadata file that is not known here")
+    data = raw[_DATA_AT : -len(_CLOSING)]
+    if raw != _seal(data):
+        raise ValueError("does not fit its checksum")
+    return json.loads(data)
+
+
+def _unsealed_or_none(raw: bytes) -> object:
+    try:
+        return _unseal(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _dump_json(data: JsonObject) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def _parse_fastjson(raw: bytes) -> object:
+    try:
+        from stratamq.formats import json_files
+    except ImportError:
+        return json.loads(raw)
+    return json_files.parse(raw)

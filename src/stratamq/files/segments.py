@@ -1,0 +1,150 @@
+"""Families of fixed-size files whose names are offsets: commit log and consume queues.
+
+A family's file is named by the offset of its first byte, 20 decimal digits
+(`apache/rocketmq@4.9.8 store/.../UtilAll.offset2FileName`). `scan_family` says what lies in such a
+directory and judges nothing: what a finding means is the recovery's decision.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from stratamq.files.port import Files, Kind
+
+NAME_DIGITS = 20
+MAXIMUM_OFFSET = (1 << 63) - 1
+
+
+def segment_name(offset: int) -> str:
+    """The file name of the segment that begins at `offset`."""
+    if not 0 <= offset <= MAXIMUM_OFFSET:
+        raise ValueError(f"not an offset: {offset}")
+    return f"{offset:0{NAME_DIGITS}d}"
+
+
+def segment_offset(name: str) -> int | None:
+    """The offset that a file name says, or None if the name is not one."""
+    if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
+        return None
+    offset = int(name)
+    return offset if offset <= MAXIMUM_OFFSET else None
+
+
+class FindingKind(enum.Enum):
+    """What is out of order about one entry of a family's directory."""
+
+    STRAY = "stray"
+    """A name that is not an offset. RocketMQ refuses the directory."""
+    DIRECTORY = "directory"
+    LINK = "link"
+    OTHER = "other"
+    """A device, a pipe, a socket; or the family's directory itself is no directory."""
+    WRONG_SIZE = "wrong_size"
+    EMPTY = "empty"
+    """A file of no bytes that is not the last."""
+    EMPTY_LAST = "empty_last"
+    """The last file has no bytes: RocketMQ may leave that behind when it dies."""
+    UNALIGNED = "unaligned"
+    """An offset that is no multiple of the file size."""
+    GAP = "gap"
+    """The segment does not begin where the one before it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing out of order. `detail` is a sentence for people."""
+
+    kind: FindingKind
+    name: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """One regular file with an offset for a name, whatever its size."""
+
+    name: str
+    offset: int
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyReport:
+    """What lies in a family's directory, in order of offsets."""
+
+    directory: str
+    file_bytes: int
+    segments: tuple[SegmentEntry, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Nothing out of order: whole files, contiguous, nothing else beside them."""
+        return not self.findings
+
+    @property
+    def minimum_offset(self) -> int:
+        """The first segment's offset; 0 for an empty family."""
+        return self.segments[0].offset if self.segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last segment's whole space; 0 for an empty family."""
+        return self.segments[-1].offset + self.file_bytes if self.segments else 0
+
+    def of_kind(self, kind: FindingKind) -> list[Finding]:
+        """The findings of one kind, in the order of names."""
+        return [finding for finding in self.findings if finding.kind is kind]
+
+
+_KINDS = {
+    Kind.DIRECTORY: FindingKind.DIRECTORY,
+    Kind.LINK: FindingKind.LINK,
+    Kind.OTHER: FindingKind.OTHER,
+}
+
+
+def scan_family(files: Files, directory: str, file_bytes: int) -> FamilyReport:
+    """List `directory` (missing is an empty family). Raises OSError only if it cannot be listed."""
+    segments: list[SegmentEntry] = []
+    findings: list[Finding] = []
+    top = files.entry(directory)
+    if top is not None and top.kind is not Kind.DIRECTORY:
+        what = Finding(FindingKind.OTHER, "", f"{directory} is a {top.kind.value}, no directory")
+        return FamilyReport(directory, file_bytes, (), (what,))
+    for entry in files.list(directory):
+        offset = segment_offset(entry.name)
+        if entry.kind is not Kind.FILE:
+            detail = f"{entry.name} is a {entry.kind.value}, no file"
+            findings.append(Finding(_KINDS[entry.kind], entry.name, detail))
+        elif offset is None:
+            detail = f"{entry.name} is not an offset of {NAME_DIGITS} digits"
+            findings.append(Finding(FindingKind.STRAY, entry.name, detail))
+        else:
+            segments.append(SegmentEntry(entry.name, offset, entry.size, entry.mtime_ns))
+    # Names have one width, so that their order is the offsets' order.
+    for index, segment in enumerate(segments):
+        before = segments[index - 1] if index else None
+        last = index == len(segments) - 1
+        findings.extend(_judge(segment, before, last=last, file_bytes=file_bytes))
+    return FamilyReport(directory, file_bytes, tuple(segments), tuple(findings))
+
+
+def _judge(
+    segment: SegmentEntry, before: SegmentEntry | None, *, last: bool, file_bytes: int
+) -> list[Finding]:
+    findings = []
+    name = segment.name
+    if segment.size == 0:
+        kind = FindingKind.EMPTY_LAST if last else FindingKind.EMPTY
+        findings.append(Finding(kind, name, f"{name} has no bytes"))
+    elif segment.size != file_bytes:
+        detail = f"{name} has {segment.size} bytes, not {file_bytes}"
+        findings.append(Finding(FindingKind.WRONG_SIZE, name, detail))
+    if segment.offset % file_bytes:
+        detail = f"{name} is no multiple of {file_bytes}"
+        findings.append(Finding(FindingKind.UNALIGNED, name, detail))
+    if before is not None and segment.offset != before.offset + file_bytes:
+        detail = f"{name} does not begin at {before.offset + file_bytes}, where {before.name} ends"
+        findings.append(Finding(FindingKind.GAP, name, detail))
+    return findings
