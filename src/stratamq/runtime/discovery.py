@@ -1,0 +1,56 @@
+"""How the processes of one broker find each other: `<root>/stratamq/run/<room>.json`.
+
+A service writes its file once it listens and removes it at a clean stop. After a kill the file is
+stale: whoever reads it must be ready for an address where nobody answers, and read again. The file
+means nothing after a power loss, so that nothing is synced.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_LIMIT_BYTES = 64 * 1024  # a run file takes about 100 bytes; anything large is not one
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a running service is reached: gRPC and metrics as `host:port`, and its process."""
+
+    address: str
+    metrics: str
+    pid: int
+
+
+def run_file(root: Path, room: str) -> Path:
+    return Path(root) / "stratamq" / "run" / f"{room}.json"
+
+
+def write(root: Path, room: str, endpoint: Endpoint) -> Path:
+    """Announce `endpoint`. A reader sees the old file or the new one, never part of one."""
+    path = run_file(root, room)
+    temporary = Path(root) / "stratamq" / "tmp" / f"run-{room}-{endpoint.pid}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    temporary.write_text(json.dumps(asdict(endpoint)) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def read(root: Path, room: str) -> Endpoint | None:
+    """The last announcement, perhaps stale; None when there is none that can be understood."""
+    try:
+        with run_file(root, room).open("rb") as file:
+            document = json.loads(file.read(_LIMIT_BYTES))
+        return Endpoint(
+            str(document["address"]), str(document.get("metrics", "")), int(document["pid"])
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def remove(root: Path, room: str, pid: int) -> None:
+    """Withdraw the announcement of process `pid`; a successor's is left alone."""
+    endpoint = read(root, room)
+    if endpoint is not None and endpoint.pid == pid:
+        run_file(root, room).unlink(missing_ok=True)

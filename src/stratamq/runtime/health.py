@@ -1,0 +1,66 @@
+"""The standard health service, with watches that end when the process stops.
+
+The servicer of grpcio-health-checking holds a lock while it writes to a watcher, forgets the other
+watchers when one leaves, and never ends a watch, so that each stop would last its whole grace.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from stratamq.errors import NotFoundError
+
+SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+_Status = health_pb2.HealthCheckResponse.ServingStatus
+
+
+class Health(health_pb2_grpc.HealthServicer):
+    """Serving states by service name. Used from the event loop only."""
+
+    def __init__(self) -> None:
+        self._serving: dict[str, bool] = {}
+        self._changed = asyncio.Event()  # replaced at each change, so that a set one is history
+        self._stopped = False
+
+    def set(self, service: str, serving: bool) -> None:
+        """Has no effect after `stop`."""
+        if not self._stopped and self._serving.get(service) is not serving:
+            self._serving[service] = serving
+            self._wake_watchers()
+
+    def stop(self) -> None:
+        """All services are NOT_SERVING for good; watchers are told, and their calls end."""
+        self._serving = dict.fromkeys(self._serving, False)
+        self._stopped = True
+        self._wake_watchers()
+
+    async def Check(self, request, context) -> health_pb2.HealthCheckResponse:
+        if request.service not in self._serving:
+            raise NotFoundError(f"there is no service {request.service} here")
+        return health_pb2.HealthCheckResponse(status=self._status(request.service))
+
+    async def Watch(self, request, context) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        told = None
+        while True:
+            changed = self._changed
+            status = self._status(request.service)
+            if status != told:
+                told = status
+                yield health_pb2.HealthCheckResponse(status=status)
+            elif self._stopped:
+                return
+            else:
+                await changed.wait()
+
+    def _status(self, service: str) -> _Status:
+        if service not in self._serving:
+            return health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        if self._serving[service]:
+            return health_pb2.HealthCheckResponse.SERVING
+        return health_pb2.HealthCheckResponse.NOT_SERVING
+
+    def _wake_watchers(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

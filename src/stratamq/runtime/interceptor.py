@@ -1,0 +1,125 @@
+"""Around every call of a server: errors become statuses, calls are counted and timed.
+
+A handler raises errors of `stratamq.errors` and never touches status codes. It may be a coroutine,
+an async generator, or a plain function that does not block.
+"""
+
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from grpc.aio import AbortError
+
+from stratamq.runtime import metrics
+from stratamq.runtime.status import to_status
+
+CALLS = metrics.counter(
+    "grpc_calls", "Calls answered, by full method name and status.", ("method", "status")
+)
+CALL_SECONDS = metrics.histogram(
+    "grpc_call_seconds",
+    "Time from the arrival of a unary-response call to its answer.",
+    ("method",),
+)
+OPEN_STREAMS = metrics.gauge(
+    "grpc_open_streams", "Response streams that are open now.", ("method",)
+)
+
+Handler = grpc.RpcMethodHandler
+Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps handlers of all four kinds, of generic handlers too."""
+
+    def __init__(self) -> None:
+        # Wrapped once per method, not per call. Bounded: unknown methods have no handler.
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        known = self._wrapped.get(method)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[method] = (handler, _wrap(handler, method))
+        return known[1]
+
+
+def _wrap(handler: Handler, method: str) -> Handler:
+    codecs = {
+        "request_deserializer": handler.request_deserializer,
+        "response_serializer": handler.response_serializer,
+    }
+    if handler.unary_unary:
+        return grpc.unary_unary_rpc_method_handler(_single(handler.unary_unary, method), **codecs)
+    if handler.stream_unary:
+        return grpc.stream_unary_rpc_method_handler(_single(handler.stream_unary, method), **codecs)
+    if handler.unary_stream:
+        return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, method), **codecs)
+    return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, method), **codecs)
+
+
+def _single(behaviour: Callable[..., Any], method: str) -> Callable[..., Awaitable[Any]]:
+    answered = CALLS.labels(method, "OK")
+    seconds = CALL_SECONDS.labels(method)
+
+    async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        started_ns = time.perf_counter_ns()
+        try:
+            response = behaviour(request, context)
+            if inspect.isawaitable(response):
+                response = await response
+        except AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the top of an RPC
+            await _abort(context, error, method)
+        answered.inc()
+        seconds.observe((time.perf_counter_ns() - started_ns) / 1e9)
+        return response
+
+    return call
+
+
+def _stream(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+    answered = CALLS.labels(method, "OK")
+    open_streams = OPEN_STREAMS.labels(method)
+
+    async def generate(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        with open_streams.track_inprogress():
+            try:
+                # Closed here, or a generator whose caller has gone would wait for the collector.
+                async with aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        yield response
+            except AbortError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the top of an RPC
+                await _abort(context, error, method)
+            answered.inc()
+
+    async def write(request: Any, context: grpc.aio.ServicerContext) -> None:
+        with open_streams.track_inprogress():
+            try:
+                outcome = behaviour(request, context)
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except AbortError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the top of an RPC
+                await _abort(context, error, method)
+            answered.inc()
+
+    return generate if inspect.isasyncgenfunction(behaviour) else write
+
+
+async def _abort(context: grpc.aio.ServicerContext, error: Exception, method: str) -> None:
+    code, message, metadata = to_status(error)
+    CALLS.labels(method, code.name).inc()
+    await context.abort(code, message, metadata)

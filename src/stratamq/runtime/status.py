@@ -1,0 +1,271 @@
+"""The one table between errors and gRPC statuses, in both directions.
+
+An error crosses the wire as a status code, its sentence as the status message, and in trailing
+metadata `stratamq-error` (a name that never changes) and `stratamq-error-fields` (a JSON object).
+Errors that are not in the table are bugs: logged with their traceback, told to the caller without
+their message.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from stratamq.errors import (
+    BusyError,
+    ConfigurationError,
+    CorruptionError,
+    CorruptRecordError,
+    FencedError,
+    InvalidRequestError,
+    NotFoundError,
+    NotWritableError,
+    OffsetOutOfRangeError,
+    StoreRefusedError,
+    StrataError,
+    UnavailableError,
+)
+
+log = logging.getLogger(__name__)
+
+NAME_KEY = "stratamq-error"
+FIELDS_KEY = "stratamq-error-fields"
+
+# gRPC's peers accept 8 KiB of metadata with a response, the percent-encoded message included.
+MESSAGE_LIMIT_BYTES = 3 * 1024
+FIELDS_LIMIT_BYTES = 3 * 1024
+
+Metadata = tuple[tuple[str, str], ...]
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    error: type[StrataError]
+    name: str
+    code: grpc.StatusCode
+    rebuild: Callable[[str, Fields], StrataError]
+
+
+# The names travel on the wire and never change.
+_TABLE = (
+    _Row(
+        InvalidRequestError,
+        "INVALID_REQUEST",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        lambda message, _: InvalidRequestError(message),
+    ),
+    _Row(
+        NotFoundError,
+        "NOT_FOUND",
+        grpc.StatusCode.NOT_FOUND,
+        lambda message, _: NotFoundError(message),
+    ),
+    _Row(
+        OffsetOutOfRangeError,
+        "OFFSET_OUT_OF_RANGE",
+        grpc.StatusCode.OUT_OF_RANGE,
+        lambda message, fields: OffsetOutOfRangeError(
+            message, _integer(fields, "minimum", 0), _integer(fields, "maximum", 0)
+        ),
+    ),
+    _Row(
+        NotWritableError,
+        "NOT_WRITABLE",
+        grpc.StatusCode.FAILED_PRECONDITION,
+        lambda message, fields: NotWritableError(message, str(fields.get("reason", ""))),
+    ),
+    _Row(
+        FencedError,
+        "FENCED",
+        grpc.StatusCode.ABORTED,
+        lambda message, fields: FencedError(message, _integer(fields, "generation", 0)),
+    ),
+    _Row(
+        BusyError,
+        "BUSY",
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        lambda message, fields: BusyError(message, _integer(fields, "retry_after_ms", 1000)),
+    ),
+    _Row(
+        UnavailableError,
+        "UNAVAILABLE",
+        grpc.StatusCode.UNAVAILABLE,
+        lambda message, _: UnavailableError(message),
+    ),
+    _Row(
+        CorruptRecordError,
+        "CORRUPT_RECORD",
+        grpc.StatusCode.DATA_LOSS,
+        lambda message, fields: CorruptRecordError(
+            message, _integer(fields, "position", -1), str(fields.get("reason", ""))
+        ),
+    ),
+    _Row(
+        CorruptionError,
+        "CORRUPTION",
+        grpc.StatusCode.DATA_LOSS,
+        lambda message, fields: CorruptionError(
+            message, str(fields.get("file", "")), _integer(fields, "position", -1)
+        ),
+    ),
+    _Row(
+        ConfigurationError,
+        "CONFIGURATION",
+        grpc.StatusCode.FAILED_PRECONDITION,
+        lambda message, fields: ConfigurationError(_sentences(fields, "faults", message)),
+    ),
+    _Row(
+        StoreRefusedError,
+        "STORE_REFUSED",
+        grpc.StatusCode.FAILED_PRECONDITION,
+        lambda message, _: StoreRefusedError(message),
+    ),
+)
+_BY_CLASS = {row.error: row for row in _TABLE}
+_BY_NAME = {row.name: row for row in _TABLE}
+
+# Statuses that gRPC itself or a proxy made, without our metadata.
+_BY_CODE: dict[grpc.StatusCode, type[StrataError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
+    grpc.StatusCode.UNIMPLEMENTED: InvalidRequestError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.FAILED_PRECONDITION: NotWritableError,
+    grpc.StatusCode.ABORTED: FencedError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: BusyError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    # No answer came: as after any lost answer, the request may have been carried out.
+    grpc.StatusCode.DEADLINE_EXCEEDED: UnavailableError,
+    grpc.StatusCode.CANCELLED: UnavailableError,
+    grpc.StatusCode.DATA_LOSS: CorruptionError,
+}
+
+
+def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, Metadata]:
+    """Status code, message and trailing metadata for `error`.
+
+    Side effect: damage is logged as an error, and anything that is not in the table is logged with
+    its traceback under an id that the message repeats.
+    """
+    error = _representative(error)
+    row = _row(error)
+    if row is not None and isinstance(error, StrataError):
+        if isinstance(error, CorruptionError):
+            log.error("damaged bytes found", extra={"error": error.message, **_loggable(error)})
+        metadata = ((NAME_KEY, row.name), (FIELDS_KEY, _encode_fields(error.fields)))
+        return row.code, _bounded(error.message), metadata
+    if _is_deadline(error):
+        message = "the time allowed for the request passed; nothing was done"
+        return grpc.StatusCode.DEADLINE_EXCEEDED, message, ((NAME_KEY, "DEADLINE_EXCEEDED"),)
+    if isinstance(error, NotImplementedError):  # what generated servicers raise
+        message = "the service does not offer this call"
+        return grpc.StatusCode.UNIMPLEMENTED, message, ((NAME_KEY, "UNIMPLEMENTED"),)
+    error_id = os.urandom(4).hex()
+    log.error("unexpected error in a call", exc_info=error, extra={"error_id": error_id})
+    message = f"internal error {error_id}: the log of the service says more"
+    return grpc.StatusCode.INTERNAL, message, ((NAME_KEY, "INTERNAL"),)
+
+
+def from_rpc_error(error: grpc.RpcError) -> StrataError:
+    """The error that the service raised, same class, message and fields.
+
+    Statuses that did not come from a StrataMQ service become the nearest class, with the field
+    `status`; a deadline is an UnavailableError with `status` DEADLINE_EXCEEDED, because the request
+    may have been carried out; INTERNAL and the like are plain StrataErrors.
+    """
+    code = error.code() if hasattr(error, "code") else grpc.StatusCode.UNKNOWN
+    message = (error.details() if hasattr(error, "details") else str(error)) or code.name
+    metadata = _text_metadata(error)
+    row = _BY_NAME.get(metadata.get(NAME_KEY, ""))
+    if row is not None:
+        fields = _decode_fields(metadata.get(FIELDS_KEY))
+        rebuilt = row.rebuild(message, fields)
+        rebuilt.fields.update(fields)
+        return rebuilt
+    status = code.name
+    if code is grpc.StatusCode.OUT_OF_RANGE:
+        rebuilt = OffsetOutOfRangeError(message, 0, 0)
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in message:
+        rebuilt = InvalidRequestError(message)  # gRPC's own size limit: no retry will help
+    else:
+        rebuilt = _BY_CODE.get(code, StrataError)(message)
+    rebuilt.fields["status"] = status
+    return rebuilt
+
+
+def _row(error: BaseException) -> _Row | None:
+    """A room's own subclass travels as its nearest ancestor in the table."""
+    return next((_BY_CLASS[cls] for cls in type(error).__mro__ if cls in _BY_CLASS), None)
+
+
+def _representative(error: BaseException) -> BaseException:
+    """Of a group from a TaskGroup: the first member that is not in the table, else the first."""
+    leaves = list(_leaves(error))
+    return next((leaf for leaf in leaves if _row(leaf) is None), leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _leaves(member)
+    else:
+        yield error
+
+
+def _is_deadline(error: BaseException) -> bool:
+    # An OSError with ETIMEDOUT is a TimeoutError as well, and nothing that a caller asked for.
+    return isinstance(error, TimeoutError) and error.errno is None
+
+
+def _loggable(error: StrataError) -> Fields:
+    return {f"field_{name}": value for name, value in error.fields.items()}
+
+
+def _bounded(message: str) -> str:
+    """Valid UTF-8 that stays within the limit when gRPC percent-encodes it."""
+    kept, size = [], 0
+    for character in message:
+        encoded = character.encode("utf-8", "replace")
+        size += (
+            len(encoded) if character.isascii() and character.isprintable() else len(encoded) * 3
+        )
+        if size > MESSAGE_LIMIT_BYTES:
+            return "".join(kept) + " ..."
+        kept.append(encoded.decode())
+    return "".join(kept)
+
+
+def _encode_fields(fields: Fields) -> str:
+    """JSON, ASCII; the largest fields are left out (and `truncated` set) until it fits."""
+    texts = {str(name): json.dumps(value, default=str) for name, value in fields.items()}
+    if sum(len(name) + len(text) for name, text in texts.items()) > FIELDS_LIMIT_BYTES:
+        texts = {name: text for name, text in texts.items() if len(name) + len(text) <= 128}
+        texts = dict(list(texts.items())[: FIELDS_LIMIT_BYTES // 256]) | {"truncated": "true"}
+    return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items()) + "}"
+
+
+def _decode_fields(text: str | None) -> Fields:
+    try:
+        fields = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _text_metadata(error: grpc.RpcError) -> dict[str, str]:
+    pairs = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    return {key: value for key, value in pairs or () if isinstance(value, str)}
+
+
+def _integer(fields: Fields, name: str, default: int) -> int:
+    value = fields.get(name, default)
+    return value if isinstance(value, int) else default
+
+
+def _sentences(fields: Fields, name: str, message: str) -> list[str]:
+    value = fields.get(name)
+    return [str(sentence) for sentence in value] if isinstance(value, list) else [message]

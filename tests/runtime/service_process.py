@@ -1,0 +1,46 @@
+"""A whole service for tests that need a process: `python service_process.py ROOT ADDRESS MODE`.
+
+Its steps are printed, so that a test sees their order. MODE `stuck` drains for ever, `blocked`
+blocks the event loop while draining, `broken` fails while draining, `refused` and `misconfigured`
+fail at start, `bug` raises.
+"""
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+
+from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.runtime.logging import configure
+from stratamq.runtime.server import Server, run_service
+
+ROOT, ADDRESS, MODE = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+
+async def drain() -> None:
+    print("drain", flush=True)
+    if MODE == "stuck":
+        await asyncio.Event().wait()
+    if MODE == "blocked":
+        threading.Event().wait()
+    if MODE == "broken":
+        raise RuntimeError("drain broke")
+
+
+async def close() -> None:
+    print("close", flush=True)
+
+
+async def main() -> None:
+    configure("test")
+    if MODE == "misconfigured":
+        raise ConfigurationError(["one thing is wrong", "another too"])
+    if MODE == "refused":
+        raise StoreRefusedError("a newer version wrote this store")
+    if MODE == "bug":
+        raise ValueError("surprise")
+    server = Server("test", root=ROOT, metrics_address="127.0.0.1:0", stop_grace_ms=200)
+    await server.serve(ADDRESS, drain=drain, close=close)
+
+
+run_service(main)
