@@ -1,0 +1,92 @@
+"""Generate `src/stratamq/api/v1` from `protos/`, or with --check say what differs.
+
+Package, path and import agree (`stratamq.api.v1.commitlog_pb2`), so that the output needs no
+rewriting. The generator is pinned in pyproject.toml one major version behind the run time: its code
+serves protobuf 6 and 7, and refuses older run times than those in `dependencies`.
+"""
+
+import argparse
+import importlib.metadata
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path("stratamq/api/v1")
+GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; fail on differences")
+    arguments = parser.parse_args()
+    fault = wrong_generator()
+    if fault:
+        print(f"gen_protos: {fault}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as temporary:
+        if not generate(ROOT / "protos", Path(temporary)):
+            return 1
+        changed = differences(Path(temporary) / PACKAGE, ROOT / "src" / PACKAGE)
+        if arguments.check:
+            for name in changed:
+                print(
+                    f"gen_protos: src/{PACKAGE / name} is not what protos/ gives", file=sys.stderr
+                )
+            if changed:
+                print("gen_protos: run `make protos` and commit the result", file=sys.stderr)
+            return 1 if changed else 0
+        for name in changed:
+            copy(Path(temporary) / PACKAGE / name, ROOT / "src" / PACKAGE / name)
+    print(f"gen_protos: {len(changed)} files changed")
+    return 0
+
+
+def wrong_generator() -> str | None:
+    """A sentence unless the pinned grpcio-tools is installed: others generate other bytes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = project["optional-dependencies"]["dev"]
+    [wanted] = (r.partition("==")[2] for r in requirements if r.startswith("grpcio-tools=="))
+    try:
+        installed = importlib.metadata.version("grpcio-tools")
+    except importlib.metadata.PackageNotFoundError:
+        installed = "none"
+    if installed == wanted:
+        return None
+    return f"grpcio-tools {wanted} is needed, {installed} is installed; run `make venv`"
+
+
+def generate(protos: Path, output: Path) -> bool:
+    """Run protoc over `protos`/stratamq/api/v1; its own messages go to standard error."""
+    import grpc_tools
+    from grpc_tools import protoc
+
+    sources = sorted(path.relative_to(protos) for path in (protos / PACKAGE).glob("*.proto"))
+    if not sources:
+        print(f"gen_protos: no .proto file under {protos / PACKAGE}", file=sys.stderr)
+        return False
+    includes = [f"-I{protos}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
+    outputs = [f"--{kind}_out={output}" for kind in ("python", "pyi", "grpc_python")]
+    return protoc.main(["protoc", *includes, *outputs, *map(str, sources)]) == 0
+
+
+def differences(fresh: Path, present: Path) -> list[str]:
+    """Names of generated files that are missing, stale or different."""
+    names = {path.name for where in (fresh, present) for g in GENERATED for path in where.glob(g)}
+    return sorted(name for name in names if content(fresh / name) != content(present / name))
+
+
+def content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def copy(source: Path, target: Path) -> None:
+    if source.exists():
+        target.write_bytes(source.read_bytes())
+    else:
+        target.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
