@@ -73,10 +73,11 @@ class DispatchColumns:
 
 
 def scan_lengths(
-    buffer: memoryview | bytes, base_offset: int, end_offset: int
+    buffer: memoryview | bytes, base_offset: int, end_offset: int, max_members: int | None = None
 ) -> NDArray[np.uint32]:
     """Lengths of the frames and the blank in [base_offset, end_offset), buffer byte 0 at the base.
 
+    At most `max_members` of them: a bare range can be a whole segment, and is scanned in steps.
     Raises CorruptRecordError with the log offset of the first member that is none, or that does not
     end within the range.
     """
@@ -84,7 +85,7 @@ def scan_lengths(
     lengths: list[int] = []
     position = 0
     read = BLANK.unpack_from
-    while position < end:
+    while position < end and len(lengths) != max_members:
         if end - position < BLANK.size:
             raise _corrupt("length", "the range ends within a frame", base_offset + position)
         size, magic = read(buffer, position)
