@@ -1,0 +1,52 @@
+# Every target stands on the virtual environment and makes it if it is not there.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help venv test test-interop lint format demo bench protos docs clean
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PYTEST := $(BIN)/python -m pytest
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(INSTALLED)  ## .venv with everything for development
+
+$(INSTALLED): pyproject.toml scripts/make_venv.sh
+	scripts/make_venv.sh
+
+test: venv  ## every test that needs no Java, with all the lints
+	$(PYTEST) -n 2 -m "not java" $(ARGS)
+
+test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
+	scripts/require_java.sh
+	$(PYTEST) -m java $(ARGS)
+
+lint: venv  ## style, imports, protos, generated code and generated documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	cd protos && ../$(BIN)/buf lint
+	$(BIN)/python scripts/gen_protos.py --check
+	$(BIN)/python scripts/gen_docs.py --check
+
+format: venv  ## lay the code out, mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: venv  ## the flights of 2013 through a whole broker, compared byte for byte
+	$(BIN)/python scripts/demo.py $(ARGS)
+
+bench: venv  ## speed beside its floors
+	$(BIN)/python -m stratamq_bench $(ARGS)
+
+protos: venv  ## generate src/stratamq/api from protos/
+	$(BIN)/python scripts/gen_protos.py
+
+docs: venv  ## generate the tables of docs/ from settings, metrics, protos and commands
+	$(BIN)/python scripts/gen_docs.py
+
+clean:  ## remove what tests, builds and the demo left; .venv stays
+	rm -rf .demo .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache build dist
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
