@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from stratamq.errors import StrataError
 from stratamq.files.paths import parent
 from stratamq.files.port import ASIDE_DIRECTORY, OWN_DIRECTORY, Files, Kind
+from stratamq.formats.json_files import format_json, parse_json
 
 CHECKSUMS_DIRECTORY = f"{OWN_DIRECTORY}/checksums"
 MAXIMUM_BYTES = 256 << 20
@@ -82,8 +83,8 @@ class MetadataFile:
         files: Files,
         path: str,
         *,
-        parse: Callable[[bytes], object] | None = None,
-        dump: Callable[[JsonObject], bytes] | None = None,
+        parse: Callable[[bytes], object] = parse_json,
+        dump: Callable[[JsonObject], bytes] = format_json,
     ) -> None:
         self.path = path
         self.found = Found(Outcome.MISSING, None)
@@ -93,8 +94,8 @@ class MetadataFile:
         self._previous = f"{path}.previous" if self._own else f"{path}.bak"
         self._temporary = f"{path}.tmp"
         self._checksums = f"{CHECKSUMS_DIRECTORY}/{path}"
-        self._parse = parse or _parse_fastjson
-        self._dump = dump or _dump_json
+        self._parse = parse
+        self._dump = dump
         self._main: _Content | None = None
         """The main file as last read or written; None when it must be looked at again."""
 
@@ -273,11 +274,3 @@ def _unsealed_or_none(raw: bytes) -> object:
 
 def _dump_json(data: JsonObject) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _parse_fastjson(raw: bytes) -> object:
-    try:
-        from stratamq.formats import json_files
-    except ImportError:
-        return json.loads(raw)
-    return json_files.parse(raw)

@@ -7,10 +7,11 @@ goes on working; what is not answers OffsetOutOfRangeError.
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable
 
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.files.port import File, Files, Kind
-from stratamq.files.segments import segment_name, segment_offset
+from stratamq.formats.file_names import offset_name, parse_offset_name
 
 
 class SegmentReader:
@@ -100,7 +101,7 @@ class SegmentReader:
         """Let go of everything. The reader may be used again."""
         self._release(lambda start: True)
 
-    def _release(self, gone) -> None:
+    def _release(self, gone: Callable[[int], bool]) -> None:
         self._offsets = [start for start in self._offsets if not gone(start)]
         for start in [start for start in self._maps if gone(start)]:
             del self._maps[start]
@@ -121,7 +122,7 @@ class SegmentReader:
     def _discover(self) -> None:
         found = []
         for entry in self._files.list(self._directory):
-            start = segment_offset(entry.name)
+            start = parse_offset_name(entry.name)
             if start is not None and entry.kind is Kind.FILE and entry.size:
                 found.append(start)
         self._offsets = found
@@ -147,7 +148,7 @@ class SegmentReader:
 
     def _open(self, start: int, offset: int) -> File:
         try:
-            return self._files.open(f"{self._directory}/{segment_name(start)}")
+            return self._files.open(f"{self._directory}/{offset_name(start)}")
         except FileNotFoundError:
             self._discover()
             raise self._out_of_range(offset) from None

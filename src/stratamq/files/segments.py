@@ -1,32 +1,16 @@
 """Families of fixed-size files whose names are offsets: commit log and consume queues.
 
-A family's file is named by the offset of its first byte, 20 decimal digits
-(`apache/rocketmq@4.9.8 store/.../UtilAll.offset2FileName`). `scan_family` says what lies in such a
-directory and judges nothing: what a finding means is the recovery's decision.
+`scan_family` says what lies in such a directory and judges nothing: what a finding means is the
+recovery's decision. The names themselves are `formats.file_names`.
 """
 
 import enum
 from dataclasses import dataclass
 
 from stratamq.files.port import Files, Kind
+from stratamq.formats.file_names import OFFSET_NAME_DIGITS, parse_offset_name
 
-NAME_DIGITS = 20
-MAXIMUM_OFFSET = (1 << 63) - 1
-
-
-def segment_name(offset: int) -> str:
-    """The file name of the segment that begins at `offset`."""
-    if not 0 <= offset <= MAXIMUM_OFFSET:
-        raise ValueError(f"not an offset: {offset}")
-    return f"{offset:0{NAME_DIGITS}d}"
-
-
-def segment_offset(name: str) -> int | None:
-    """The offset that a file name says, or None if the name is not one."""
-    if len(name) != NAME_DIGITS or not (name.isascii() and name.isdigit()):
-        return None
-    offset = int(name)
-    return offset if offset <= MAXIMUM_OFFSET else None
+_MAXIMUM_OFFSET = (1 << 63) - 1
 
 
 class FindingKind(enum.Enum):
@@ -113,12 +97,12 @@ def scan_family(files: Files, directory: str, file_bytes: int) -> FamilyReport:
         what = Finding(FindingKind.OTHER, "", f"{directory} is a {top.kind.value}, no directory")
         return FamilyReport(directory, file_bytes, (), (what,))
     for entry in files.list(directory):
-        offset = segment_offset(entry.name)
+        offset = parse_offset_name(entry.name)
         if entry.kind is not Kind.FILE:
             detail = f"{entry.name} is a {entry.kind.value}, no file"
             findings.append(Finding(_KINDS[entry.kind], entry.name, detail))
-        elif offset is None:
-            detail = f"{entry.name} is not an offset of {NAME_DIGITS} digits"
+        elif offset is None or offset > _MAXIMUM_OFFSET:
+            detail = f"{entry.name} is not an offset of {OFFSET_NAME_DIGITS} digits"
             findings.append(Finding(FindingKind.STRAY, entry.name, detail))
         else:
             segments.append(SegmentEntry(entry.name, offset, entry.size, entry.mtime_ns))

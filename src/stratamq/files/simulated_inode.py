@@ -24,14 +24,13 @@ class Inode:
         self.cache = bytearray()
         self.durable = bytearray()
         self.mtime_ns = mtime_ns
-        self.durable_mtime_ns = mtime_ns
+        self.durable_mtime_ns: int | None = None
+        """What a crash may take the modification time back to, after `set_mtime`."""
         self.failed: dict[int, bytes] = {}
         self.pending_error = 0
         """An errno of background write-back that the next flush reports."""
         self.holes: set[int] = set()
         """Pages without blocks, as far as `settle_holes` has looked."""
-        self.opens = 0
-        self.unlinked = False
         self.lock_owner: object | None = None
         self._marked: set[int] = set()
 
@@ -63,6 +62,11 @@ class Inode:
         if sparse:
             self.holes |= set(range(before, pages))
 
+    def set_mtime(self, mtime_ns: int) -> None:
+        if self.durable_mtime_ns is None:
+            self.durable_mtime_ns = self.mtime_ns
+        self.mtime_ns = mtime_ns
+
     def write(self, position: int, data: bytes | memoryview) -> None:
         self.cache[position : position + len(data)] = data
         self._marked.update(_pages(position, len(data)))
@@ -83,6 +87,7 @@ class Inode:
     def flush(self, pages: Iterable[int]) -> None:
         """Make `pages` (dirty ones) and the size durable."""
         self._set_durable_size(self.size)
+        self.durable_mtime_ns = None
         for page in pages:
             span = _span(page)
             self.durable[span] = self.cache[span]
@@ -122,7 +127,8 @@ class Inode:
         """The file as the next boot finds it. `keep_page` answers for each dirty page in order:
         True or False for the whole, or a mask of the sectors (bit 0 is the first) that were kept.
         """
-        after = Inode(self.path, self.mtime_ns if keep_mtime else self.durable_mtime_ns)
+        lost = None if keep_mtime else self.durable_mtime_ns
+        after = Inode(self.path, self.mtime_ns if lost is None else lost)
         kept = [(page, keep_page(page)) for page in self.dirty_pages()]
         after.durable = bytearray(self.durable)
         if keep_size:

@@ -118,14 +118,13 @@ class Tree:
         name = base_name(path)
         return name in holder.entries and holder.durable.get(name) is holder.entries[name]
 
-    def inodes(self) -> list[Inode]:
-        """Every file that is seen or on disk, each once, in a fixed order."""
+    def inodes(self, *, durable_too: bool = True) -> list[Inode]:
+        """Every file that is seen (or only on disk still), each once, in a fixed order."""
         found: dict[int, Inode] = {}
-        for directory in self._directories():
-            for entries in (directory.entries, directory.durable):
-                for _, node in sorted(entries.items(), key=lambda item: item[0]):
-                    if isinstance(node, Inode):
-                        found.setdefault(id(node), node)
+        for directory in self._directories(durable_too):
+            for node in _children(directory, durable_too):
+                if isinstance(node, Inode):
+                    found.setdefault(id(node), node)
         return list(found.values())
 
     def after_crash(
@@ -166,26 +165,35 @@ class Tree:
         self.pending.append(change)
 
     def _settle(self, wanted: Callable[[Half], bool]) -> None:
-        left = []
+        left: list[Half] = []
         for change in self.pending:
             for half in change.halves:
-                if wanted(half):
-                    _put(half.directory.durable, half.name, half.node)
-            change.halves = [half for half in change.halves if not wanted(half)]
-            if change.halves:
-                left.append(change)
-        self.pending = left
+                if not wanted(half):
+                    left.append(half)
+                    continue
+                _put(half.directory.durable, half.name, half.node)
+                # Whatever still waited for the same entry came before, and is overtaken.
+                key = (half.directory, half.name)
+                left = [other for other in left if (other.directory, other.name) != key]
+        waiting = {id(half) for half in left}
+        for change in self.pending:
+            change.halves = [half for half in change.halves if id(half) in waiting]
+        self.pending = [change for change in self.pending if change.halves]
 
-    def _directories(self) -> Iterator[Directory]:
+    def _directories(self, durable_too: bool = True) -> Iterator[Directory]:
         waiting, seen = [self.root], {id(self.root)}
         while waiting:
             directory = waiting.pop(0)
             yield directory
-            for entries in (directory.entries, directory.durable):
-                for _, node in sorted(entries.items(), key=lambda item: item[0]):
-                    if isinstance(node, Directory) and id(node) not in seen:
-                        seen.add(id(node))
-                        waiting.append(node)
+            for node in _children(directory, durable_too):
+                if isinstance(node, Directory) and id(node) not in seen:
+                    seen.add(id(node))
+                    waiting.append(node)
+
+
+def _children(directory: Directory, durable_too: bool) -> list[Node]:
+    both = (directory.entries, directory.durable) if durable_too else (directory.entries,)
+    return [entries[name] for entries in both for name in sorted(entries)]
 
 
 def _put(entries: dict[str, Node], name: str, node: Node | None) -> None:

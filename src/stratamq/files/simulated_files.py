@@ -1,0 +1,396 @@
+"""The file port as one process of the simulated disk sees it."""
+
+import errno
+import os
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stratamq.files.paths import ancestors, base_name, checked, parent
+from stratamq.files.port import PAGE_BYTES, TEMPORARY_DIRECTORY, Entry, Kind, Space
+from stratamq.files.simulated_faults import Failure, SimulatedCrash
+from stratamq.files.simulated_inode import Inode
+from stratamq.files.simulated_tree import Directory, Node, Special
+
+if TYPE_CHECKING:
+    from stratamq.files.simulated import SimulatedDisk
+
+
+class SimulatedFile:
+    """`File` on a simulated disk. Dead once its process is."""
+
+    def __init__(self, process: "SimulatedFiles", path: str, inode: Inode, writable: bool) -> None:
+        self.path = path
+        self.size = inode.size
+        self.inode = inode
+        self._process = process
+        self._writable = writable
+        self._closed = False
+        self._buffer: memoryview | None = None
+        self._view: memoryview | None = None
+
+    def buffer(self) -> memoryview:
+        if self._buffer is None:
+            self._check_writable()
+            self._call("map")
+            self._buffer = memoryview(self.inode.cache)
+        return self._buffer
+
+    def view(self) -> memoryview:
+        if self._view is None:
+            self._call("map")
+            self._view = memoryview(self.inode.cache).toreadonly()
+        return self._view
+
+    def read(self, position: int, length: int) -> bytes:
+        self._call("read")
+        return bytes(memoryview(self.inode.cache)[position : position + length])
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        plain = memoryview(data).cast("B")
+        self._check_range(position, len(plain))
+        self._call("write")
+        self._process.need_blocks(self.inode, position, len(plain))
+        self.inode.write(position, plain)
+        self.inode.mtime_ns = self._process.disk.now_ns()
+
+    def zero(self, position: int, length: int) -> None:
+        self._check_range(position, length)
+        self._call("zero")
+        self._process.need_blocks(self.inode, position, length)
+        self.inode.write(position, bytes(length))
+
+    def allocate(self) -> None:
+        self._call("allocate")
+        self._process.need_blocks(self.inode, 0, self.size)
+        self.inode.holes.clear()
+
+    def resize(self, size: int) -> None:
+        self._check_writable()
+        self._call("resize")
+        try:
+            self.inode.set_size(size, sparse=True)
+        except BufferError:
+            raise ValueError(
+                f"{self.path} is mapped: a reader beyond its new end would die"
+            ) from None
+        self.size = size
+
+    def flush(self, position: int = 0, length: int | None = None) -> None:
+        failure = self._count("flush")
+        inode, disk = self.inode, self._process.disk
+        pages = inode.dirty_in(position, self.size - position if length is None else length)
+        if failure is None and inode.holes & set(pages) and disk.space().available_bytes == 0:
+            failure = Failure(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path), False)
+        if failure is not None:
+            lost = [page for page in pages if not failure.partial or disk.random.random() < 0.5]
+            if len(lost) < len(pages):
+                inode.flush(set(pages).difference(lost))
+            inode.fail_pages(lost)
+            raise failure.error
+        inode.flush(pages)
+        if inode.pending_error:
+            number, inode.pending_error = inode.pending_error, 0
+            raise OSError(number, os.strerror(number), self.path)
+
+    def populate(self, position: int, length: int) -> None:
+        self._check_writable()
+        self._count("populate")
+
+    def drop_cache(self, position: int, length: int) -> None:
+        self._count("drop_cache")
+        first, last = position // PAGE_BYTES, (position + length - 1) // PAGE_BYTES
+        self.inode.evict(lambda page: first <= page <= last)
+
+    def send(self, socket: int, position: int, length: int) -> int:
+        self._call("send")
+        return os.write(socket, bytes(memoryview(self.inode.cache)[position : position + length]))
+
+    def close(self) -> None:
+        self._closed = True
+        self._process.closed(self)
+
+    def _count(self, operation: str) -> Failure | None:
+        if self._closed and not self._process.dead:
+            raise ValueError(f"{self.path} is closed")
+        return self._process.count(operation, self._process.at(self.path))
+
+    def _call(self, operation: str) -> None:
+        failure = self._count(operation)
+        if failure is not None:
+            raise failure.error
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise PermissionError(errno.EACCES, "opened for reading", self.path)
+
+    def _check_range(self, position: int, length: int) -> None:
+        self._check_writable()
+        if position < 0 or position + length > self.size:
+            raise ValueError(f"{self.path}: [{position}, +{length}) leaves its {self.size} bytes")
+
+
+class SimulatedLock:
+    """`Lock` that ends with its process."""
+
+    def __init__(self, inode: Inode, previous_text: bytes) -> None:
+        self.previous_text = previous_text
+        self._inode = inode
+        self._owner = inode.lock_owner
+
+    def close(self) -> None:
+        if self._owner is not None and self._inode.lock_owner is self._owner:
+            self._inode.lock_owner = None
+        self._owner = None
+
+
+class SimulatedFiles:
+    """`Files` of one simulated process. Made by `SimulatedDisk.files`."""
+
+    def __init__(self, disk: "SimulatedDisk", root: str, name: str) -> None:
+        self.disk = disk
+        self.name = name
+        self.dead = False
+        """Killed, or stopped at a crash point: every further call raises `SimulatedCrash`."""
+        self._root = checked(root)
+        self._serial = 0
+        self._open: weakref.WeakSet[SimulatedFile] = weakref.WeakSet()
+
+    def kill(self) -> None:
+        """SIGKILL: no further call, locks gone, the page cache as it is."""
+        self.dead = True
+        self._open.clear()
+        for inode in self.disk.tree.inodes():
+            if inode.lock_owner is self:
+                inode.lock_owner = None
+        self.disk.forget(self)
+
+    # --- files ---
+
+    def create(self, path: str, size: int, *, sparse: bool = False) -> None:
+        target = self.at(path)
+        if self.disk.tree.find(target) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self.make_directory(parent(path))
+        self.make_directory(TEMPORARY_DIRECTORY)
+        self._serial += 1
+        holder = self.at(TEMPORARY_DIRECTORY)
+        temporary = f"{holder}/{base_name(path)}.{self.name}.{self._serial}"
+        made = temporary
+        tree, now = self.disk.tree, self.disk.now_ns()
+        try:
+            self._call("create.temporary", target)
+            inode = Inode(temporary, now)
+            tree.set(temporary, inode, now)
+            self._call("create.allocate", target)
+            inode.set_size(size, sparse=True)
+            if not sparse:
+                self.need_blocks(inode, 0, size)
+                inode.holes.clear()
+            self._call("create.flush", target)
+            inode.flush(())
+            self._call("create.rename", target)
+            tree.rename(temporary, target, now)
+            made = target
+            self._call("create.sync_target", target)
+            tree.sync(parent(target))
+            self._call("create.sync_temporary", target)
+            tree.sync(holder)
+        except OSError:
+            self._remove(made)
+            raise
+
+    def open(self, path: str, *, writable: bool = False) -> SimulatedFile:
+        self._call("open", self.at(path))
+        node = self._existing(path)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if isinstance(node, Special):
+            number = errno.ELOOP if node.kind is Kind.LINK else errno.EINVAL
+            raise OSError(number, os.strerror(number), path)
+        if node.lock_owner is self:
+            raise OSError(errno.EBUSY, "this process holds its lock", path)
+        file = SimulatedFile(self, path, node, writable)
+        self._open.add(file)
+        return file
+
+    def entry(self, path: str) -> Entry | None:
+        self._call("entry", self.at(path))
+        node = self.disk.tree.find(self.at(path))
+        return None if node is None else _entry(base_name(path), node)
+
+    def list(self, directory: str) -> list[Entry]:
+        self._call("list", self.at(directory))
+        node = self.disk.tree.find(self.at(directory))
+        if node is None:
+            return []
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+        return [_entry(name, node.entries[name]) for name in sorted(node.entries)]
+
+    def replace(self, source: str, target: str) -> None:
+        self._call("replace", self.at(target))
+        moved = self._existing(source)
+        there = self.disk.tree.find(self.at(target))
+        if there is moved:
+            return
+        if isinstance(there, Directory):
+            if not isinstance(moved, Directory):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+            if there.entries:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        elif there is not None and isinstance(moved, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), target)
+        self.disk.tree.rename(self.at(source), self.at(target), self.disk.now_ns())
+
+    def unlink(self, path: str) -> None:
+        self._call("unlink", self.at(path))
+        if isinstance(self._existing(path), Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._remove(self.at(path))
+
+    def set_mtime(self, path: str, mtime_ns: int) -> None:
+        self._call("set_mtime", self.at(path))
+        node = self._existing(path)
+        if isinstance(node, Inode):
+            node.set_mtime(mtime_ns)
+        else:
+            node.mtime_ns = mtime_ns
+
+    # --- directories ---
+
+    def make_directory(self, path: str) -> None:
+        tree = self.disk.tree
+        for directory in ancestors(self.at(path)):
+            node = tree.find(directory)
+            if node is None:
+                self._call("make_directory", directory)
+                tree.set(directory, Directory(self.disk.now_ns()), self.disk.now_ns())
+            elif not isinstance(node, Directory):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+            if not tree.is_durable(directory):
+                self._sync_directory(parent(directory))
+
+    def remove_directory(self, path: str) -> None:
+        self._call("remove_directory", self.at(path))
+        if self.disk.tree.directory(self.at(path)).entries:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self.disk.tree.set(self.at(path), None, self.disk.now_ns())
+
+    def sync_directory(self, path: str) -> None:
+        self._sync_directory(self.at(path))
+
+    def sync_all(self) -> None:
+        failure = self.count("sync_all", self._root)
+        for inode in self.disk.tree.inodes():
+            pages = inode.dirty_pages()
+            if failure is None:
+                inode.flush(pages)
+            else:
+                inode.fail_pages(pages)
+        if failure is not None:
+            self.disk.tree.fail_sync(None)
+            raise failure.error
+        self.disk.tree.sync_all()
+
+    def space(self) -> Space:
+        self._call("space", self._root)
+        return self.disk.space()
+
+    def clean_temporary(self) -> Sequence[str]:
+        # A simulated process makes a file in one step: whatever lies there was abandoned.
+        entries = self.list(TEMPORARY_DIRECTORY)
+        names = [entry.name for entry in entries if entry.kind is Kind.FILE]
+        for name in names:
+            self.unlink(f"{TEMPORARY_DIRECTORY}/{name}")
+        return names
+
+    # --- locks ---
+
+    def lock(self, path: str, text: bytes) -> SimulatedLock:
+        self.make_directory(parent(path))
+        self._call("lock", self.at(path))
+        tree, where = self.disk.tree, self.at(path)
+        node = tree.find(where)
+        if node is None:
+            node = Inode(where, self.disk.now_ns())
+            tree.set(where, node, self.disk.now_ns())
+        elif isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        elif isinstance(node, Special):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if node.lock_owner is not None:
+            raise BlockingIOError(errno.EAGAIN, "locked", path)
+        previous = bytes(node.cache)
+        node.lock_owner = self
+        lock = SimulatedLock(node, previous)
+        try:
+            self._call("lock.write", where)
+            node.set_size(len(text), sparse=False)
+            node.write(0, text)
+            self._call("lock.flush", where)
+            node.flush(node.dirty_pages())
+            self._sync_directory(parent(where))
+        except OSError:
+            lock.close()
+            raise
+        return lock
+
+    # --- for its files and its disk ---
+
+    def at(self, path: str) -> str:
+        """The path on the disk."""
+        inside = checked(path).strip("/")
+        return f"{self._root}/{inside}" if self._root and inside else inside or self._root
+
+    def count(self, operation: str, path: str) -> Failure | None:
+        if self.dead:
+            raise SimulatedCrash(f"{self.name} is dead")
+        try:
+            return self.disk.count(self, operation, path)
+        except SimulatedCrash:
+            self.dead = True
+            raise
+
+    def need_blocks(self, inode: Inode, position: int, length: int) -> None:
+        """ENOSPC unless the holes of a range can have blocks."""
+        last = (position + length - 1) // PAGE_BYTES
+        wanted = sum(1 for page in inode.holes if position // PAGE_BYTES <= page <= last)
+        if wanted and wanted * PAGE_BYTES > self.disk.space().available_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), inode.path)
+
+    def open_inodes(self) -> Sequence[Inode]:
+        return [file.inode for file in self._open]
+
+    def closed(self, file: SimulatedFile) -> None:
+        self._open.discard(file)
+
+    def _call(self, operation: str, path: str) -> None:
+        failure = self.count(operation, path)
+        if failure is not None:
+            raise failure.error
+
+    def _sync_directory(self, where: str) -> None:
+        failure = self.count("sync_directory", where)
+        self.disk.tree.directory(where)
+        if failure is not None:
+            self.disk.tree.fail_sync(where)
+            raise failure.error
+        self.disk.tree.sync(where)
+
+    def _existing(self, path: str) -> Node:
+        node = self.disk.tree.find(self.at(path))
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node
+
+    def _remove(self, where: str) -> None:
+        if self.disk.tree.find(where) is not None:
+            self.disk.tree.set(where, None, self.disk.now_ns())
+
+
+def _entry(name: str, node: Node) -> Entry:
+    if isinstance(node, Inode):
+        return Entry(name, Kind.FILE, node.size, node.mtime_ns)
+    kind = Kind.DIRECTORY if isinstance(node, Directory) else node.kind
+    return Entry(name, kind, 0, node.mtime_ns)
