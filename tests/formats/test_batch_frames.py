@@ -1,0 +1,130 @@
+"""The fast encoder gives the bytes of the frame codec, with the broker's fields blank."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stratamq.errors import InvalidRequestError
+from stratamq.formats import frame
+from stratamq.formats.batch_frames import BatchEncoder, FrameShape, frame_overhead
+from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.properties import MAX_PROPERTIES_BYTES, encode_properties
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, has_property_crc, reserve
+
+V4 = encode_host(Host("10.1.2.3", 4567))
+V6 = encode_host(Host("fd00:0:0:0:0:0:0:1", 4567))
+I32 = st.integers(-(2**31), 2**31 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+
+rows = st.lists(
+    st.tuples(
+        st.binary(max_size=40),
+        st.dictionaries(
+            st.text("abcXYZ_é", min_size=1, max_size=6), st.text("0189 ü-", max_size=9), max_size=3
+        ).map(encode_properties),
+    ),
+    max_size=5,
+)
+shapes = st.builds(
+    FrameShape,
+    born_host=st.sampled_from([V4, V6]),
+    store_host_bytes=st.sampled_from([8, 20]),
+    property_checksum=st.booleans(),
+    version2=st.booleans(),
+)
+
+
+def scalar(shape: FrameShape, topic: str, body: bytes, properties: bytes, **fields: int) -> bytes:
+    raw = topic.encode()
+    return frame.encode(
+        topic=raw,
+        body=body,
+        born_host=shape.born_host,
+        store_host=bytes(shape.store_host_bytes),
+        properties=reserve(properties) if shape.property_checksum else properties,
+        magic=frame.MAGIC_V1 if len(raw) <= 127 else frame.MAGIC_V2,
+        **fields,
+    )
+
+
+@given(shapes, st.text("abcé%", min_size=1, max_size=20), rows, I32, I32, I64, I32)
+def test_frames_equal_those_of_the_scalar_codec(
+    shape, topic, rows, flag, sys_flag, born_ms, reconsumed
+):
+    fields = {
+        "flag": flag,
+        "sys_flag": sys_flag,
+        "born_timestamp_ms": born_ms,
+        "reconsume_times": reconsumed,
+    }
+    encoder = BatchEncoder(shape)
+    encoder.add(topic, rows, **fields)
+    packed, frames = encoder.finish()
+    expected = [scalar(shape, topic, body, properties, **fields) for body, properties in rows]
+    assert frames == b"".join(expected)
+    assert packed == b"".join(struct.pack(">I", len(one)) for one in expected)
+
+
+def test_runs_of_several_topics_follow_each_other():
+    shape = FrameShape(V4)
+    encoder = BatchEncoder(shape)
+    encoder.add("one", [(b"a", b"")], flag=1)
+    encoder.add("two", [(b"b", b"k\x01v"), (b"c", b"")], flag=2)
+    assert encoder.message_count == 3
+    assert encoder.finish()[1] == (
+        scalar(shape, "one", b"a", b"", flag=1)
+        + scalar(shape, "two", b"b", b"k\x01v", flag=2)
+        + scalar(shape, "two", b"c", b"", flag=2)
+    )
+
+
+def test_every_frame_ends_in_the_room_for_the_checksum_when_the_broker_asks_for_it():
+    encoder = BatchEncoder(FrameShape(V4, property_checksum=True))
+    encoder.add("t", [(b"a", b""), (b"b", b"k\x01v"), (b"c", b"k\x01v\x02")])
+    packed, frames = encoder.finish()
+    position = 0
+    for length in struct.unpack(">3I", packed):
+        assert has_property_crc(frames[position : position + length])
+        position += length
+
+
+def test_topics_over_127_bytes_are_version_2_frames_only_where_the_broker_takes_them():
+    encoder = BatchEncoder(FrameShape(V4, version2=True))
+    encoder.add("t" * 128, [(b"body", b"")])
+    _, frames = encoder.finish()
+    assert frame.decode(frames).magic == frame.MAGIC_V2
+    with pytest.raises(InvalidRequestError, match="128 bytes"):
+        BatchEncoder(FrameShape(V4)).add("t" * 128, [(b"body", b"")])
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+def test_properties_that_do_not_fit_name_their_message(checksum):
+    shape = FrameShape(V4, property_checksum=checksum)
+    room = MAX_PROPERTIES_BYTES - (PROPERTY_CRC_BYTES + 1 if checksum else 0)
+    encoder = BatchEncoder(shape)
+    encoder.add("t", [(b"", b"x" * room)])
+    with pytest.raises(InvalidRequestError) as caught:
+        encoder.add("t", [(b"", b""), (b"", b"x" * (room + 1))])
+    assert caught.value.fields["row"] == 1
+
+
+@pytest.mark.parametrize("field", ["flag", "born_timestamp_ms", "reconsume_times"])
+def test_numbers_that_do_not_fit_are_refused(field):
+    with pytest.raises(InvalidRequestError):
+        BatchEncoder(FrameShape(V4)).add("t", [(b"", b"")], **{field: 1 << 70})
+
+
+@given(shapes, st.text("abc", min_size=1, max_size=9), st.binary(max_size=9))
+def test_the_overhead_bounds_every_frame(shape, topic, properties):
+    encoder = BatchEncoder(shape)
+    encoder.add(topic, [(b"body", properties)])
+    _, frames = encoder.finish()
+    excess = frame_overhead(shape, topic) + 4 + len(properties) - len(frames)
+    assert 0 <= excess <= 1
+
+
+def test_hosts_of_another_size_are_refused():
+    with pytest.raises(InvalidRequestError):
+        FrameShape(b"12345")
