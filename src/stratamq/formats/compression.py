@@ -16,7 +16,6 @@ import zstandard
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats.sysflag import (
     COMPRESSED,
-    COMPRESSION_MASK,
     COMPRESSION_SHIFT,
     Compression,
     compression_of,
@@ -78,11 +77,20 @@ def _lz4(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
 
 
 def _zstd(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    window = 1 << 27  # what `zstd` accepts without --long
-    stream = zstandard.ZstdDecompressor(max_window_size=window).stream_reader(body)
-    plain = stream.read(max_bytes)
-    return plain, True
+    """In small pieces, because `decompressobj` cannot be told where to stop."""
+    stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj()
+    pieces: list[bytes] = []
+    size = 0
+    for start in range(0, len(body), _ZSTD_PIECE_BYTES):
+        if stream.eof or size >= max_bytes:
+            break
+        pieces.append(stream.decompress(body[start : start + _ZSTD_PIECE_BYTES]))
+        size += len(pieces[-1])
+    return b"".join(pieces), stream.eof
 
 
+_ZSTD_WINDOW_BYTES = 1 << 27
+"""What the command `zstd` accepts unless told otherwise."""
+_ZSTD_PIECE_BYTES = 256
+"""A block of 4 bytes can stand for 128 KiB, so one piece never gives more than 8 MiB."""
 _DECOMPRESS = {Compression.ZLIB: _zlib, Compression.LZ4: _lz4, Compression.ZSTD: _zstd}
-assert COMPRESSION_MASK >> COMPRESSION_SHIFT == 7

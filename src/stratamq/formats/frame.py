@@ -15,26 +15,16 @@ from stratamq.formats.frame_check import CheckResult, Outcome, check
 from stratamq.formats.frame_layout import (
     AFTER_STORE_HOST,
     BLANK,
-    BODY_CRC_POSITION,
-    BORN_HOST_POSITION,
-    BORN_TIMESTAMP_POSITION,
     END_FILE_MIN_BLANK_LENGTH,
     FIXED_BYTES_WITHOUT_HOSTS,
-    FLAG_POSITION,
     HEAD,
     I8,
     I16,
     I64,
     MAGIC_BLANK,
-    MAGIC_POSITION,
     MAGIC_V1,
     MAGIC_V2,
     MIN_FRAME_BYTES,
-    PHYSICAL_OFFSET_POSITION,
-    QUEUE_ID_POSITION,
-    QUEUE_OFFSET_POSITION,
-    SYS_FLAG_POSITION,
-    TOTAL_SIZE_POSITION,
     Buffer,
     fits,
 )
@@ -47,12 +37,9 @@ from stratamq.formats.text import decode_text, utf16_length
 # The layout's names belong to whoever works with frames.
 # fmt: off
 __all__ = [  # noqa: RUF022
-    "BODY_CRC_POSITION", "BORN_HOST_POSITION", "BORN_TIMESTAMP_POSITION", "Blank", "Buffer",
-    "CheckResult", "END_FILE_MIN_BLANK_LENGTH", "FLAG_POSITION", "Frame", "MAGIC_BLANK",
-    "MAGIC_POSITION", "MAGIC_V1", "MAGIC_V2", "MIN_FRAME_BYTES", "Outcome",
-    "PHYSICAL_OFFSET_POSITION", "QUEUE_ID_POSITION", "QUEUE_OFFSET_POSITION", "SYS_FLAG_POSITION",
-    "TOTAL_SIZE_POSITION", "ZEROED", "Zeroed", "check", "decode", "encode", "encode_blank",
-    "encode_frame", "fits", "host_bytes", "magic_for_topic",
+    "Blank", "Buffer", "CheckResult", "END_FILE_MIN_BLANK_LENGTH", "Frame", "MAGIC_BLANK",
+    "MAGIC_V1", "MAGIC_V2", "MIN_FRAME_BYTES", "Outcome", "ZEROED", "Zeroed", "check", "decode",
+    "encode", "encode_blank", "encode_frame", "fits", "host_bytes", "magic_for_topic",
 ]
 # fmt: on
 
