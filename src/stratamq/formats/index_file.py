@@ -200,7 +200,7 @@ class IndexFileBuilder:
             store_timestamp_ms,
             physical_offset if first else header.begin_phy_offset,
             physical_offset,
-            header.hash_slot_count + (previous == 0),
+            min(header.hash_slot_count + (previous == 0), INT32_MAX),
             number + 1,
         )
         return True
