@@ -54,7 +54,7 @@ class SegmentReader:
 
         Raises OffsetOutOfRangeError when no segment holds `offset`.
         """
-        parts = []
+        parts: list[bytes] = []
         while length > 0:
             try:
                 start = self._segment_of(offset)
@@ -120,7 +120,7 @@ class SegmentReader:
         raise self._out_of_range(offset)
 
     def _discover(self) -> None:
-        found = []
+        found: list[int] = []
         for entry in self._files.list(self._directory):
             start = parse_offset_name(entry.name)
             if start is not None and entry.kind is Kind.FILE and entry.size:

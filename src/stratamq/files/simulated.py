@@ -150,7 +150,7 @@ class SimulatedDisk:
 
         All of them, or with `chance` a random half. Live mappings change in place.
         """
-        changed = []
+        changed: list[tuple[str, int]] = []
         for inode in self._inodes_by_path():
             pages = inode.evict(lambda page: chance is None or chance.random() < 0.5)
             changed.extend((inode.path, page) for page in pages)

@@ -1,0 +1,227 @@
+"""What only the real directory can show: descriptors, other processes, the kernel's own calls."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from stratamq.files import real, system_calls
+from stratamq.files.real import RealFiles
+from tests.support.disks import PAGE, read_file, write_file
+
+
+@pytest.fixture
+def store(tmp_path) -> RealFiles:
+    return RealFiles(tmp_path / "store")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def in_other_process(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+LOCK_AND_SAY = """
+import fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+try:
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    print("taken")
+except OSError:
+    print("held")
+"""
+
+
+def test_a_mapped_segment_costs_one_descriptor_and_a_closed_one_none(store):
+    store.create("a", 1 << 20)
+    before = descriptors()
+    file = store.open("a", writable=True)
+    buffer, view = file.buffer(), file.view()
+    assert descriptors() - before == 1
+    file.close()
+    assert descriptors() == before
+    buffer[0] = 7
+    assert view[0] == 7
+    assert read_file(store, "a")[:1] == b"\x07"
+
+
+def test_mappings_are_returned_to_the_kernel(store):
+    store.create("a", 1 << 20)
+    file = store.open("a", writable=True)
+    file.buffer()[0] = 1
+    mapped = f"{store.root}/a"
+    with open("/proc/self/maps") as maps:
+        assert mapped in maps.read()
+    file.close()
+    del file
+    with open("/proc/self/maps") as maps:
+        assert mapped not in maps.read()
+
+
+def test_a_created_file_has_all_its_blocks_and_a_sparse_one_none(store):
+    store.create("full", 1 << 20)
+    store.create("sparse", 1 << 20, sparse=True)
+    assert os.stat(store.root / "full").st_blocks * 512 >= 1 << 20
+    assert os.stat(store.root / "sparse").st_blocks * 512 < 1 << 20
+    file = store.open("sparse", writable=True)
+    file.allocate()
+    assert os.stat(store.root / "sparse").st_blocks * 512 >= 1 << 20
+
+
+def test_populate_makes_pages_resident_without_changing_the_appenders_bytes(store):
+    store.create("a", 1 << 20)
+    file = store.open("a", writable=True)
+    buffer = file.buffer()
+    buffer[4000:4100] = b"x" * 100
+    before = bytes(buffer)
+    resource_usage = __import__("resource").getrusage
+    file.populate(0, 1 << 20)
+    faults = resource_usage(0).ru_minflt
+    for position in range(0, 1 << 20, PAGE):
+        buffer[position + 1] = buffer[position + 1]
+    assert resource_usage(0).ru_minflt - faults < 20
+    assert bytes(buffer) == before
+
+
+def test_populate_lets_other_threads_run(store):
+    # Beside mmap.madvise, which would hold the interpreter lock for the whole call.
+    store.create("a", 256 << 20)
+    file = store.open("a", writable=True)
+    file.buffer()
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (file.populate(0, 256 << 20), done.set()))
+    longest, last = 0.0, time.perf_counter()
+    thread.start()
+    started = last
+    while not done.is_set():
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+    took = time.perf_counter() - started
+    thread.join()
+    assert longest < max(0.02, took / 2)
+
+
+def test_zero_writes_where_the_file_system_has_no_zero_range(store, monkeypatch):
+    monkeypatch.setattr(system_calls, "zero_range", lambda *_: False)
+    monkeypatch.setattr(real, "_ZEROS", bytes(100))
+    write_file(store, "a", b"\xff" * 1000)
+    store.open("a", writable=True).zero(10, 555)
+    assert read_file(store, "a") == b"\xff" * 10 + bytes(555) + b"\xff" * 435
+
+
+@pytest.mark.parametrize("link_error", [None, errno.EPERM])
+def test_create_refuses_to_replace_also_without_renameat2(store, monkeypatch, link_error):
+    monkeypatch.setattr(system_calls, "_renameat2", None)
+    if link_error:
+
+        def no_links(*_, **__):
+            raise OSError(link_error, "no links here")
+
+        monkeypatch.setattr(os, "link", no_links)
+    store.create("a", 10)
+    assert os.stat(store.root / "a").st_nlink == 1
+    with pytest.raises(FileExistsError):
+        system_calls.rename_without_replacing(*([os.fspath(store.root / "a")] * 2))
+    write_file(store, "b", b"b")
+    with pytest.raises(FileExistsError):
+        system_calls.rename_without_replacing(
+            os.fspath(store.root / "a"), os.fspath(store.root / "b")
+        )
+    assert read_file(store, "b") == b"b"
+
+
+@pytest.mark.parametrize("step", ["posix_fallocate", "fsync"])
+def test_a_failed_create_leaves_nothing_behind(store, monkeypatch, step):
+    store.create("first", 1)
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, step, fail)
+        with pytest.raises(OSError) as caught:
+            store.create("d/a", 10)
+        assert caught.value.errno == errno.ENOSPC
+    assert store.entry("d/a") is None
+    assert store.list("stratamq/tmp") == []
+    store.create("d/a", 10)
+
+
+def test_the_lock_excludes_another_process_by_posix_record_lock(store):
+    lock = store.lock("lock", b"text")
+    path = os.fspath(store.root / "lock")
+    assert in_other_process(LOCK_AND_SAY, path) == "held"
+    with pytest.raises(OSError):
+        store.open("lock")  # Were it opened and closed, the lock would be gone.
+    store.list("")
+    store.entry("lock")
+    assert in_other_process(LOCK_AND_SAY, path) == "held"
+    lock.close()
+    assert in_other_process(LOCK_AND_SAY, path) == "taken"
+
+
+def test_a_lock_that_another_process_holds_is_refused_and_its_text_kept(store):
+    store.lock("lock", b"first").close()
+    code = """
+import sys
+from stratamq.files.real import RealFiles
+lock = RealFiles(sys.argv[1]).lock("lock", b"theirs")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", code, os.fspath(store.root)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "ready\n"
+        with pytest.raises(BlockingIOError):
+            store.lock("lock", b"mine")
+        other.stdin.close()
+        other.wait()
+    lock = store.lock("lock", b"mine")
+    assert lock.previous_text == b"theirs"
+    lock.close()
+
+
+def test_clean_temporary_removes_what_a_dead_process_left_and_spares_a_living_one(store):
+    store.create("a", 1)
+    folder = store.root / "stratamq/tmp"
+    (folder / "abandoned.1.1").write_bytes(b"x")
+    living = os.open(folder / "living.1.1", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(living, fcntl.LOCK_EX)
+    assert list(store.clean_temporary()) == ["abandoned.1.1"]
+    assert os.listdir(folder) == ["living.1.1"]
+    os.close(living)
+    assert list(store.clean_temporary()) == ["living.1.1"]
+
+
+def test_a_temporary_name_that_is_taken_is_not_used(store):
+    store.make_directory("stratamq/tmp")
+    taken = store.root / f"stratamq/tmp/a.{os.getpid()}.1"
+    taken.write_bytes(b"another container has this process id too")
+    store.create("a", 1)
+    assert taken.read_bytes()
+
+
+def test_space_follows_rocketmqs_formula(store):
+    store.create("a", 1)
+    volume = os.statvfs(store.root)
+    used = volume.f_blocks - volume.f_bfree
+    expected = used / (used + volume.f_bavail)
+    assert store.space().used_ratio == pytest.approx(expected, abs=0.01)
+
+
+def test_opening_a_pipe_neither_waits_nor_succeeds(store):
+    store.make_directory("d")
+    os.mkfifo(store.root / "d/pipe")
+    with pytest.raises(OSError) as caught:
+        store.open("d/pipe")
+    assert caught.value.errno == errno.EINVAL
