@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratamq.errors import ConfigurationError
+from stratamq.runtime.arguments import Arguments, parse_arguments
 from stratamq.runtime.config import ServiceConfig, describe, load, setting
 
 
@@ -242,3 +243,18 @@ def test_a_field_without_setting_is_a_mistake_of_the_programmer():
 
     with pytest.raises(TypeError, match="not declared with setting"):
         describe(Bare)
+
+
+def test_the_command_line_names_file_directory_and_overrides():
+    argv = ["--set", "index.a=1", "--config", "c.toml", "--data", "dir", "--set", "index.b=2"]
+    arguments = parse_arguments("index", "Indexes.", argv)
+    assert arguments.toml_path == Path("c.toml")
+    assert arguments.overrides == ("index.root=dir", "index.a=1", "index.b=2")
+    assert parse_arguments("index", "Indexes.", []) == Arguments(None, ())
+
+
+def test_a_command_line_that_makes_no_sense_exits_like_wrong_settings(capsys):
+    with pytest.raises(SystemExit) as exited:
+        parse_arguments("index", "Indexes.", ["--sett", "index.a=1"])
+    assert exited.value.code == 2
+    assert "python -m stratamq_index" in capsys.readouterr().err
