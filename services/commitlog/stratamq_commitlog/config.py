@@ -1,0 +1,226 @@
+"""Settings of the commit log service; `docs/configuration.md` is made from them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
+from stratamq.runtime.config import ServiceConfig, setting
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class CommitLogConfig(ServiceConfig):
+    """One broker's log."""
+
+    segment_bytes: int = setting(
+        1024 * MIB,
+        unit="bytes",
+        minimum=128,
+        maximum=1 << 40,
+        rocketmq="mappedFileSizeCommitLog",
+        doc="Size of a segment. An existing directory keeps the size of its files.",
+    )
+    flush_disk_type: str = setting(
+        "SYNC_FLUSH",
+        unit="",
+        choices=("SYNC_FLUSH", "ASYNC_FLUSH"),
+        rocketmq="flushDiskType",
+        doc="What an acknowledgement means: on disk, or in the page cache.",
+    )
+    flush_interval_ms: int = setting(
+        500,
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
+        rocketmq="flushIntervalCommitLog",
+        doc="How often ASYNC_FLUSH flushes.",
+    )
+    sync_flush_timeout_ms: int = setting(
+        5_000,
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
+        rocketmq="syncFlushTimeout",
+        doc="After so long an append is answered FLUSH_DISK_TIMEOUT: stored, not confirmed.",
+    )
+    max_message_bytes: int = setting(
+        4 * MIB,
+        unit="bytes",
+        minimum=1,
+        maximum=256 * MIB,
+        rocketmq="maxMessageSize",
+        doc="Largest body. A larger one is MESSAGE_ILLEGAL.",
+    )
+    max_batch_bytes: int = setting(
+        4 * MIB,
+        unit="bytes",
+        minimum=128,
+        maximum=64 * MIB,
+        doc="Largest batch of the fast stream, in bytes of frames.",
+    )
+    max_batch_messages: int = setting(
+        16_384,
+        unit="messages",
+        minimum=1,
+        maximum=1 << 20,
+        doc="Largest batch of the fast stream, in frames.",
+    )
+    pass_bytes: int = setting(
+        1 * MIB,
+        unit="bytes",
+        minimum=4096,
+        maximum=64 * MIB,
+        doc="How much one pass appends before others get their turn; keeps a pass under 2 ms.",
+    )
+    pass_messages: int = setting(
+        1_024,
+        unit="messages",
+        minimum=1,
+        maximum=1 << 20,
+        doc="The same as a number of messages.",
+    )
+    max_pending_bytes: int = setting(
+        64 * MIB,
+        unit="bytes",
+        minimum=1 * MIB,
+        maximum=1 << 34,
+        doc="Waiting appends beyond this are answered OS_PAGECACHE_BUSY: come back later.",
+    )
+    auto_create_topics: bool = setting(
+        True,
+        unit="",
+        rocketmq="autoCreateTopicEnable",
+        doc="A message to an unknown topic creates it.",
+    )
+    default_topic_queues: int = setting(
+        4,
+        unit="queues",
+        minimum=1,
+        maximum=65_536,
+        rocketmq="defaultTopicQueueNums",
+        doc="Queues of a topic that is created by its first message.",
+    )
+    property_checksum: bool = setting(
+        False,
+        unit="",
+        rocketmq="enabledAppendPropCRC",
+        doc="End every frame in a checksum of the whole record, as RocketMQ 5.3.3 and later can.",
+    )
+    write_v2: bool = setting(
+        False,
+        unit="",
+        rocketmq="autoMessageVersionOnTopicLen",
+        doc="Write version 2 frames for topics of more than 127 bytes. RocketMQ 4.x cuts a log at "
+        "its first one.",
+    )
+    message_delay_level: str = setting(
+        DEFAULT_DELAY_LEVELS_TEXT,
+        unit="",
+        rocketmq="messageDelayLevel",
+        doc="The delays of levels 1, 2, …",
+    )
+    broker_name: str = setting(
+        "broker-a", unit="", rocketmq="brokerName", doc="The name that a master and slaves share."
+    )
+    broker_id: int = setting(
+        0, unit="", minimum=0, maximum=1 << 31, rocketmq="brokerId", doc="0 is the master."
+    )
+    role: str = setting(
+        "ASYNC_MASTER",
+        unit="",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+        rocketmq="brokerRole",
+        doc="Whether this log takes messages, and waits for its slaves.",
+    )
+    required_replicas: int = setting(
+        1,
+        unit="slaves",
+        minimum=1,
+        maximum=16,
+        rocketmq="inSyncReplicas",
+        doc="How many slaves must acknowledge under SYNC_MASTER.",
+    )
+    slave_timeout_ms: int = setting(
+        3_000,
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
+        rocketmq="slaveTimeout",
+        doc="After so long an append under SYNC_MASTER is answered FLUSH_SLAVE_TIMEOUT.",
+    )
+    slave_max_gap_bytes: int = setting(
+        268_435_456,
+        unit="bytes",
+        minimum=1,
+        maximum=1 << 40,
+        rocketmq="haSlaveFallbehindMax",
+        doc="A slave this far behind does not count as available.",
+    )
+    hold_without_slave: bool = setting(
+        False,
+        unit="",
+        doc="Under SYNC_MASTER show consumers nothing that slaves do not have.",
+    )
+    store_host: str = setting(
+        "127.0.0.1:10911",
+        unit="host:port",
+        rocketmq="brokerIP1",
+        doc="STOREHOST of every frame and message id: an IP address under which clients know us.",
+    )
+    followers: tuple[str, ...] = setting(
+        ("dispatcher", "index"),
+        unit="",
+        doc="Who must have reported the end before a stop counts as clean.",
+    )
+    follower_stop_timeout_ms: int = setting(
+        10_000,
+        unit="ms",
+        minimum=0,
+        maximum=600_000,
+        doc="How long a stop waits for them; afterwards `abort` stays and RocketMQ recovers.",
+    )
+    release_timeout_ms: int = setting(
+        120_000,
+        unit="ms",
+        minimum=0,
+        maximum=3_600_000,
+        rocketmq="destroyMapedFileIntervalForcibly",
+        doc="How long a deleted segment waits for followers to let go before it is unlinked.",
+    )
+    disk_refuse_ratio: float = setting(
+        0.90,
+        unit="ratio",
+        minimum=0.1,
+        maximum=1.0,
+        rocketmq="diskSpaceWarningLevelRatio",
+        doc="Writes are refused while more of the volume is used.",
+    )
+    snapshot_interval_ms: int = setting(
+        5_000,
+        unit="ms",
+        minimum=10,
+        maximum=3_600_000,
+        doc="How often the next queue offsets are saved; bounds what recovery scans.",
+    )
+    populate_ahead_bytes: int = setting(
+        32 * MIB,
+        unit="bytes",
+        minimum=0,
+        maximum=1 << 34,
+        rocketmq="warmMapedFileEnable",
+        doc="How many bytes ahead of the end are faulted in before they are used.",
+    )
+    check_crc_on_recover: bool = setting(
+        True,
+        unit="",
+        rocketmq="checkCRCOnRecover",
+        doc="Verify body checksums in recovery.",
+    )
+
+    def faults(self) -> Iterable[str]:
+        try:
+            parse_delay_levels(self.message_delay_level)
+        except InvalidRequestError as error:
+            yield f"message_delay_level: {error}"

@@ -1,0 +1,267 @@
+"""Walks the frames of the log from a good place to where it ends, in private memory.
+
+Each chunk is read once by `pread`, judged as columns, and the first place that is not plainly good
+is judged again by itself, so that the table of `recovery_cases` has the last word. What was
+accepted can be written back from the same bytes: after a failed or interrupted flush the cache may
+show what the disk does not have.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import CorruptRecordError
+from stratamq.files.port import SECTOR_BYTES, File
+from stratamq.formats.columns import FrameColumns, check_body_checksums, frame_columns
+from stratamq.formats.dispatch import group_texts
+from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
+from stratamq.formats.property_crc import check_property_crc
+from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from stratamq.formats.text import decode_text
+from stratamq.formats.topics import SCHEDULE_TOPIC
+from stratamq_commitlog.own_state import QueueTable
+from stratamq_commitlog.recovery_cases import Case, Facts, judge
+
+CHUNK_BYTES = 4 << 20
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+_PROPERTY_CRC_MARK = np.frombuffer(b"__CRC32#\x01", np.uint8)
+
+
+@dataclass(slots=True)
+class Walked:
+    """What a walk has learnt so far; `end` is where it stands."""
+
+    end: int
+    queues: QueueTable
+    last_frame: tuple[int, int] | None = None
+    """(offset, size) of the last accepted frame."""
+    store_timestamp_ms: int = 0
+    frames: int = 0
+    queue_jumps: int = 0
+    """QUEUEOFFSETs that were not the next: RocketMQ restarts queues when a topic is deleted."""
+    version2_frames: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Strictness:
+    """What a walk checks beside lengths, magic and place.
+
+    `durable` is our last durable position: above it half-written records and queue offsets of a
+    lost history count as the end; None: the directory is not ours, and what RocketMQ would keep is
+    kept. `known` are the queues of the snapshot.
+    """
+
+    verify_bodies: bool = True
+    durable: int | None = None
+    known: frozenset[tuple[str, int]] = field(default_factory=frozenset)
+
+
+class SegmentWalk:
+    """One segment. `step` takes one chunk and answers the case that ended it, or None to go on."""
+
+    def __init__(
+        self, file: File, base: int, walked: Walked, strictness: Strictness, next_exists: bool
+    ) -> None:
+        self._file = file
+        self._base = base
+        self._walked = walked
+        self._strict = strictness
+        self._next_exists = next_exists
+
+    def step(self, rewrite: Callable[[int, bytes], None] | None = None) -> Case | None:
+        """Judge one chunk. `rewrite(position, bytes)` gets what was accepted, as it was read."""
+        walked = self._walked
+        position = walked.end - self._base
+        left = self._file.size - position
+        if left < BLANK.size:
+            return Case.NEXT_SEGMENT if self._next_exists else Case.END_SEGMENT
+        data = self._file.read(position, min(left, CHUNK_BYTES))
+        if len(data) >= 8:
+            size, magic = BLANK.unpack_from(data)
+            if magic in (MAGIC_V1, MAGIC_V2) and len(data) < size <= left:
+                data = self._file.read(position, size)
+        lengths, stop = _mark_off(data)
+        accepted = self._accept(data, lengths)
+        taken = int(lengths[:accepted].sum(dtype=np.int64))
+        if rewrite is not None and taken:
+            rewrite(position, data[:taken])
+        walked.end += taken
+        if accepted == len(lengths) and not stop and taken:
+            return None
+        return self._judge_one(data, taken, left)
+
+    def _accept(self, data: bytes, lengths: NDArray[np.uint32]) -> int:
+        """How many of the frames are plainly good; the walk's knowledge includes them."""
+        if not len(lengths):
+            return 0
+        raw = np.frombuffer(data, np.uint8)
+        base = self._walked.end
+        try:
+            frames = frame_columns(raw, lengths, base)
+            if self._strict.verify_bodies:
+                check_body_checksums(memoryview(data), frames, base)
+        except CorruptRecordError as error:
+            number = int(error.fields["frame"])  # type: ignore[call-overload]
+            return self._accept(data, lengths[:number])
+        good = frames.physical_offset == base + frames.start
+        good &= self._records_whole(data, raw, frames, base)
+        index, names = group_texts(raw, frames.topic_start, frames.topic_length)
+        if _SCHEDULE in names:
+            # An unreadable DELAY ends RocketMQ's log; only the scalar check looks at it.
+            for row in np.flatnonzero(index == names.index(_SCHEDULE)).tolist():
+                good[row] &= check(data, int(frames.start[row])).outcome is Outcome.GOOD
+        count = len(frames) if good.all() else int(np.flatnonzero(~good)[0])
+        return self._absorb(frames, index, names, count, base)
+
+    def _records_whole(
+        self, data: bytes, raw: NDArray[np.uint8], frames: FrameColumns, base: int
+    ) -> NDArray[np.bool_]:
+        whole = np.ones(len(frames), np.bool_)
+        candidates = np.flatnonzero(frames.properties_length >= 20)
+        if not len(candidates):
+            return whole
+        ends = (frames.start + frames.size)[candidates]
+        marks = np.lib.stride_tricks.sliding_window_view(raw, 9)[ends - 20]
+        marked = (marks == _PROPERTY_CRC_MARK).all(axis=1) & (raw[ends - 1] == 2)
+        view = memoryview(data)
+        for row in candidates[marked].tolist():
+            start = int(frames.start[row])
+            whole[row] = check_property_crc(view[start : start + int(frames.size[row])]) is True
+        if self._strict.durable is not None:
+            unmarked = candidates[~marked]
+            for row in unmarked[frames.properties_length[unmarked] >= SECTOR_BYTES].tolist():
+                start, end = _properties_span(frames, row)
+                whole[row] = not self._zero_sector(data, start, end, base)
+        return whole
+
+    def _zero_sector(self, data: bytes, start: int, end: int, base: int) -> bool:
+        """Whether a whole sector of the file within data[start:end] is zero."""
+        durable = self._strict.durable
+        if durable is None or base + start < durable:
+            return False
+        shift = (base - self._base) % SECTOR_BYTES
+        first = -(-(start + shift) // SECTOR_BYTES) * SECTOR_BYTES - shift
+        empty = bytes(SECTOR_BYTES)
+        return any(
+            data[at : at + SECTOR_BYTES] == empty
+            for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
+        )
+
+    def _absorb(
+        self,
+        frames: FrameColumns,
+        index: NDArray[np.int32],
+        names: list[bytes],
+        count: int,
+        base: int,
+    ) -> int:
+        """Move the queue table over the first `count` frames; stops at one out of order."""
+        if not count:
+            return 0
+        walked, strict = self._walked, self._strict
+        topics = [decode_text(name) for name in names]
+        kinds = frames.sys_flag[:count] & TRANSACTION_MASK
+        in_queue = (kinds == TRANSACTION_NONE) | (kinds == TRANSACTION_COMMIT)
+        queues = walked.queues
+        checked = strict.durable is not None
+        rows = zip(
+            index[:count].tolist(),
+            frames.queue_id[:count].tolist(),
+            frames.queue_offset[:count].tolist(),
+            in_queue.tolist(),
+            frames.start[:count].tolist(),
+            strict=True,
+        )
+        for row, (topic_index, queue_id, queue_offset, counted, start) in enumerate(rows):
+            if not counted:
+                continue
+            key = (topics[topic_index], queue_id)
+            expected = queues.get(key)
+            if expected is not None and expected != queue_offset:
+                if checked and key in strict.known and base + start >= (strict.durable or 0):
+                    count = row
+                    break
+                walked.queue_jumps += 1
+            queues[key] = queue_offset + 1
+        if count:
+            last = count - 1
+            walked.last_frame = (base + int(frames.start[last]), int(frames.size[last]))
+            newest = int(frames.store_timestamp_ms[:count].max())
+            walked.store_timestamp_ms = max(walked.store_timestamp_ms, newest)
+            walked.frames += count
+            walked.version2_frames += int(frames.version2[:count].sum())
+        return count
+
+    def _judge_one(self, data: bytes, position: int, left: int) -> Case:
+        """The case at `position` of the chunk, where the columns stopped."""
+        outcome, size = check(data, position, verify_body=self._strict.verify_bodies)
+        remaining = left - position
+        facts = Facts(outcome)
+        if outcome is Outcome.BLANK:
+            facts = Facts(outcome, size == remaining, self._next_exists)
+        elif outcome is Outcome.GOOD:
+            facts = self._facts_of_frame(data, position, size)
+        case = judge(facts)
+        if case is Case.NEXT_SEGMENT:
+            self._walked.end = self._base + self._file.size
+        elif case is Case.ACCEPT:
+            raise AssertionError(f"columns refuse a good frame at {self._walked.end}")
+        return case
+
+    def _facts_of_frame(self, data: bytes, position: int, size: int) -> Facts:
+        offset = self._walked.end
+        frame = memoryview(data)[position : position + size]
+        columns = frame_columns(np.frombuffer(frame, np.uint8), np.array([size], np.uint32))
+        in_place = int(columns.physical_offset[0]) == offset
+        checksum = check_property_crc(frame)
+        start, end = _properties_span(columns, 0)
+        zero = self._zero_sector(bytes(frame), start, end, offset)
+        # Whatever else is wrong is named first by the table; what is left is the queue's order.
+        whole = in_place and checksum is not False and not (checksum is None and zero)
+        return Facts(
+            Outcome.GOOD,
+            in_place=in_place,
+            record_checksum=checksum,
+            zero_sector=zero,
+            queue_in_order=not whole,
+        )
+
+
+def survey(file: File, base: int, walked: Walked) -> Case | None:
+    """Read one older segment by its lengths alone, for the queue table; None: to its end.
+
+    Bodies are not verified, as RocketMQ does not look there; where the chain of lengths breaks the
+    rest of the segment is passed over, and the case says why.
+    """
+    walk = SegmentWalk(file, base, walked, Strictness(verify_bodies=False), True)
+    walked.end = base
+    while (case := walk.step()) is None:
+        pass
+    walked.end = base + file.size
+    return None if case is Case.NEXT_SEGMENT else case
+
+
+def _mark_off(data: bytes) -> tuple[NDArray[np.uint32], bool]:
+    """Lengths of what looks like whole frames from the start; True: something else stands there."""
+    lengths: list[int] = []
+    position, end = 0, len(data)
+    read = BLANK.unpack_from
+    while end - position >= BLANK.size:
+        size, magic = read(data, position)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return np.array(lengths, np.uint32), True
+        if size < MIN_FRAME_BYTES:
+            return np.array(lengths, np.uint32), True
+        if position + size > end:
+            break
+        lengths.append(size)
+        position += size
+    return np.array(lengths, np.uint32), False
+
+
+def _properties_span(frames: FrameColumns, row: int) -> tuple[int, int]:
+    start = int(frames.properties_start[row])
+    return start, start + int(frames.properties_length[row])

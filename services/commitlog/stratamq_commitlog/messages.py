@@ -1,0 +1,144 @@
+"""What goes into the engine and what comes out of it: plain values, no wire types.
+
+Results are delivered through callbacks on the engine's own thread, in the order of the requests of
+one caller. A result says *stored* exactly when `physical_offset` is not −1.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import StrataError
+from stratamq.formats.hosts import Host
+
+
+class PutStatus(enum.Enum):
+    """RocketMQ's PutMessageStatus; the value is its ordinal in 4.9."""
+
+    PUT_OK = 0
+    FLUSH_DISK_TIMEOUT = 1
+    FLUSH_SLAVE_TIMEOUT = 2
+    SLAVE_NOT_AVAILABLE = 3
+    SERVICE_NOT_AVAILABLE = 4
+    CREATE_MAPEDFILE_FAILED = 5
+    MESSAGE_ILLEGAL = 6
+    PROPERTIES_SIZE_EXCEEDED = 7
+    OS_PAGECACHE_BUSY = 8
+    UNKNOWN_ERROR = 9
+
+    @property
+    def stored(self) -> bool:
+        """True when the message is in the log, confirmed or not."""
+        return self.value <= PutStatus.SLAVE_NOT_AVAILABLE.value
+
+
+class Role(enum.Enum):
+    """The value is RocketMQ's name."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True)
+class PutMessage:
+    """One message as fields. `queue_id` None: the topic's queues in turn."""
+
+    topic: str
+    body: bytes
+    born_host: Host
+    queue_id: int | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    """Everything that is stored as properties, KEYS, TAGS and UNIQ_KEY among them."""
+    flag: int = 0
+    sys_flag: int = 0
+    """Only the compression and multi-tag bits are taken."""
+    born_timestamp_ms: int = 0
+    """0: the time of arrival."""
+    delay_level: int = 0
+    half: bool = False
+    """Store under the half topic: the first step of a transaction."""
+    reconsume_times: int = 0
+    wait_store_ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """How one message ended. `error` says why nothing was stored."""
+
+    status: PutStatus
+    topic: str = ""
+    queue_id: int = -1
+    physical_offset: int = -1
+    queue_offset: int = -1
+    store_timestamp_ms: int = 0
+    size: int = 0
+    message_id: str = ""
+    error: StrataError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive frames of one queue within a batch."""
+
+    topic: str
+    queue_id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBatch:
+    """Ready frames as the fast stream carries them. `lengths`: one u32 per frame."""
+
+    runs: list[Run]
+    lengths: NDArray[np.uint32]
+    frames: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """How one batch ended: whole or not at all; `error.fields["frame"]` is the first bad one."""
+
+    status: PutStatus
+    physical_offset: int = -1
+    first_queue_offsets: tuple[int, ...] = ()
+    store_timestamp_ms: int = 0
+    error: StrataError | None = None
+
+
+PutDone = Callable[[list[PutResult]], None]
+BatchDone = Callable[[BatchResult], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A stretch of history, up to the start of the next one or the log's end."""
+
+    number: int
+    start: int
+
+    @property
+    def term(self) -> int:
+        """The promotion count in the top 12 bits."""
+        return self.number >> 51
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """The log at one moment. Offsets in bytes from the start of the log."""
+
+    minimum: int
+    appended: int
+    flushed: int
+    confirmed: int
+    role: Role
+    generations: tuple[Generation, ...]
+    writable: bool
+    not_writable_reason: str
+    segment_bytes: int
+    segment_count: int
+    disk_used_ratio: float
+    recovery_report: tuple[str, ...]

@@ -1,0 +1,177 @@
+"""What the log keeps about itself under `stratamq/`: generations, and the queue-offset snapshot.
+
+    lock                            holds a text of ours; RocketMQ writes `lock` over it
+    stratamq/generations.json       {"segment_bytes", "generations": [[number, start], …], "frame"}
+    stratamq/queue-offsets.json     {"generation", "offset", "queues": [[topic, id, next], …],
+                                     "frame", "store_timestamp_ms"}
+
+`frame` is [physical offset, size, SHA-256] of the last frame below the offset that the file stands
+on (null in an empty log). If RocketMQ ran in between, or the frame is no longer there, nothing of
+this is believed, and the log is recovered as RocketMQ's own directory would be.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from stratamq.files.metadata import JsonObject, MetadataFile
+from stratamq.files.port import Files, Random
+from stratamq_commitlog.messages import Generation
+
+GENERATIONS_PATH = "stratamq/generations.json"
+SNAPSHOT_PATH = "stratamq/queue-offsets.json"
+LOCK_PATH = "lock"
+LOCK_MARK = b"stratamq "
+
+_STARTS_BITS = 24
+_RANDOM_BITS = 27
+_KEPT_GENERATIONS = 1_000
+
+QueueTable = dict[tuple[str, int], int]
+"""(topic, queue id) → the queue offset that the next message gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameMark:
+    """Identity of one frame: where it lies, its size and the SHA-256 of its bytes."""
+
+    offset: int
+    size: int
+    sha256: str
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The queue table at `offset`, a position known durable when this was written."""
+
+    generation: int
+    offset: int
+    queues: QueueTable
+    frame: FrameMark | None
+    store_timestamp_ms: int
+
+
+def mark(offset: int, frame: bytes | memoryview) -> FrameMark:
+    return FrameMark(offset, len(frame), hashlib.sha256(frame).hexdigest())
+
+
+def lock_text(pid: int) -> bytes:
+    return LOCK_MARK + b"pid %d\n" % pid
+
+
+def is_ours(previous_lock_text: bytes) -> bool:
+    """False when RocketMQ, or nobody, held the store last."""
+    return previous_lock_text.startswith(LOCK_MARK)
+
+
+def next_generation(previous: Generation | None, start: int, random: Random) -> Generation:
+    """The generation of a new start at the log's end. Its number is greater than all before."""
+    term, starts = (0, 0)
+    if previous is not None:
+        term = previous.term
+        starts = (previous.number >> _RANDOM_BITS) & ((1 << _STARTS_BITS) - 1)
+    return make_generation(term, starts + 1, start, random)
+
+
+def make_generation(term: int, starts: int, start: int, random: Random) -> Generation:
+    number = (term << (_STARTS_BITS + _RANDOM_BITS)) | (starts << _RANDOM_BITS)
+    return Generation(number | random.getrandbits(_RANDOM_BITS), start)
+
+
+def extend(generations: list[Generation], new: Generation) -> list[Generation]:
+    """The list with `new` at its end; starts of older ones beyond `new.start` come down to it."""
+    lowered = [Generation(g.number, min(g.start, new.start)) for g in generations]
+    return [*lowered, new][-_KEPT_GENERATIONS:]
+
+
+class OwnState:
+    """Reads and writes the two files. `generations` is the list as last loaded or stored."""
+
+    def __init__(self, files: Files) -> None:
+        self._generations_file = MetadataFile(files, GENERATIONS_PATH)
+        self._snapshot_file = MetadataFile(files, SNAPSHOT_PATH)
+        self.segment_bytes: int | None = None
+        self.generations: list[Generation] = []
+        self.faults: list[str] = []
+
+    def load(self) -> Snapshot | None:
+        """The snapshot, and as attributes the generations; nonsense is a fault, not an error."""
+        document = self._generations_file.load()
+        self.faults += self._generations_file.found.faults
+        if document is not None:
+            self._take_generations(document)
+        document = self._snapshot_file.load()
+        self.faults += self._snapshot_file.found.faults
+        if document is None:
+            return None
+        try:
+            return _snapshot(document)
+        except (KeyError, TypeError, ValueError) as error:
+            self.faults.append(f"{SNAPSHOT_PATH}: {error!r}")
+            return None
+
+    def store_generations(self, generations: list[Generation], segment_bytes: int) -> None:
+        """Durable on return."""
+        self._generations_file.store(
+            {
+                "segment_bytes": segment_bytes,
+                "generations": [[g.number, g.start] for g in generations],
+            }
+        )
+        self.generations = generations
+        self.segment_bytes = segment_bytes
+
+    def store_snapshot(self, snapshot: Snapshot) -> None:
+        """Durable on return. Everything below `snapshot.offset` must be durable before."""
+        frame = snapshot.frame
+        self._snapshot_file.store(
+            {
+                "generation": snapshot.generation,
+                "offset": snapshot.offset,
+                "queues": [[t, q, n] for (t, q), n in snapshot.queues.items()],
+                "frame": None if frame is None else [frame.offset, frame.size, frame.sha256],
+                "store_timestamp_ms": snapshot.store_timestamp_ms,
+            }
+        )
+
+    def _take_generations(self, document: JsonObject) -> None:
+        try:
+            listed = [Generation(_i64(n), _i64(s)) for n, s in _items(document["generations"])]
+            self.segment_bytes = _i64(document["segment_bytes"])
+            self.generations = listed
+        except (KeyError, TypeError, ValueError) as error:
+            self.faults.append(f"{GENERATIONS_PATH}: {error!r}")
+
+
+def _snapshot(document: JsonObject) -> Snapshot:
+    frame = document["frame"]
+    queues = {
+        (str(topic), _i64(queue_id)): _i64(following)
+        for topic, queue_id, following in _items(document["queues"])
+    }
+    found = None
+    if frame is not None:
+        offset, size, sha256 = _items(frame)
+        found = FrameMark(_i64(offset), _i64(size), str(sha256))
+    return Snapshot(
+        generation=_i64(document["generation"]),
+        offset=_i64(document["offset"]),
+        queues=queues,
+        frame=found,
+        store_timestamp_ms=_i64(document["store_timestamp_ms"]),
+    )
+
+
+def _items(value: object) -> list:
+    if not isinstance(value, list):
+        raise ValueError(f"expected a list, not {type(value).__name__}")
+    return value
+
+
+def _i64(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError(f"expected an offset, not {value!r}")
+    return value

@@ -1,0 +1,111 @@
+"""Recovery as a table: what is seen at one place of the log selects exactly one lettered case.
+
+The walk goes from a known good place frame by frame. At each place `judge` is asked, and `ENDS`
+says whether the log ends there. `tests/commitlog/test_recovery_cases.py` enumerates all inputs.
+
+A  ACCEPT. A whole frame: lengths agree, the body matches, PHYSICALOFFSET is the place, the record
+   checksum fits or there is none. The walk goes on behind it.
+B  NEXT_SEGMENT. A blank, and the segment after it exists: the walk goes on there.
+C  END_AT_BLANK. A blank, and nothing after it: the log ends where the blank begins, as RocketMQ's
+   does. The next append writes the same blank again.
+D  END_CLEAN. Zeros: nothing was ever written here, or recovery zeroed it.
+E  END_TORN. The beginning of a frame that goes beyond the segment, or a length that is impossible:
+   a write that did not finish, or garbage.
+F  END_FOREIGN. No magic number of RocketMQ's, and not zero.
+G  END_BODY. The body does not match BODYCRC.
+H  END_MISPLACED. A frame that says it lies elsewhere: bytes of an earlier life of the file.
+I  END_RECORD. The checksum over the whole record does not fit.
+J  END_SECTOR. Above our last durable position, without a record checksum: a whole 512-byte sector
+   of the properties is zero. The disk did not finish; RocketMQ would serve such a frame.
+K  END_QUEUE. Above our last durable position, of a queue that the snapshot knows: QUEUEOFFSET is
+   not the next one. A frame from a history that was cut.
+L  END_SEGMENT. The segment is used to its last byte and there is no next one.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from stratamq.formats.frame_check import Outcome
+
+
+class Case(enum.Enum):
+    """The letter of the table above."""
+
+    ACCEPT = "A"
+    NEXT_SEGMENT = "B"
+    END_AT_BLANK = "C"
+    END_CLEAN = "D"
+    END_TORN = "E"
+    END_FOREIGN = "F"
+    END_BODY = "G"
+    END_MISPLACED = "H"
+    END_RECORD = "I"
+    END_SECTOR = "J"
+    END_QUEUE = "K"
+    END_SEGMENT = "L"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is seen at one place. The last four are looked at only for a whole frame."""
+
+    outcome: Outcome
+    blank_fills_segment: bool = False
+    """A blank declares exactly the bytes that are left."""
+    next_segment_exists: bool = False
+    in_place: bool = True
+    """PHYSICALOFFSET is the place."""
+    record_checksum: bool | None = None
+    """Whether the property checksum fits; None: there is none."""
+    zero_sector: bool = False
+    """A whole sector of the properties is zero, and the place is above our durable position."""
+    queue_in_order: bool = True
+    """QUEUEOFFSET is the next, or nothing is known, or the place is below our durable position."""
+
+
+_BY_OUTCOME = {
+    Outcome.ZERO: Case.END_CLEAN,
+    Outcome.INCOMPLETE: Case.END_TORN,
+    Outcome.BAD_MAGIC: Case.END_FOREIGN,
+    Outcome.BAD_LENGTH: Case.END_TORN,
+    Outcome.BODY_CRC: Case.END_BODY,
+    Outcome.STRUCTURE: Case.END_TORN,
+}
+
+DAMAGE = frozenset(
+    {
+        Case.END_TORN,
+        Case.END_FOREIGN,
+        Case.END_BODY,
+        Case.END_MISPLACED,
+        Case.END_RECORD,
+        Case.END_SECTOR,
+        Case.END_QUEUE,
+    }
+)
+"""Cases in which bytes that look written are cut; they are copied aside first."""
+
+ENDS = frozenset(Case) - {Case.ACCEPT, Case.NEXT_SEGMENT}
+
+
+def judge(facts: Facts) -> Case:
+    """The one case of these facts."""
+    if facts.outcome is Outcome.GOOD:
+        return _judge_frame(facts)
+    if facts.outcome is Outcome.BLANK:
+        if not facts.blank_fills_segment:
+            return Case.END_TORN
+        return Case.NEXT_SEGMENT if facts.next_segment_exists else Case.END_AT_BLANK
+    return _BY_OUTCOME[facts.outcome]
+
+
+def _judge_frame(facts: Facts) -> Case:
+    if not facts.in_place:
+        return Case.END_MISPLACED
+    if facts.record_checksum is False:
+        return Case.END_RECORD
+    if facts.record_checksum is None and facts.zero_sector:
+        return Case.END_SECTOR
+    if not facts.queue_in_order:
+        return Case.END_QUEUE
+    return Case.ACCEPT

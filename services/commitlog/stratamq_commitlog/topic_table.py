@@ -1,0 +1,200 @@
+"""Topics: `config/topics.json`, what is found in the log beside it, and who may write where.
+
+The file has RocketMQ's shape (spec 8.4). Entries and fields that we do not know are kept when it is
+written again. Topics that the log or the queues hold but the file does not are served and writable.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.files.metadata import JsonObject, MetadataFile
+from stratamq.files.port import Clock
+from stratamq.formats import json_files
+from stratamq.formats.topics import SCHEDULE_TOPIC, is_system_topic, validate_topic_name
+
+PATH = "config/topics.json"
+PERMISSION_WRITE = 2
+PERMISSION_READ = 4
+MAX_QUEUES = 65_536
+
+_NOT_FOR_PRODUCERS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""What RocketMQ's TopicValidator refuses to take from a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic. Queues are numbered from 0; permission bits: 2 write, 4 read."""
+
+    topic: str
+    read_queues: int = 4
+    write_queues: int = 4
+    permission: int = PERMISSION_WRITE | PERMISSION_READ
+    ordered: bool = False
+    system_flags: int = 0
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.permission & PERMISSION_WRITE)
+
+
+class TopicTable:
+    """All topics of one broker. `save` (after `load`) writes the file when something changed."""
+
+    def __init__(
+        self, file: MetadataFile, clock: Clock, *, auto_create: bool, default_queues: int
+    ) -> None:
+        self._file = file
+        self._clock = clock
+        self._auto_create = auto_create
+        self._default_queues = default_queues
+        self._topics: dict[str, TopicConfig] = {}
+        self._raw: dict[str, dict[str, object]] = {}
+        self._counter = 0
+        self.dirty = False
+        self.on_dirty: Callable[[], None] | None = None
+        self.version = 0
+        """Grows with every change, so that caches of `writable` answers can be dropped."""
+
+    def load(self, *, foreign: bool) -> list[str]:
+        """Read the file; sentences about what was wrong with it."""
+        document = self._file.load(foreign=foreign)
+        if document is not None:
+            self._take(document)
+        return list(self._file.found.faults)
+
+    def discover(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Make known what exists on disk; never narrows a topic, changes no file by itself."""
+        found: dict[str, int] = {}
+        for topic, queue_id in queues:
+            found[topic] = max(found.get(topic, 0), queue_id + 1)
+        for topic, count in found.items():
+            known = self._topics.get(topic)
+            if known is None:
+                count = max(count, 1 if is_system_topic(topic) else self._default_queues)
+                self._topics[topic] = TopicConfig(topic, count, count)
+            elif known.read_queues < count:
+                self._topics[topic] = replace(known, read_queues=count)
+        self.version += 1
+
+    def list(self) -> list[TopicConfig]:
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def get(self, topic: str) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise NotFoundError(f"there is no topic {topic[:160]!r}")
+        return config
+
+    def put(self, config: TopicConfig) -> TopicConfig:
+        """Create or change a topic. Queues that hold messages stay readable."""
+        if config.topic not in self._topics:
+            validate_topic_name(config.topic)
+        for name, count in (("read", config.read_queues), ("write", config.write_queues)):
+            if not 1 <= count <= MAX_QUEUES:
+                raise InvalidRequestError(f"{name} queues: 1 to {MAX_QUEUES}, not {count}")
+        if config.permission & ~(PERMISSION_READ | PERMISSION_WRITE | 1):
+            raise InvalidRequestError(f"permission {config.permission}: 2 write, 4 read, 6 both")
+        self._topics[config.topic] = config
+        self._changed()
+        return config
+
+    def writable(self, topic: str) -> TopicConfig:
+        """The topic a producer names; created if that is allowed.
+
+        Raises InvalidRequestError (no topic name, a system topic), NotFoundError (unknown, no auto
+        creation) or NotWritableError (permission).
+        """
+        config = self._topics.get(topic)
+        if topic in _NOT_FOR_PRODUCERS:
+            raise InvalidRequestError(f"{topic} is the broker's own: producers may not send to it")
+        if config is None:
+            validate_topic_name(topic)
+            if not self._auto_create:
+                raise NotFoundError(
+                    f"there is no topic {topic!r}: create it, or set commitlog.auto_create_topics"
+                )
+            return self.put(TopicConfig(topic, self._default_queues, self._default_queues))
+        if not config.writable:
+            raise NotWritableError(f"topic {topic} has no write permission", "permission")
+        return config
+
+    def export_json(self) -> bytes:
+        return json.dumps(self._document()).encode()
+
+    def import_json(self, raw: bytes) -> None:
+        """Take over a master's topics, as RocketMQ's slave does (spec 11.6)."""
+        document = json_files.parse(raw)
+        if not isinstance(document, dict):
+            raise InvalidRequestError("topics: expected a JSON object")
+        self._topics.clear()
+        self._raw.clear()
+        self._take(document)
+        self._changed()
+
+    def save(self) -> None:
+        """Durable on return. OSError leaves it dirty."""
+        if not self.dirty:
+            return
+        self._counter += 1
+        self._file.store(self._document())
+        self.dirty = False
+
+    def _changed(self) -> None:
+        self.dirty = True
+        self.version += 1
+        if self.on_dirty is not None:
+            self.on_dirty()
+
+    def _take(self, document: JsonObject) -> None:
+        version = document.get("dataVersion")
+        if isinstance(version, dict) and isinstance(version.get("counter"), int):
+            self._counter = version["counter"]
+        table = document.get("topicConfigTable")
+        for name, entry in table.items() if isinstance(table, dict) else ():
+            if not isinstance(entry, dict) or not isinstance(name, str) or not name:
+                continue
+            self._raw[name] = entry
+            self._topics[name] = TopicConfig(
+                topic=name,
+                read_queues=_number(entry, "readQueueNums", 4, 1, MAX_QUEUES),
+                write_queues=_number(entry, "writeQueueNums", 4, 1, MAX_QUEUES),
+                permission=_number(entry, "perm", 6, 0, 7),
+                ordered=entry.get("order") is True,
+                system_flags=_number(entry, "topicSysFlag", 0, 0, 1 << 30),
+            )
+        self.version += 1
+
+    def _document(self) -> JsonObject:
+        table: dict[str, object] = {}
+        for config in self.list():
+            known = {
+                "order": config.ordered,
+                "perm": config.permission,
+                "readQueueNums": config.read_queues,
+                "topicFilterType": "SINGLE_TAG",
+                "topicName": config.topic,
+                "topicSysFlag": config.system_flags,
+                "writeQueueNums": config.write_queues,
+            }
+            kept = self._raw.get(config.topic, {})
+            table[config.topic] = {**known, **{k: v for k, v in kept.items() if k not in known}}
+        version = {"counter": self._counter, "timestamp": self._clock.wall_ms()}
+        return {"dataVersion": version, "topicConfigTable": table}
+
+
+def _number(entry: dict[str, object], name: str, default: int, least: int, most: int) -> int:
+    value = entry.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        return default
+    return value
