@@ -13,8 +13,6 @@ from stratamq.errors import NotFoundError
 
 SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
-_Status = health_pb2.HealthCheckResponse.ServingStatus
-
 
 class Health(health_pb2_grpc.HealthServicer):
     """Serving states by service name. Used from the event loop only."""
@@ -54,7 +52,7 @@ class Health(health_pb2_grpc.HealthServicer):
             else:
                 await changed.wait()
 
-    def _status(self, service: str) -> _Status:
+    def _status(self, service: str) -> int:
         if service not in self._serving:
             return health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         if self._serving[service]:

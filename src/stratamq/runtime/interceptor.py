@@ -8,7 +8,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 from grpc.aio import AbortError
@@ -28,7 +28,7 @@ OPEN_STREAMS = metrics.gauge(
     "grpc_open_streams", "Response streams that are open now.", ("method",)
 )
 
-Handler = grpc.RpcMethodHandler
+Handler: TypeAlias = grpc.RpcMethodHandler
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
 
 

@@ -88,6 +88,7 @@ class Server:
         self._metrics: metrics.MetricsEndpoint | None = None
         self._health = Health()
         self._ready = False
+        self._stopped = False
         self._stopping = asyncio.Event()
 
     def add_servicer(
@@ -129,7 +130,12 @@ class Server:
         return self.address
 
     def set_ready(self, ready: bool, reason: str = "") -> None:
-        """Set the health of "", of "readiness" and of each service; `reason` goes to the log."""
+        """Set the health of "", of "readiness" and of each service; `reason` goes to the log.
+
+        Has no effect once the service stops.
+        """
+        if self._stopped:
+            return
         if ready is not self._ready:
             log.info("readiness changed", extra={"ready": ready, "reason": reason})
         self._ready = ready
@@ -146,8 +152,8 @@ class Server:
 
         All steps are tried; the first error is raised at the end.
         """
-        self._ready = False
-        READY.set(0)
+        self.set_ready(False, "stopping")
+        self._stopped = True
         self._health.stop()
         errors: list[Exception] = []
         for step in (drain, self._stop_calls, close, self._withdraw):
@@ -177,11 +183,9 @@ class Server:
         self._catch_signals()
         try:
             await self.start(address, ready=ready)
-        except BaseException:
-            await self.stop(None, close)
-            raise
-        await self._stopping.wait()
-        await self.stop(drain, close)
+            await self._stopping.wait()
+        finally:
+            await self.stop(drain if self.address else None, close)
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=self._options)

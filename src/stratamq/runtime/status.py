@@ -227,7 +227,8 @@ def _loggable(error: StrataError) -> Fields:
 
 def _bounded(message: str) -> str:
     """Valid UTF-8 that stays within the limit when gRPC percent-encodes it."""
-    kept, size = [], 0
+    kept: list[str] = []
+    size = 0
     for character in message:
         encoded = character.encode("utf-8", "replace")
         size += (
