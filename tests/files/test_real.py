@@ -12,7 +12,7 @@ import pytest
 
 from stratamq.files import real, system_calls
 from stratamq.files.real import RealFiles
-from tests.support.disks import PAGE, read_file, write_file
+from tests.support.disks import read_file, write_file
 
 
 @pytest.fixture
@@ -76,37 +76,47 @@ def test_a_created_file_has_all_its_blocks_and_a_sparse_one_none(store):
     assert os.stat(store.root / "sparse").st_blocks * 512 >= 1 << 20
 
 
-def test_populate_makes_pages_resident_without_changing_the_appenders_bytes(store):
+def resident_bytes(path: str) -> int:
+    """How much of a file's mapping has page-table entries."""
+    with open("/proc/self/smaps") as maps:
+        _, _, mapping = maps.read().partition(f"{path}\n")
+    line = next(line for line in mapping.splitlines() if line.startswith("Rss:"))
+    return int(line.split()[1]) * 1024
+
+
+def test_populate_faults_pages_in_without_changing_the_appenders_bytes(store):
     store.create("a", 1 << 20)
     file = store.open("a", writable=True)
     buffer = file.buffer()
     buffer[4000:4100] = b"x" * 100
-    before = bytes(buffer)
-    resource_usage = __import__("resource").getrusage
+    assert resident_bytes(f"{store.root}/a") < 1 << 20
     file.populate(0, 1 << 20)
-    faults = resource_usage(0).ru_minflt
-    for position in range(0, 1 << 20, PAGE):
-        buffer[position + 1] = buffer[position + 1]
-    assert resource_usage(0).ru_minflt - faults < 20
-    assert bytes(buffer) == before
+    assert resident_bytes(f"{store.root}/a") == 1 << 20
+    assert bytes(buffer) == bytes(4000) + b"x" * 100 + bytes((1 << 20) - 4100)
 
 
 def test_populate_lets_other_threads_run(store):
-    # Beside mmap.madvise, which would hold the interpreter lock for the whole call.
-    store.create("a", 256 << 20)
-    file = store.open("a", writable=True)
+    # mmap.madvise would hold the interpreter lock for the whole call. A busy machine may delay this
+    # thread by itself: one good run in five shows that the lock was free.
+    assert any(_longest_gap_while_populating(store, f"a{n}") < 0.5 for n in range(5))
+
+
+def _longest_gap_while_populating(store: RealFiles, path: str) -> float:
+    """The longest time that this thread stood still, as a part of the whole call."""
+    store.create(path, 128 << 20)
+    file = store.open(path, writable=True)
     file.buffer()
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (file.populate(0, 256 << 20), done.set()))
-    longest, last = 0.0, time.perf_counter()
+    thread = threading.Thread(target=lambda: (file.populate(0, 128 << 20), done.set()))
+    started = last = time.perf_counter()
     thread.start()
-    started = last
+    longest = 0.0
     while not done.is_set():
         now = time.perf_counter()
         longest, last = max(longest, now - last), now
-    took = time.perf_counter() - started
     thread.join()
-    assert longest < max(0.02, took / 2)
+    store.unlink(path)
+    return longest / (time.perf_counter() - started)
 
 
 def test_zero_writes_where_the_file_system_has_no_zero_range(store, monkeypatch):
