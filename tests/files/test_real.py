@@ -148,6 +148,41 @@ def test_create_refuses_to_replace_also_without_renameat2(store, monkeypatch, li
     assert read_file(store, "b") == b"b"
 
 
+def test_create_never_replaces_a_file_that_appears_meanwhile(store, monkeypatch):
+    store.create("first", 1)
+    allocate = os.posix_fallocate
+
+    def allocate_while_another_is_faster(*arguments):
+        (store.root / "a").write_bytes(b"theirs")
+        allocate(*arguments)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate_while_another_is_faster)
+    with pytest.raises(FileExistsError):
+        store.create("a", 10)
+    assert read_file(store, "a") == b"theirs"
+    assert store.list("stratamq/tmp") == []
+
+
+def test_create_syncs_the_file_before_its_rename_and_both_directories_after(store, monkeypatch):
+    store.create("d/first", 1)
+    steps = []
+    fsync, rename = os.fsync, system_calls.rename_without_replacing
+
+    def synced(descriptor):
+        fsync(descriptor)
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        steps.append(os.path.relpath(path, store.root).partition(".")[0])
+
+    def renamed(*arguments):
+        rename(*arguments)
+        steps.append("rename")
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(system_calls, "rename_without_replacing", renamed)
+    store.create("d/a", 10)
+    assert steps == ["stratamq/tmp/a", "rename", "d", "stratamq/tmp"]
+
+
 @pytest.mark.parametrize("step", ["posix_fallocate", "fsync"])
 def test_a_failed_create_leaves_nothing_behind(store, monkeypatch, step):
     store.create("first", 1)

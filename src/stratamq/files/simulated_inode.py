@@ -69,8 +69,9 @@ class Inode:
 
     def write(self, position: int, data: bytes | memoryview) -> None:
         self.cache[position : position + len(data)] = data
-        self._marked.update(_pages(position, len(data)))
-        self.holes -= self._marked
+        pages = _pages(position, len(data))
+        self._marked.update(pages)
+        self.holes.difference_update(pages)
 
     def dirty_pages(self) -> list[int]:
         """In order. What a crash may lose, and the next flush writes."""
