@@ -1,0 +1,98 @@
+"""The command `stratamq`: finds the commands, and turns errors into one line.
+
+Commands of this package are registered here; rooms add theirs through the entry-point group
+`stratamq.commands`, each a function `register(app: typer.Typer) -> None`. No room is imported.
+
+Exit codes: 0 done, 1 an error (one line on standard error), 2 wrong usage, 130 Ctrl-C, 141 when the
+reader of standard output went away.
+"""
+
+import os
+import sys
+from importlib.metadata import entry_points, version
+from typing import Annotated
+
+import typer
+
+from stratamq.cli import dump
+from stratamq.errors import StrataError
+
+COMMANDS_GROUP = "stratamq.commands"
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+# typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.
+_UsageError = typer.BadParameter.__mro__[1]
+_ClickException = typer.BadParameter.__mro__[2]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Always ends with SystemExit."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code; nothing that a user can do gives a traceback."""
+    try:
+        code = build_app()(args=arguments, prog_name="stratamq", standalone_mode=False)
+        sys.stdout.flush()
+    except StrataError as error:
+        return _fail(str(error), EXIT_ERROR)
+    except BrokenPipeError:
+        # Python flushes standard output once more at exit; there is nobody to read it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", EXIT_ERROR)
+    except _UsageError as error:
+        return _fail(error.format_message(), EXIT_USAGE)
+    except _ClickException as error:
+        return _fail(error.format_message(), EXIT_ERROR)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def build_app() -> typer.Typer:
+    app = typer.Typer(
+        name="stratamq",
+        help="A durable message store, byte-compatible with Apache RocketMQ's.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        _version: Annotated[
+            bool,
+            typer.Option("--version", callback=_print_version, is_eager=True, help="and exit"),
+        ] = False,
+    ) -> None:
+        pass
+
+    dump.register(app)
+    for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda entry: entry.name):
+        entry.load()(app)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"stratamq {version('stratamq')}")
+        raise typer.Exit
+
+
+def _fail(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    print(f"error: {line}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""`stratamq dump`: what is in the files of a store, RocketMQ's or ours, read and never written.
+
+Needs no service. Damaged files are shown as far as they go; a line says where and why that ends,
+and the exit code is then 1.
+"""
+
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stratamq.cli import dump_source as source
+from stratamq.cli.dump_hex import (
+    BLANK_FIELDS,
+    CHECKPOINT_SIZES,
+    UNIT_SIZES,
+    fields_of,
+    frame_fields,
+)
+from stratamq.cli.dump_index import dump_index
+from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_rows import (
+    BodyAs,
+    Row,
+    checkpoint_row,
+    frame_row,
+    message_row,
+    stop_row,
+    unit_row,
+)
+from stratamq.cli.dump_walk import Record, Stop, Unit, record_at, walk_log, walk_queue
+from stratamq.errors import (
+    CorruptionError,
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
+from stratamq.formats.checkpoint import (
+    CHECKPOINT_FIELDS_BYTES,
+    CHECKPOINT_FILE_BYTES,
+    decode_checkpoint,
+)
+from stratamq.formats.queue_unit import encode_queue_unit
+
+FRAME_COLUMNS = ("phyOffset", "size", "topic", "queueId", "queueOffset", "tagsCode", "keys",
+                 "sysFlag", "storeTimestamp", "body")  # fmt: skip
+MESSAGE_COLUMNS = ("topic", "queueId", "at", "phyOffset", "size", "tagsCode", "storeTimestamp",
+                   "properties", "body")  # fmt: skip
+UNIT_COLUMNS = ("topic", "queueId", "at", "cqPhyOffset", "cqSize", "tagsCode")
+
+StorePath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="a store's directory, one inside it, or one file")
+]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="tables for people, JSON lines for programs")
+]
+HexOption = Annotated[bool, typer.Option("--hex", help="the bytes too, with the fields marked")]
+DetailOption = Annotated[bool, typer.Option("--detail", help="every field, one below the other")]
+BodyOption = Annotated[BodyAs, typer.Option("--body", help="how to show bodies (decompressed)")]
+CountOption = Annotated[int | None, typer.Option("--count", "-n", min=1, help="at most so many")]
+TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="only this topic")]
+QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="only this queue")]
+FromIndex = Annotated[int, typer.Option("--from", min=0, help="first queue index")]
+ToIndex = Annotated[int | None, typer.Option("--to", min=0, help="queue index to stop before")]
+
+dump_app = typer.Typer(
+    help="Show what is in the files of a store, without any service, changing nothing.",
+    no_args_is_help=True,
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(dump_app, name="dump")
+
+
+@dump_app.command("commitlog")
+def dump_commitlog(
+    path: StorePath,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="the frame that begins at this offset")
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, help="first physical offset of a range")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", min=0, help="physical offset to stop before")
+    ] = None,
+    count: CountOption = None,
+    output: OutputOption = Output.TABLE,
+    show_hex: HexOption = False,
+    detail: DetailOption = False,
+    body: BodyOption = BodyAs.AUTO,
+) -> None:
+    """Frames and blanks of the commit log, in order."""
+    if offset is not None and (first is not None or end is not None):
+        raise InvalidRequestError("--offset is one place; --from and --to are a range")
+    files = source.log_files(path)
+    cards = detail or (offset is not None and count is None)
+    with printing(Printer(output, FRAME_COLUMNS, cards)) as run:
+        if offset is not None:
+            found = record_at(files, offset, explain=True)
+            if count is None:
+                run.frame(found, body, show_hex)
+                return
+            first = offset
+        left = count
+        for found in walk_log(files, first, end):
+            if isinstance(found, Stop):
+                run.stop(found)
+                continue
+            run.frame(found, body, show_hex)
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return
+
+
+@dump_app.command("consumequeue")
+def dump_consumequeue(
+    path: StorePath,
+    topic: TopicOption = None,
+    queue_id: QueueOption = None,
+    first: FromIndex = 0,
+    end: ToIndex = None,
+    count: CountOption = None,
+    output: OutputOption = Output.TABLE,
+    show_hex: HexOption = False,
+) -> None:
+    """Units of consume queues; --from, --to and --count hold for each queue."""
+    with printing(Printer(output, UNIT_COLUMNS)) as run:
+        for queue in source.queues(path, topic, queue_id):
+            for found in islice(walk_queue(queue, first, end), count):
+                if isinstance(found, Stop):
+                    run.stop(found)
+                    continue
+                unit = found.unit
+                raw = encode_queue_unit(unit.physical_offset, unit.size, unit.tags_code)
+                fields = fields_of(UNIT_SIZES) if show_hex else []
+                run.printer.row(unit_row(found), raw, fields, found.queue_index * len(raw))
+
+
+@dump_app.command("messages")
+def dump_messages(
+    path: StorePath,
+    topic: TopicOption = None,
+    queue_id: QueueOption = None,
+    first: FromIndex = 0,
+    end: ToIndex = None,
+    count: CountOption = None,
+    output: OutputOption = Output.TABLE,
+    show_hex: HexOption = False,
+    detail: DetailOption = False,
+    body: BodyOption = BodyAs.AUTO,
+) -> None:
+    """Messages through their consume queues; --from, --to and --count hold for each queue."""
+    source.must_exist(path)
+    if not (path / "commitlog").is_dir():
+        raise NotFoundError(f"{path}: not the root of a store: it has no commitlog directory")
+    files = source.log_files(path)
+    with printing(Printer(output, MESSAGE_COLUMNS, detail)) as run:
+        for queue in source.queues(path, topic, queue_id):
+            left = count
+            for found in walk_queue(queue, first, end):
+                if isinstance(found, Stop):
+                    run.stop(found)
+                    continue
+                if found.unit.is_pre_blank:
+                    continue
+                run.message(found, files, body, show_hex)
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        break
+
+
+dump_app.command("index")(dump_index)
+
+
+@dump_app.command("checkpoint")
+def dump_checkpoint(
+    path: StorePath, output: OutputOption = Output.TABLE, show_hex: HexOption = False
+) -> None:
+    """The times and offsets of the checkpoint."""
+    file = source.checkpoint_file(path)
+    with source.mapped(file) as view:
+        raw = bytes(view[:CHECKPOINT_FIELDS_BYTES])
+        length = len(view)
+    checkpoint = decode_checkpoint(raw)
+    if checkpoint is None:
+        raise CorruptionError(
+            f"{file}: {length} bytes, a checkpoint has {CHECKPOINT_FILE_BYTES}", str(file), length
+        )
+    with printing(Printer(output, (), cards=True)) as run:
+        run.printer.row(
+            checkpoint_row(checkpoint), raw, fields_of(CHECKPOINT_SIZES) if show_hex else []
+        )
+        if length != CHECKPOINT_FILE_BYTES:
+            reason = f"{length} bytes, a checkpoint has {CHECKPOINT_FILE_BYTES}"
+            run.stop(Stop(str(file), length, reason, True))
+
+
+class Run:
+    """One dump: prints, and remembers whether it met damage."""
+
+    def __init__(self, printer: Printer) -> None:
+        self.printer = printer
+        self.met_damage = False
+
+    def frame(self, record: Record, body_as: BodyAs, show_hex: bool) -> None:
+        self._record(frame_row(record, body_as), record, show_hex)
+
+    def message(
+        self, unit: Unit, files: list[source.LogFile], body_as: BodyAs, show_hex: bool
+    ) -> None:
+        place = unit.unit.physical_offset
+        try:
+            record = record_at(files, place)
+        except (NotFoundError, OffsetOutOfRangeError) as error:
+            self._lost(unit, str(error))
+            return
+        if record.frame is None:
+            self._lost(unit, f"at offset {place} the file ends with a blank")
+            return
+        self._record(message_row(unit, record, body_as), record, show_hex)
+
+    def stop(self, stop: Stop) -> None:
+        self.met_damage |= stop.is_damage
+        what = "damaged" if stop.is_damage else "ends"
+        place = "" if stop.offset is None else f" (offset {stop.offset})"
+        sentence = f"{stop.file} {what} at byte {stop.position}{place}: {stop.reason}"
+        self.printer.note(stop_row(stop), sentence, stop.is_damage)
+
+    def _record(self, row: Row, record: Record, show_hex: bool) -> None:
+        self.met_damage |= not row["ok"] or row.get("propertyCrcOk") is False
+        fields = []
+        if show_hex:
+            fields = BLANK_FIELDS if record.frame is None else frame_fields(record.frame)
+        self.printer.row(row, record.raw, fields, record.offset)
+
+    def _lost(self, unit: Unit, reason: str) -> None:
+        self.met_damage = True
+        row = unit_row(unit) | {"kind": "lost", "reason": reason}
+        where = f"topic {unit.queue.topic}, queue {unit.queue.queue_id}, index {unit.queue_index}"
+        self.printer.note(row, f"{where}: {reason}", True)
+
+
+@contextmanager
+def printing(printer: Printer):
+    """Prints what is left at the end, also after an error; exit code 1 when damage was met."""
+    run = Run(printer)
+    try:
+        yield run
+    finally:
+        printer.flush()
+    if run.met_damage:
+        raise typer.Exit(1)

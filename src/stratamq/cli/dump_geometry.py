@@ -1,0 +1,89 @@
+"""How many slots and items an index file has: its bytes do not say.
+
+Asked in this order: the options; `geometry.properties` in the store's root (test fixtures have it);
+`stratamq/geometry.json`; RocketMQ's default sizes if the length is theirs; one slot for four items,
+as the defaults have it, if every item then hangs in the slot of its hash. Otherwise refused: a
+wrong guess would show items that were never there.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratamq.cli.dump_source import store_root
+from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.formats.index_file import IndexFileReader
+from stratamq.formats.index_layout import (
+    DEFAULT_ITEMS,
+    DEFAULT_SLOTS,
+    INDEX_HEADER_BYTES,
+    INDEX_ITEM_BYTES,
+    INDEX_SLOT_BYTES,
+    index_file_bytes,
+)
+from stratamq.formats.json_files import parse_json_object
+
+GUESSED_ITEMS_PER_SLOT = DEFAULT_ITEMS // DEFAULT_SLOTS
+MAX_SETTING_BYTES = 64 * 1024
+_PROPERTY = re.compile(r"^\s*(slots|items)\s*[=:]\s*(\d{1,10})\s*$", re.MULTILINE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    slots: int
+    items: int
+    source: str
+
+
+def find_geometry(path: Path, view: memoryview, slots: int | None, items: int | None) -> Geometry:
+    """InvalidRequestError, naming the options, when nothing tells."""
+    if (slots is None) != (items is None):
+        raise InvalidRequestError("give --slots and --items together")
+    if slots is not None and items is not None:
+        return Geometry(slots, items, "--slots and --items")
+    recorded = _recorded(path)
+    if recorded is not None:
+        return recorded
+    length = len(view)
+    if length == index_file_bytes(DEFAULT_SLOTS, DEFAULT_ITEMS):
+        return Geometry(DEFAULT_SLOTS, DEFAULT_ITEMS, "RocketMQ's default sizes")
+    per_slot = INDEX_SLOT_BYTES + GUESSED_ITEMS_PER_SLOT * INDEX_ITEM_BYTES
+    guess, rest = divmod(length - INDEX_HEADER_BYTES, per_slot)
+    if guess > 0 and rest == 0:
+        reader = IndexFileReader(view, guess, guess * GUESSED_ITEMS_PER_SLOT)
+        if reader.header.next_item > 1 and reader.has_geometry_of_its_items():
+            return Geometry(reader.slots, reader.items, "a guess that all items agree with")
+    raise InvalidRequestError(
+        f"{path}: how many slots and items it has cannot be seen from its {length} bytes; "
+        f"give --slots and --items"
+    )
+
+
+def _recorded(path: Path) -> Geometry | None:
+    root = store_root(path.absolute())
+    if root is None:
+        root = path.absolute().parent.parent
+    properties = root / "geometry.properties"
+    text = _read(properties)
+    if text is not None:
+        found = {name: int(number) for name, number in _PROPERTY.findall(text.decode("latin-1"))}
+        if found.get("slots") and found.get("items"):
+            return Geometry(found["slots"], found["items"], str(properties))
+    settings = root / "stratamq" / "geometry.json"
+    text = _read(settings)
+    if text is not None:
+        try:
+            values = parse_json_object(text)
+        except StrataError as error:
+            raise InvalidRequestError(f"{settings}: {error}; give --slots and --items") from error
+        slots, items = values.get("index_slots"), values.get("index_items")
+        if isinstance(slots, int) and isinstance(items, int) and slots > 0 and items > 0:
+            return Geometry(slots, items, str(settings))
+    return None
+
+
+def _read(path: Path) -> bytes | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return file.read(MAX_SETTING_BYTES)

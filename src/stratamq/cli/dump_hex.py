@@ -1,0 +1,116 @@
+"""Bytes with the fields marked: where each field lies, and a hex dump that shows it.
+
+Fields are told apart by colour and, where there is none, by the `|` between them.
+"""
+
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from stratamq.formats.frame import MAGIC_V1, Frame
+from stratamq.formats.frame_layout import AFTER_STORE_HOST, BLANK, HEAD, I8, I16, I64
+from stratamq.formats.hosts import decode_host
+
+BYTES_PER_LINE = 16
+LEGEND_BYTES = 48
+_COLOURS = ("bright_cyan", "bright_yellow", "bright_green", "bright_magenta", "bright_blue",
+            "bright_red")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    position: int
+    size: int
+
+
+def frame_fields(frame: Frame) -> list[Field]:
+    """The 20 fields of a frame, those of no bytes left out."""
+    topic_length = (I8 if frame.magic == MAGIC_V1 else I16).size
+    sizes = [
+        ("TOTALSIZE", 4), ("MAGICCODE", 4), ("BODYCRC", 4), ("QUEUEID", 4), ("FLAG", 4),
+        ("QUEUEOFFSET", 8), ("PHYSICALOFFSET", 8), ("SYSFLAG", 4), ("BORNTIMESTAMP", 8),
+        ("BORNHOST", len(frame.born_host)), ("STORETIMESTAMP", I64.size),
+        ("STOREHOST", len(frame.store_host)), ("RECONSUMETIMES", 4),
+        ("PREPAREDTRANSACTIONOFFSET", 8), ("BODYLENGTH", 4), ("BODY", len(frame.body)),
+        ("TOPICLENGTH", topic_length), ("TOPIC", len(frame.topic_raw)),
+        ("PROPERTIESLENGTH", I16.size), ("PROPERTIES", len(frame.properties_raw)),
+    ]  # fmt: skip
+    assert sum(size for _, size in sizes[:9]) == HEAD.size
+    assert sum(size for _, size in sizes[12:15]) == AFTER_STORE_HOST.size
+    return _place(sizes)
+
+
+BLANK_FIELDS = [Field("REMAINING", 0, 4), Field("MAGICCODE", 4, 4)]
+assert BLANK.size == 8
+
+UNIT_SIZES = [("PHYOFFSET", 8), ("SIZE", 4), ("TAGSCODE", 8)]
+INDEX_HEADER_SIZES = [
+    ("BEGINTIMESTAMP", 8), ("ENDTIMESTAMP", 8), ("BEGINPHYOFFSET", 8), ("ENDPHYOFFSET", 8),
+    ("HASHSLOTCOUNT", 4), ("INDEXCOUNT", 4),
+]  # fmt: skip
+INDEX_ITEM_SIZES = [("KEYHASH", 4), ("PHYOFFSET", 8), ("SECONDS", 4), ("PREVIOUS", 4)]
+CHECKPOINT_SIZES = [
+    ("PHYSICMSGTIMESTAMP", 8), ("LOGICSMSGTIMESTAMP", 8), ("INDEXMSGTIMESTAMP", 8),
+    ("MASTERFLUSHEDOFFSET", 8), ("CONFIRMPHYOFFSET", 8), ("LOGICSPHYSICALOFFSET", 8),
+]  # fmt: skip
+
+
+def fields_of(sizes: list[tuple[str, int]]) -> list[Field]:
+    return _place(sizes)
+
+
+def _place(sizes: list[tuple[str, int]]) -> list[Field]:
+    fields, position = [], 0
+    for name, size in sizes:
+        if size:
+            fields.append(Field(name, position, size))
+        position += size
+    return fields
+
+
+def colour_of(number: int) -> str:
+    return _COLOURS[number % len(_COLOURS)]
+
+
+def hex_lines(raw: bytes, fields: list[Field], base: int) -> list[Text]:
+    """A hex dump; `base` is the number shown for the first byte."""
+    owner = [-1] * len(raw)
+    for number, field in enumerate(fields):
+        owner[field.position : field.position + field.size] = [number] * field.size
+    lines = []
+    for start in range(0, len(raw), BYTES_PER_LINE):
+        line = Text(f"{base + start:>12}  ")
+        shown = Text()
+        for position in range(start, min(start + BYTES_PER_LINE, len(raw))):
+            begins = position > 0 and owner[position] != owner[position - 1]
+            style = colour_of(owner[position]) if owner[position] >= 0 else ""
+            line.append("|" if begins else " ")
+            line.append(f"{raw[position]:02x}", style)
+            byte = raw[position]
+            shown.append(chr(byte) if 0x20 <= byte < 0x7F else ".", style)
+        missing = start + BYTES_PER_LINE - min(start + BYTES_PER_LINE, len(raw))
+        lines.append(line + Text("   " * missing + "  ") + shown)
+    return lines
+
+
+def legend_lines(raw: bytes, fields: list[Field], base: int) -> list[Text]:
+    """Each field with its place, its size and its value or its first bytes."""
+    lines = []
+    for number, field in enumerate(fields):
+        piece = raw[field.position : field.position + field.size]
+        line = Text(f"{base + field.position:>12}  +{field.position:<5} {field.size:>6}  ")
+        line.append(f"{field.name:<26}", colour_of(number))
+        if field.size in (1, 2, 4, 8) and field.name not in _BYTES:
+            line.append(f" {int.from_bytes(piece, 'big', signed=True)}")
+        if field.name == "MAGICCODE":
+            line.append(f" = {piece.hex().upper()}")
+        elif field.name in ("BORNHOST", "STOREHOST"):
+            line.append(f" {decode_host(piece)}")
+        elif field.name in _BYTES:
+            line.append(f" {piece[:LEGEND_BYTES]!r}" + ("…" if field.size > LEGEND_BYTES else ""))
+        lines.append(line)
+    return lines
+
+
+_BYTES = frozenset({"BORNHOST", "STOREHOST", "BODY", "TOPIC", "PROPERTIES"})

@@ -1,0 +1,159 @@
+"""How `dump` prints: tables and cards for people, a JSON object a line for programs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stratamq.cli.dump_hex import Field, hex_lines, legend_lines
+from stratamq.cli.dump_rows import Row
+
+ROWS_PER_TABLE = 200
+"""A table needs all its rows to find its widths; longer output comes in several tables."""
+WIDTH_WITHOUT_TERMINAL = 200
+MIN_TEXT_WIDTH = 12
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+class Printer:
+    """Takes rows in order. `columns` are the row names a table shows; a card shows all of them."""
+
+    def __init__(self, output: Output, columns: Sequence[str], cards: bool = False) -> None:
+        self._output = output
+        self._columns = columns
+        self._cards = cards
+        self._rows: list[Row] = []
+        console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=cards)
+        if not console.is_terminal:
+            console.width = WIDTH_WITHOUT_TERMINAL
+        self._console = console
+
+    def row(self, row: Row, raw: bytes = b"", fields: Sequence[Field] = (), base: int = 0) -> None:
+        """`raw` with `fields` is shown as hex when given; `base` numbers its first byte."""
+        if self._output is Output.JSON:
+            if fields:
+                row = row | {
+                    "hex": raw.hex(),
+                    "fields": [[field.name, field.position, field.size] for field in fields],
+                }
+            print(json.dumps(row))
+        elif self._cards or fields:
+            self._card(row, raw, list(fields), base)
+        else:
+            self._rows.append(row)
+            if len(self._rows) >= ROWS_PER_TABLE:
+                self.flush()
+
+    def note(self, row: Row, sentence: str, is_damage: bool) -> None:
+        """Something about the files rather than in them; JSON gets `row`, people the sentence."""
+        if self._output is Output.JSON:
+            print(json.dumps(row))
+        else:
+            self.flush()
+            self._console.print(Text(sentence, "bold red" if is_damage else "dim"), soft_wrap=True)
+
+    def flush(self) -> None:
+        """Everything so far is on standard output when this returns."""
+        if self._rows:
+            self._console.print(self._table())
+            self._rows.clear()
+        sys.stdout.flush()
+
+    def _table(self) -> Table:
+        """Numbers and times keep their width; what does not fit is taken from the texts."""
+        cells = [[show(name, row.get(name)) for name in self._columns] for row in self._rows]
+        widths = [
+            max(cell_len(text) for text in texts)
+            for texts in zip(self._columns, *cells, strict=True)
+        ]
+        texts = [
+            number
+            for number, name in enumerate(self._columns)
+            if any(not isinstance(row.get(name), int | None) for row in self._rows)
+        ]
+        frame_width = 3 * len(widths) + 1
+        too_wide = sum(widths) + frame_width - self._console.width
+        while too_wide > 0 and any(widths[number] > MIN_TEXT_WIDTH for number in texts):
+            widest = max(texts, key=lambda number: widths[number])
+            widths[widest] -= 1
+            too_wide -= 1
+        # A terminal too narrow even so breaks the lines, rather than losing columns.
+        self._console.width = max(self._console.width, sum(widths) + frame_width)
+        table = Table(header_style="bold")
+        for number, name in enumerate(self._columns):
+            left = number in texts or name.endswith("Timestamp")
+            table.add_column(
+                name,
+                justify="left" if left else "right",
+                no_wrap=True,
+                overflow="ellipsis",
+                width=widths[number],
+            )
+        for row, line in zip(self._rows, cells, strict=True):
+            table.add_row(*map(Text, line), style="red" if row.get("ok") is False else "")
+        return table
+
+    def _card(self, row: Row, raw: bytes, fields: list[Field], base: int) -> None:
+        width = max(len(name) for name in row)
+        for name, value in row.items():
+            line = Text(f"{name:>{width}}  ", "bold")
+            line.append(Text(show(name, value, whole=True), "not bold"))
+            self._console.print(line, soft_wrap=True)
+        if fields:
+            for line in (*hex_lines(raw, fields, base), *legend_lines(raw, fields, base)):
+                self._console.print(line, soft_wrap=True)
+        self._console.print()
+
+
+def show(name: str, value: Any, whole: bool = False) -> str:
+    """A value as people read it: times with their date, nothing that drives a terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("Timestamp") and isinstance(value, int):
+        moment = show_time(value)
+        return f"{value} ({moment})" if whole and moment else moment or str(value)
+    if isinstance(value, dict) and name == "properties":
+        return printable("  ".join(f"{key}={text}" for key, text in value.items()))
+    if isinstance(value, dict | list):
+        return printable(json.dumps(value, ensure_ascii=False))
+    text = str(value)
+    return printable(text if whole else text[:200])
+
+
+def show_time(timestamp_ms: int) -> str:
+    """ISO time in UTC; empty for 0 and for what no calendar has."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return ""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z") if timestamp_ms else ""
+
+
+def printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape", "backslashreplace").decode("ascii")
+        for character in text
+    )

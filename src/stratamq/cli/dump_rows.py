@@ -1,0 +1,228 @@
+"""What `dump` says of each thing it finds: plain dictionaries, the lines of `--output json`.
+
+The names are those of the lines the real RocketMQ is asked with (`tests/interop`): `frame` and
+`message`. Added are `physicalOffset` (the frame's own field, where `phyOffset` is the place), the
+body as people read it, and what `dump` found wrong.
+"""
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any
+
+from stratamq.cli.dump_walk import Record, Stop, Unit
+from stratamq.errors import CorruptRecordError
+from stratamq.formats.checkpoint import Checkpoint
+from stratamq.formats.compression import decompress_body
+from stratamq.formats.delay import dispatch_tags_code
+from stratamq.formats.frame import Frame
+from stratamq.formats.hosts import decode_host
+from stratamq.formats.index_layout import IndexHeader, IndexItem
+from stratamq.formats.property_crc import check_property_crc
+from stratamq.formats.queue_unit import extension_offset, is_extension_address
+
+Row = dict[str, Any]
+
+
+class BodyAs(StrEnum):
+    """`auto` takes JSON if it is, text if it can be shown, otherwise hex."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    NONE = "none"
+
+
+def frame_row(record: Record, body_as: BodyAs) -> Row:
+    """A frame or a blank of the log."""
+    frame = record.frame
+    if frame is None:
+        return {"kind": "frame", "phyOffset": record.offset, "ok": True, "size": 0,
+                "blankLength": record.blank}  # fmt: skip
+    properties = frame.properties
+    row: Row = {
+        "kind": "frame",
+        "phyOffset": record.offset,
+        "ok": record.body_is_good,
+        "size": frame.total_size,
+        "magic": f"{frame.magic:08X}",
+        "topic": frame.topic,
+        "queueId": frame.queue_id,
+        "queueOffset": frame.queue_offset,
+        "tagsCode": dispatch_tags_code(
+            frame.topic, properties.get("TAGS"), properties.get("DELAY"), frame.store_timestamp_ms
+        ),
+        "storeTimestamp": frame.store_timestamp_ms,
+        "keys": properties.get("KEYS") if frame.properties_raw else "",
+        "uniqKey": properties.get("UNIQ_KEY"),
+        "sysFlag": frame.sys_flag,
+        "preparedTransactionOffset": frame.prepared_transaction_offset,
+        "sha256": hashlib.sha256(record.raw).hexdigest(),
+        "physicalOffset": frame.physical_offset,
+        "flag": frame.flag,
+        "bodyCRC": frame.body_crc,
+        **_client_fields(frame),
+        "properties": properties,
+        "msgId": frame.message_id,
+    }
+    row.update(body_fields(frame, body_as))
+    row.update(_faults(record))
+    return row
+
+
+def message_row(unit: Unit, record: Record, body_as: BodyAs) -> Row:
+    """A message found through its queue; `record` is a frame."""
+    frame = record.frame
+    assert frame is not None
+    row: Row = {
+        "kind": "message",
+        "topic": unit.queue.topic,
+        "queueId": unit.queue.queue_id,
+        "at": unit.queue_index,
+        "frameTopic": frame.topic,
+        "frameQueueId": frame.queue_id,
+        "queueOffset": frame.queue_offset,
+        "phyOffset": frame.physical_offset,
+        "size": frame.total_size,
+        "storeSize": frame.total_size,
+        "cqPhyOffset": unit.unit.physical_offset,
+        "cqSize": unit.unit.size,
+        "tagsCode": unit.unit.tags_code,
+        "sysFlag": frame.sys_flag,
+        "flag": frame.flag,
+        "bodyCRC": frame.body_crc,
+        "storeTimestamp": frame.store_timestamp_ms,
+        **_client_fields(frame),
+        "preparedTransactionOffset": frame.prepared_transaction_offset,
+        "properties": frame.properties,
+        "msgId": frame.message_id,
+        "frameSha256": hashlib.sha256(record.raw).hexdigest(),
+        "ok": record.body_is_good,
+    }
+    row.update(body_fields(frame, body_as))
+    row.update(_faults(record))
+    return row
+
+
+def _client_fields(frame: Frame) -> Row:
+    return {
+        "bornTimestamp": frame.born_timestamp_ms,
+        "bornHost": str(decode_host(frame.born_host)),
+        "storeHost": str(decode_host(frame.store_host)),
+        "reconsumeTimes": frame.reconsume_times,
+        "bodyLength": len(frame.body),
+        "bodySha256": hashlib.sha256(frame.body).hexdigest(),
+    }
+
+
+def body_fields(frame: Frame, body_as: BodyAs) -> Row:
+    """`body` decompressed, and how it is to be read; `bodyError` beside the stored bytes as hex."""
+    if body_as is BodyAs.NONE:
+        return {}
+    try:
+        body = decompress_body(frame.body, frame.sys_flag)
+    except CorruptRecordError as error:
+        return {"body": frame.body.hex(), "bodyEncoding": "hex", "bodyError": str(error)}
+    if body_as in (BodyAs.AUTO, BodyAs.JSON) and body[:1] in _JSON_STARTS:
+        try:
+            return {"body": json.loads(body), "bodyEncoding": "json"}
+        except (ValueError, RecursionError):
+            pass
+    if body_as is BodyAs.TEXT:
+        return {"body": body.decode("utf-8", "replace"), "bodyEncoding": "text"}
+    if body_as is not BodyAs.HEX:
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            if all(character.isprintable() or character in "\t\r\n" for character in text):
+                return {"body": text, "bodyEncoding": "text"}
+    return {"body": body.hex(), "bodyEncoding": "hex"}
+
+
+_JSON_STARTS = (b"{", b"[")
+
+
+def _faults(record: Record) -> Row:
+    faults: Row = {}
+    if not record.body_is_good:
+        faults["fault"] = "the body does not have the checksum of the frame"
+    if check_property_crc(record.raw) is False:
+        faults["propertyCrcOk"] = False
+    return faults
+
+
+def unit_row(found: Unit) -> Row:
+    unit = found.unit
+    row: Row = {
+        "kind": "unit",
+        "topic": found.queue.topic,
+        "queueId": found.queue.queue_id,
+        "at": found.queue_index,
+        "cqPhyOffset": unit.physical_offset,
+        "cqSize": unit.size,
+        "tagsCode": unit.tags_code,
+    }
+    if unit.is_pre_blank:
+        row["preBlank"] = True
+    if is_extension_address(unit.tags_code):
+        row["extensionOffset"] = extension_offset(unit.tags_code)
+    return row
+
+
+def index_row(number: int, file: str, length: int, header: IndexHeader) -> Row:
+    return {
+        "kind": "index",
+        "number": number,
+        "file": file,
+        "length": length,
+        "beginTimestamp": header.begin_timestamp_ms,
+        "endTimestamp": header.end_timestamp_ms,
+        "beginPhyOffset": header.begin_phy_offset,
+        "endPhyOffset": header.end_phy_offset,
+        "hashSlotCount": header.hash_slot_count,
+        "indexCount": header.index_count,
+    }
+
+
+def item_row(file: str, item: IndexItem, slots: int, begin_timestamp_ms: int) -> Row:
+    return {
+        "kind": "item",
+        "file": file,
+        "n": item.number,
+        "slot": item.key_hash % slots,
+        "keyHash": item.key_hash,
+        "phyOffset": item.physical_offset,
+        "timeDiffSeconds": item.time_diff_seconds,
+        "storeTimestamp": begin_timestamp_ms + item.time_diff_seconds * 1000,
+        "prev": item.previous,
+    }
+
+
+def checkpoint_row(checkpoint: Checkpoint) -> Row:
+    return {
+        "kind": "checkpoint",
+        "physicMsgTimestamp": checkpoint.physic_msg_timestamp_ms,
+        "logicsMsgTimestamp": checkpoint.logics_msg_timestamp_ms,
+        "indexMsgTimestamp": checkpoint.index_msg_timestamp_ms,
+        "masterFlushedOffset": checkpoint.master_flushed_offset,
+        "confirmPhyOffset": checkpoint.confirm_phy_offset,
+        "logicsPhysicalOffset": checkpoint.logics_physical_offset,
+        "minTimestamp": checkpoint.min_timestamp_ms,
+        "minTimestampIndex": checkpoint.min_timestamp_index_ms,
+    }
+
+
+def stop_row(stop: Stop) -> Row:
+    row: Row = {
+        "kind": "stop",
+        "file": stop.file,
+        "position": stop.position,
+        "reason": stop.reason,
+        "damage": stop.is_damage,
+    }
+    if stop.offset is not None:
+        row["offset"] = stop.offset
+    return row

@@ -1,0 +1,173 @@
+"""Where `dump` reads from: files opened read-only and mapped, found from whatever path was given.
+
+A path may be a store's root, one of its directories, or a single file. Mapping is safe on a store
+in use: neither RocketMQ nor StrataMQ shortens a file it has made.
+"""
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.formats import frame as frames
+from stratamq.formats.file_names import parse_index_name, parse_offset_name
+from stratamq.formats.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A commit log file: `start` is the offset of its first byte."""
+
+    path: Path
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The files of one consume queue; topic and queue are None for a file that lies alone."""
+
+    topic: str | None
+    queue_id: int | None
+    files: list[tuple[int, Path]]
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[memoryview]:
+    """The bytes of a file. OSError as `open` raises it; a directory is refused."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidRequestError(f"{path} is not a file")
+        size = status.st_size
+        if size == 0:
+            yield memoryview(b"")
+            return
+        with (
+            mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as mapping,
+            memoryview(mapping) as view,
+        ):
+            yield view
+    finally:
+        os.close(descriptor)
+
+
+def store_root(path: Path) -> Path | None:
+    """The root of the store that `path` is in or is, if it looks like one."""
+    for candidate in (path, *path.parents[:5]):
+        if (candidate / "commitlog").is_dir() or (candidate / "consumequeue").is_dir():
+            return candidate
+    return None
+
+
+def log_files(path: Path) -> list[LogFile]:
+    """From a root, a `commitlog` directory or a file. NotFoundError when there is nothing."""
+    must_exist(path)
+    if not path.is_dir():
+        return [LogFile(path, _start_of(path), path.stat().st_size)]
+    directory = path / "commitlog" if (path / "commitlog").is_dir() else path
+    found = [
+        LogFile(file, start, file.stat().st_size)
+        for file in directory.iterdir()
+        if (start := parse_offset_name(file.name)) is not None and file.is_file()
+    ]
+    if not found:
+        raise NotFoundError(f"{directory}: no commit log files (20 digits)")
+    return sorted(found, key=lambda file: file.start)
+
+
+def queues(path: Path, topic: str | None, queue_id: int | None) -> list[Queue]:
+    """From a root, `consumequeue`, a topic's or a queue's directory, or a file."""
+    must_exist(path)
+    if not path.is_dir():
+        start = parse_offset_name(path.name)
+        named = parse_queue_directory(path.parent)
+        return [Queue(*named, [(start or 0, path)])]
+    if (path / "consumequeue").is_dir():
+        found = _queues_below(path / "consumequeue", topic, queue_id)
+    elif _unit_files(path):
+        found = [Queue(*parse_queue_directory(path), _unit_files(path))]
+    elif any(_unit_files(child) for child in path.iterdir() if child.is_dir()):
+        found = _queues_of_topic(path, queue_id)
+    else:
+        found = _queues_below(path, topic, queue_id)
+    if not found:
+        wanted = "" if topic is None else f" of topic {topic}"
+        wanted += "" if queue_id is None else f", queue {queue_id}"
+        raise NotFoundError(f"{path}: no consume queue{wanted}")
+    return found
+
+
+def index_files(path: Path) -> list[Path]:
+    """From a root, an `index` directory or a file."""
+    must_exist(path)
+    if not path.is_dir():
+        return [path]
+    directory = path / "index" if (path / "index").is_dir() else path
+    found = [
+        file
+        for file in directory.iterdir()
+        if parse_index_name(file.name) is not None and file.is_file()
+    ]
+    if not found:
+        raise NotFoundError(f"{directory}: no index files (17 digits)")
+    return sorted(found)
+
+
+def checkpoint_file(path: Path) -> Path:
+    must_exist(path)
+    return path / "checkpoint" if path.is_dir() else path
+
+
+def must_exist(path: Path) -> None:
+    if not path.exists():
+        raise NotFoundError(f"{path}: no such file or directory")
+
+
+def parse_queue_directory(path: Path) -> tuple[str | None, int | None]:
+    if path.name.isascii() and path.name.isdigit():
+        return path.parent.name, int(path.name)
+    return None, None
+
+
+def _start_of(path: Path) -> int:
+    """From the name; for a file renamed, from the offset its first frame carries."""
+    start = parse_offset_name(path.name)
+    if start is not None:
+        return start
+    with mapped(path) as view:
+        if frames.check(view, verify_body=False).outcome is not frames.Outcome.GOOD:
+            return 0
+        first = frames.decode(view, verify_body=False)
+        return max(first.physical_offset, 0) if isinstance(first, Frame) else 0
+
+
+def _queues_below(directory: Path, topic: str | None, queue_id: int | None) -> list[Queue]:
+    topics = [directory / topic] if topic is not None else sorted(directory.iterdir())
+    return [queue for path in topics if path.is_dir() for queue in _queues_of_topic(path, queue_id)]
+
+
+def _queues_of_topic(directory: Path, queue_id: int | None) -> list[Queue]:
+    numbered = sorted(
+        (int(path.name), path)
+        for path in directory.iterdir()
+        if path.is_dir() and path.name.isascii() and path.name.isdigit()
+    )
+    return [
+        Queue(directory.name, number, _unit_files(path))
+        for number, path in numbered
+        if queue_id is None or number == queue_id
+    ]
+
+
+def _unit_files(directory: Path) -> list[tuple[int, Path]]:
+    return sorted(
+        (start, path)
+        for path in directory.iterdir()
+        if (start := parse_offset_name(path.name)) is not None and path.is_file()
+    )
