@@ -13,6 +13,7 @@ from importlib.metadata import entry_points, version
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from stratamq.cli import dump
 from stratamq.errors import StrataError
@@ -38,8 +39,13 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """The exit code; nothing that a user can do gives a traceback."""
     try:
-        code = build_app()(args=arguments, prog_name="stratamq", standalone_mode=False)
+        # Not the application's own `main`: it would turn a closed pipe into exit code 1.
+        command = get_command(build_app())
+        with command.make_context("stratamq", list(arguments)) as context:
+            command.invoke(context)
         sys.stdout.flush()
+    except typer.Exit as exit_:
+        return exit_.exit_code
     except StrataError as error:
         return _fail(str(error), EXIT_ERROR)
     except BrokenPipeError:
@@ -50,12 +56,15 @@ def run(arguments: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", EXIT_ERROR)
     except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            return EXIT_USAGE
         return _fail(error.format_message(), EXIT_USAGE)
     except _ClickException as error:
         return _fail(error.format_message(), EXIT_ERROR)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
-    return code if isinstance(code, int) else 0
+    return 0
 
 
 def build_app() -> typer.Typer:
@@ -63,6 +72,7 @@ def build_app() -> typer.Typer:
         name="stratamq",
         help="A durable message store, byte-compatible with Apache RocketMQ's.",
         no_args_is_help=True,
+        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -3,6 +3,7 @@
 Fields are told apart by colour and, where there is none, by the `|` between them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -22,6 +23,10 @@ class Field:
     name: str
     position: int
     size: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
 
 
 def frame_fields(frame: Frame) -> list[Field]:
@@ -73,30 +78,38 @@ def colour_of(number: int) -> str:
     return _COLOURS[number % len(_COLOURS)]
 
 
-def hex_lines(raw: bytes, fields: list[Field], base: int) -> list[Text]:
+def hex_lines(raw: bytes, fields: list[Field], base: int) -> Iterator[Text]:
     """A hex dump; `base` is the number shown for the first byte."""
-    owner = [-1] * len(raw)
-    for number, field in enumerate(fields):
-        owner[field.position : field.position + field.size] = [number] * field.size
-    lines = []
+    first = 0  # the first field that reaches into the line
     for start in range(0, len(raw), BYTES_PER_LINE):
+        end = min(start + BYTES_PER_LINE, len(raw))
         line = Text(f"{base + start:>12}  ")
         shown = Text()
-        for position in range(start, min(start + BYTES_PER_LINE, len(raw))):
-            begins = position > 0 and owner[position] != owner[position - 1]
-            style = colour_of(owner[position]) if owner[position] >= 0 else ""
-            line.append("|" if begins else " ")
-            line.append(f"{raw[position]:02x}", style)
-            byte = raw[position]
-            shown.append(chr(byte) if 0x20 <= byte < 0x7F else ".", style)
-        missing = start + BYTES_PER_LINE - min(start + BYTES_PER_LINE, len(raw))
-        lines.append(line + Text("   " * missing + "  ") + shown)
-    return lines
+        while first < len(fields) and fields[first].end <= start:
+            first += 1
+        position = start
+        for number in range(first, len(fields)):
+            field = fields[number]
+            if field.position >= end:
+                break
+            piece = raw[position : min(field.end, end)]
+            colour = colour_of(number)
+            line.append("|" if field.position == position and position else " ")
+            line.append(piece.hex(" "), colour)
+            shown.append(piece.translate(_SHOWN).decode("ascii"), colour)
+            position += len(piece)
+        if position < end:  # bytes of no field
+            line.append(" " + raw[position:end].hex(" "))
+            shown.append(raw[position:end].translate(_SHOWN).decode("ascii"))
+        line.append("   " * (start + BYTES_PER_LINE - end) + "  ")
+        yield line.append_text(shown)
 
 
-def legend_lines(raw: bytes, fields: list[Field], base: int) -> list[Text]:
+_SHOWN = bytes(byte if 0x20 <= byte < 0x7F else ord(".") for byte in range(256))
+
+
+def legend_lines(raw: bytes, fields: list[Field], base: int) -> Iterator[Text]:
     """Each field with its place, its size and its value or its first bytes."""
-    lines = []
     for number, field in enumerate(fields):
         piece = raw[field.position : field.position + field.size]
         line = Text(f"{base + field.position:>12}  +{field.position:<5} {field.size:>6}  ")
@@ -109,8 +122,7 @@ def legend_lines(raw: bytes, fields: list[Field], base: int) -> list[Text]:
             line.append(f" {decode_host(piece)}")
         elif field.name in _BYTES:
             line.append(f" {piece[:LEGEND_BYTES]!r}" + ("…" if field.size > LEGEND_BYTES else ""))
-        lines.append(line)
-    return lines
+        yield line
 
 
 _BYTES = frozenset({"BORNHOST", "STOREHOST", "BODY", "TOPIC", "PROPERTIES"})

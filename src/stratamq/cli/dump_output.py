@@ -117,8 +117,8 @@ class Printer:
             line.append(Text(show(name, value, whole=True), "not bold"))
             self._console.print(line, soft_wrap=True)
         if fields:
-            for line in (*hex_lines(raw, fields, base), *legend_lines(raw, fields, base)):
-                self._console.print(line, soft_wrap=True)
+            for lines in (hex_lines(raw, fields, base), legend_lines(raw, fields, base)):
+                self._console.print(Text("\n").join(lines), soft_wrap=True)
         self._console.print()
 
 

@@ -10,7 +10,10 @@ from stratamq.cli.dump_source import LogFile, Queue, mapped
 from stratamq.errors import NotFoundError, OffsetOutOfRangeError
 from stratamq.formats import frame as frames
 from stratamq.formats.frame import Frame, Outcome
+from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, QueueUnit, decode_queue_unit
+
+SCAN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,33 @@ def _walk_file(file: LogFile, first: int | None, end: int | None):
             if outcome is Outcome.ZERO:
                 return Stop(str(file.path), position, outcome.value, False, offset)
             if outcome is not Outcome.GOOD:
-                return Stop(str(file.path), position, outcome.value, True, offset)
+                reason = outcome.value
+                if _is_torn(view, position):
+                    reason += "; only zeros follow: torn by a crash"
+                return Stop(str(file.path), position, reason, True, offset)
             if wanted:
                 yield _record(view, position, offset, size)
             position += size
         reason = "the file ends without a blank" if position else "the file is empty"
         return Stop(str(file.path), position, reason, False, file.start + position)
+
+
+def _is_torn(view: memoryview, position: int) -> bool:
+    """Whether nothing but zeros follows the frame that should have been here."""
+    if len(view) - position < BLANK.size:
+        return False
+    total_size, magic = BLANK.unpack_from(view, position)
+    start = position + total_size
+    if (
+        magic not in (MAGIC_V1, MAGIC_V2)
+        or not MIN_FRAME_BYTES <= total_size <= len(view) - position
+    ):
+        return False
+    zeros = bytes(SCAN_BYTES)
+    return all(
+        view[at : at + SCAN_BYTES] == zeros[: min(SCAN_BYTES, len(view) - at)]
+        for at in range(start, len(view), SCAN_BYTES)
+    )
 
 
 def _record(view: memoryview, position: int, offset: int, size: int) -> Record:

@@ -1,0 +1,57 @@
+"""The command `stratamq` itself: commands from entry points, and errors in one line."""
+
+import pytest
+import typer
+
+from stratamq.cli import __main__ as command_line
+from stratamq.errors import BusyError, NotFoundError
+
+ERRORS = {
+    "stored": (NotFoundError("no topic\n  none"), 1, "error: no topic none\n"),
+    "busy": (BusyError("disk is full"), 1, "error: disk is full\n"),
+    "system": (PermissionError(13, "Permission denied", "/a/file"), 1,
+               "error: /a/file: Permission denied\n"),
+    "stopped": (KeyboardInterrupt(), 130, ""),
+    "left": (typer.Exit(3), 3, ""),
+    "usage": (typer.BadParameter("no number"), 2, "error: Invalid value: no number\n"),
+}  # fmt: skip
+
+
+class Entry:
+    """An entry point that adds a command for each error."""
+
+    name = "tests"
+
+    def load(self):
+        def register(app: typer.Typer) -> None:
+            for name, (error, _, _) in ERRORS.items():
+                app.command(name)(raising(error))
+
+        return register
+
+
+def raising(error: BaseException):
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_of_a_rooms_command_is_one_line_and_an_exit_code(name, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "entry_points", lambda group: [Entry()])
+    _, code, line = ERRORS[name]
+    assert command_line.run([name]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_without_arguments_there_is_help(capsys):
+    assert command_line.run([]) == 2
+    assert "dump" in "".join(capsys.readouterr())
+
+
+def test_main_ends_with_the_code(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["stratamq", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        command_line.main()
+    assert caught.value.code == 0
