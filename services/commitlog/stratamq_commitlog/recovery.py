@@ -248,9 +248,7 @@ class _Recovery:
         start, offset = choose_start(self._files, self._inspected, self._evidence)
         self._report.append(f"recovery begins at {offset}: {start.value}")
         walked = Walked(offset, {})
-        if (start is Start.SNAPSHOT and snapshot is not None) or (
-            start is Start.EMPTY and snapshot is not None
-        ):
+        if snapshot is not None:
             walked.queues = dict(snapshot.queues)
             walked.store_timestamp_ms = snapshot.store_timestamp_ms
         else:

@@ -5,19 +5,25 @@ written again. Topics that the log or the queues hold but the file does not are 
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock
 from stratamq.formats import json_files
-from stratamq.formats.topics import SCHEDULE_TOPIC, is_system_topic, validate_topic_name
+from stratamq.formats.topics import (
+    MAX_TOPIC_BYTES,
+    SCHEDULE_TOPIC,
+    is_system_topic,
+    validate_topic_name,
+)
 
 PATH = "config/topics.json"
 PERMISSION_WRITE = 2
 PERMISSION_READ = 4
 MAX_QUEUES = 65_536
+MAX_DIRECTORY_NAME_BYTES = 255
 
 _NOT_FOR_PRODUCERS = frozenset(
     {
@@ -52,17 +58,23 @@ class TopicTable:
     """All topics of one broker. `save` (after `load`) writes the file when something changed."""
 
     def __init__(
-        self, file: MetadataFile, clock: Clock, *, auto_create: bool, default_queues: int
+        self,
+        file: MetadataFile,
+        clock: Clock,
+        *,
+        auto_create: bool,
+        default_queues: int,
+        version2: bool = False,
     ) -> None:
         self._file = file
         self._clock = clock
         self._auto_create = auto_create
         self._default_queues = default_queues
+        self._version2 = version2
         self._topics: dict[str, TopicConfig] = {}
         self._raw: dict[str, dict[str, object]] = {}
         self._counter = 0
         self.dirty = False
-        self.on_dirty: Callable[[], None] | None = None
         self.version = 0
         """Grows with every change, so that caches of `writable` answers can be dropped."""
 
@@ -99,7 +111,7 @@ class TopicTable:
     def put(self, config: TopicConfig) -> TopicConfig:
         """Create or change a topic. Queues that hold messages stay readable."""
         if config.topic not in self._topics:
-            validate_topic_name(config.topic)
+            self._validate(config.topic)
         for name, count in (("read", config.read_queues), ("write", config.write_queues)):
             if not 1 <= count <= MAX_QUEUES:
                 raise InvalidRequestError(f"{name} queues: 1 to {MAX_QUEUES}, not {count}")
@@ -119,7 +131,7 @@ class TopicTable:
         if topic in _NOT_FOR_PRODUCERS:
             raise InvalidRequestError(f"{topic} is the broker's own: producers may not send to it")
         if config is None:
-            validate_topic_name(topic)
+            self._validate(topic)
             if not self._auto_create:
                 raise NotFoundError(
                     f"there is no topic {topic!r}: create it, or set commitlog.auto_create_topics"
@@ -144,17 +156,36 @@ class TopicTable:
 
     def save(self) -> None:
         """Durable on return. OSError leaves it dirty."""
-        if not self.dirty:
+        document = self.take_dirty()
+        if document is None:
             return
+        try:
+            self.store(document)
+        except OSError:
+            self.dirty = True
+            raise
+
+    def take_dirty(self) -> JsonObject | None:
+        """The document to store if something changed since the last; the caller stores it."""
+        if not self.dirty:
+            return None
         self._counter += 1
-        self._file.store(self._document())
         self.dirty = False
+        return self._document()
+
+    def store(self, document: JsonObject) -> None:
+        """Durable on return; touches nothing but the file, so that another thread may call it."""
+        self._file.store(document)
+
+    def _validate(self, topic: str) -> None:
+        longest = MAX_DIRECTORY_NAME_BYTES if self._version2 else MAX_TOPIC_BYTES
+        validate_topic_name(topic[:MAX_TOPIC_BYTES])
+        if len(topic.encode(errors="replace")) > longest or not topic.isascii():
+            raise InvalidRequestError(f"a topic name has at most {longest} bytes of ASCII")
 
     def _changed(self) -> None:
         self.dirty = True
         self.version += 1
-        if self.on_dirty is not None:
-            self.on_dirty()
 
     def _take(self, document: JsonObject) -> None:
         version = document.get("dataVersion")

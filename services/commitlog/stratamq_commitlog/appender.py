@@ -1,0 +1,497 @@
+"""The sequencer: everything that waits goes into the log in one pass, in the order it came.
+
+A pass gives each message its queue offset, physical offset and store time, patches them into
+private memory, and stores the bytes into the mapped segment: from the ninth on first, then the
+first eight, the magic number among them. A process that is killed in between leaves a pass whole
+or absent.
+
+What does not fit the segment with eight bytes to spare goes into the next one, behind a blank
+(spec 2.6). If the next segment is not there yet, the pass stops and goes on when it is.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import BusyError, InvalidRequestError, StrataError
+from stratamq.files.port import Clock
+from stratamq.formats.columns import frame_columns, patch
+from stratamq.formats.dispatch import dispatch_columns, scan_lengths
+from stratamq.formats.follow import Run as FollowRun
+from stratamq.formats.frame import encode_blank
+from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, I64
+from stratamq.formats.message_id import encode_message_id
+from stratamq.formats.property_crc import fill_property_crc
+from stratamq_commitlog.batch_check import (
+    BadFrame,
+    FrameRules,
+    check_frames,
+    fill_property_checksums,
+)
+from stratamq_commitlog.follow_hub import Appended
+from stratamq_commitlog.messages import (
+    BatchDone,
+    BatchResult,
+    FrameBatch,
+    PutDone,
+    PutResult,
+    PutStatus,
+)
+from stratamq_commitlog.own_state import QueueTable
+from stratamq_commitlog.prepare import Prepared
+from stratamq_commitlog.segment_set import SegmentSet
+
+DataDone = Callable[[StrataError | None], None]
+Finish = Callable[[PutStatus, StrataError | None], None]
+Commit = Callable[[int, Finish], None]
+"""`commit(end, finish)`: call `finish` when everything below `end` is as safe as promised."""
+
+_EIGHT = END_FILE_MIN_BLANK_LENGTH
+
+
+@dataclass(slots=True)
+class PutItem:
+    """Messages of one call. `outcomes` holds a frame to append, or the refusal it already met."""
+
+    outcomes: list[Prepared | PutResult]
+    atomic: bool
+    done: PutDone
+    size: int
+    results: list[PutResult] = field(default_factory=list)
+    unwaited: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class BatchItem:
+    batch: FrameBatch
+    done: BatchDone
+    size: int
+
+
+@dataclass(slots=True)
+class DataItem:
+    """Bytes of a master's log: whole frames of one segment, a blank with all behind it included."""
+
+    offset: int
+    data: bytes
+    done: DataDone
+    size: int
+
+
+Item = PutItem | BatchItem | DataItem
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start, for metrics."""
+
+    messages: int = 0
+    bytes: int = 0
+    passes: int = 0
+    segments_rolled: int = 0
+
+
+class Appender:
+    """Owns the end of the log and the queue table. Single-threaded, never waits."""
+
+    def __init__(
+        self,
+        segments: SegmentSet,
+        queues: QueueTable,
+        end: int,
+        store_timestamp_ms: int,
+        *,
+        clock: Clock,
+        rules: FrameRules,
+        pass_bytes: int,
+        pass_messages: int,
+        commit: Commit,
+        on_appended: Callable[[Appended], None],
+    ) -> None:
+        self.appended = end
+        self.queues = queues
+        self.store_timestamp_ms = store_timestamp_ms
+        self.last_frame: tuple[int, int] | None = None
+        """(offset, size) of the last frame appended since the start."""
+        self.pending_bytes = 0
+        self.counters = Counters()
+        self._segments = segments
+        self._clock = clock
+        self._rules = rules
+        self._pass_bytes = pass_bytes
+        self._pass_messages = pass_messages
+        self._commit = commit
+        self._on_appended = on_appended
+        self._pending: deque[Item] = deque()
+
+    def enqueue(self, item: Item) -> None:
+        self._pending.append(item)
+        self.pending_bytes += item.size
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._pending)
+
+    def run(self) -> bool:
+        """One pass. True: more waits and can go on at once."""
+        messages = taken = 0
+        self.counters.passes += 1
+        while self._pending and messages < self._pass_messages and taken < self._pass_bytes:
+            head = self._pending[0]
+            if not self._make_room(head):
+                return False
+            if isinstance(head, BatchItem):
+                count, size = self._run_batches(
+                    self._pass_messages - messages, self._pass_bytes - taken
+                )
+            elif isinstance(head, PutItem):
+                count, size = self._run_puts()
+            else:
+                count, size = self._run_data(head)
+            messages += count
+            taken += size
+        return bool(self._pending)
+
+    def refuse_all(self, status: PutStatus, error: StrataError) -> None:
+        """Answer everything that waits: nothing of it is stored but what results say already."""
+        while self._pending:
+            item = self._pop()
+            if isinstance(item, PutItem):
+                rest = item.outcomes[len(item.results) :]
+                item.results += [
+                    outcome if isinstance(outcome, PutResult) else _refusal(outcome, status, error)
+                    for outcome in rest
+                ]
+                self._finish_put(item)
+            elif isinstance(item, BatchItem):
+                item.done(BatchResult(status, error=error))
+            else:
+                item.done(error)
+
+    def _pop(self) -> Item:
+        item = self._pending.popleft()
+        self.pending_bytes -= item.size
+        return item
+
+    # --- space ---
+
+    def _make_room(self, item: Item) -> bool:
+        """Make the active segment take the item's beginning and a blank, rolling if it must."""
+        segments = self._segments
+        remaining = segments.remaining(self.appended)
+        if isinstance(item, DataItem):
+            # A master's bytes fill a segment to its last one; the blanks are among them.
+            return remaining > 0 or segments.roll(self.appended)
+        size = _first_size(item)
+        if size + _EIGHT <= remaining or size == 0:
+            return True
+        if remaining:
+            following = self.appended + remaining
+            active = segments.active
+            if not segments.roll(following):
+                return False
+            assert active is not None
+            position = self.appended - active.base
+            active.raw[position : position + _EIGHT] = np.frombuffer(
+                encode_blank(remaining), np.uint8
+            )
+            self._advance(remaining, np.array([remaining], np.uint32), ())
+            self.counters.segments_rolled += 1
+            return True
+        return segments.roll(self.appended)
+
+    def _publish(self, source: NDArray[np.uint8]) -> None:
+        """Store a pass: everything but its first eight bytes, then these."""
+        active = self._segments.active
+        assert active is not None
+        position = self.appended - active.base
+        active.raw[position + _EIGHT : position + len(source)] = source[_EIGHT:]
+        active.raw[position : position + _EIGHT] = source[:_EIGHT]
+
+    def _advance(self, size: int, lengths: NDArray[np.uint32], runs: Sequence[FollowRun]) -> None:
+        start = self.appended
+        self.appended = start + size
+        self._on_appended(Appended(start, self.appended, lengths, runs))
+
+    def _now(self) -> int:
+        """The store time of this pass; it never goes back within a log."""
+        self.store_timestamp_ms = max(self.store_timestamp_ms, self._clock.wall_ms())
+        return self.store_timestamp_ms
+
+    # --- batches of ready frames ---
+
+    def _run_batches(self, most_messages: int, most_bytes: int) -> tuple[int, int]:
+        """Append the batches at the head, as many as fit the segment and the pass."""
+        room = self._segments.remaining(self.appended) - _EIGHT
+        group: list[BatchItem] = []
+        messages = size = 0
+        for item in self._pending:
+            if not isinstance(item, BatchItem) or size + item.size > room:
+                break
+            if group and (messages >= most_messages or size + item.size > most_bytes):
+                break
+            group.append(item)
+            messages += len(item.batch.lengths)
+            size += item.size
+        for _ in group:
+            self._pop()
+        self._append_batches(group)
+        return messages, size
+
+    def _append_batches(self, group: list[BatchItem]) -> None:
+        try:
+            checked = check_frames([item.batch for item in group], self._rules)
+        except BadFrame as bad:
+            self._refuse_bad(group, bad)
+            return
+        raw, frames, runs = checked.raw, checked.frames, checked.runs
+        firsts = self._take_queue_offsets(runs, checked.run_counts)
+        counts = checked.run_counts
+        before = np.cumsum(counts) - counts
+        numbers = np.arange(len(frames), dtype=np.int64)
+        if len(runs) == 1:
+            queue_offset = numbers + firsts[0]
+            queue_id = np.full(len(frames), runs[0].queue_id, np.int32)
+        else:
+            queue_offset = numbers + np.repeat(np.array(firsts, np.int64) - before, counts)
+            ids = np.fromiter((run.queue_id for run in runs), np.int32, len(runs))
+            queue_id = np.repeat(ids, counts)
+        now = self._now()
+        start = self.appended
+        patch(
+            raw,
+            frames,
+            physical_offset=frames.start + start,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            store_timestamp_ms=now,
+            store_host=self._rules.store_host,
+        )
+        if self._rules.property_checksum:
+            fill_property_checksums(raw, frames)
+        self._publish(raw)
+        self.last_frame = (start + int(frames.start[-1]), int(frames.size[-1]))
+        self._count(len(frames), len(raw))
+        follow_runs = [
+            (run.topic, run.queue_id, first, run.count)
+            for run, first in zip(runs, firsts, strict=True)
+        ]
+        self._advance(len(raw), frames.size.astype(np.uint32), follow_runs)
+        results: list[tuple[BatchDone, BatchResult]] = []
+        run_at, offset = 0, start
+        for item in group:
+            mine = firsts[run_at : run_at + len(item.batch.runs)]
+            run_at += len(item.batch.runs)
+            result = BatchResult(PutStatus.PUT_OK, offset, tuple(mine), now)
+            results.append((item.done, result))
+            offset += item.size
+
+        def finish(status: PutStatus, error: StrataError | None) -> None:
+            for done, result in results:
+                if status is not PutStatus.PUT_OK:
+                    result = replace(result, status=status, error=error)
+                done(result)
+
+        self._commit(self.appended, finish)
+
+    def _refuse_bad(self, group: list[BatchItem], bad: BadFrame) -> None:
+        """Refuse the one batch that holds the bad frame, and append the others."""
+        ends = np.cumsum([len(item.batch.lengths) for item in group])
+        index = int(np.searchsorted(ends, bad.number, side="right"))
+        number = bad.number - (int(ends[index - 1]) if index else 0)
+        error = InvalidRequestError(f"frame {number}: {bad}", frame=number, reason=bad.reason)
+        if group[:index]:
+            self._append_batches(group[:index])
+        group[index].done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+        if group[index + 1 :]:
+            self._append_batches(group[index + 1 :])
+
+    def _take_queue_offsets(self, runs: list, counts: NDArray[np.int64]) -> list[int]:
+        queues = self.queues
+        firsts = []
+        for run in runs:
+            key = (run.topic, run.queue_id)
+            first = queues.get(key, 0)
+            queues[key] = first + run.count
+            firsts.append(first)
+        return firsts
+
+    # --- messages given as fields ---
+
+    def _run_puts(self) -> tuple[int, int]:
+        """Append the messages of the calls at the head that fit the segment."""
+        now = self._now()
+        start = self.appended
+        room = self._segments.remaining(start) - _EIGHT
+        parts: list[bytearray] = []
+        runs: list[FollowRun] = []
+        finished: list[PutItem] = []
+        size = 0
+        while self._pending and size < self._pass_bytes and len(parts) < self._pass_messages:
+            item = self._pending[0]
+            if not isinstance(item, PutItem):
+                break
+            if item.atomic and size + item.size > room:
+                break
+            full = False
+            for outcome in item.outcomes[len(item.results) :]:
+                if isinstance(outcome, PutResult):
+                    item.results.append(outcome)
+                    continue
+                if size + len(outcome.frame) > room:
+                    full = True
+                    break
+                if not outcome.wait:
+                    item.unwaited.add(len(item.results))
+                item.results.append(self._place(outcome, start + size, now, runs))
+                parts.append(outcome.frame)
+                size += len(outcome.frame)
+            if full:
+                break
+            self._pop()
+            finished.append(item)
+        if parts:
+            self._publish(np.frombuffer(b"".join(parts), np.uint8))
+            self.last_frame = (start + size - len(parts[-1]), len(parts[-1]))
+            self._count(len(parts), size)
+            lengths = np.fromiter(map(len, parts), np.uint32, len(parts))
+            self._advance(size, lengths, runs)
+        for item in finished:
+            self._finish_put(item)
+        return len(parts), size
+
+    def _place(self, prepared: Prepared, offset: int, now: int, runs: list[FollowRun]) -> PutResult:
+        frame = prepared.frame
+        queue_offset = 0
+        if prepared.counted:
+            key = (prepared.topic, prepared.queue_id)
+            queue_offset = self.queues.get(key, 0)
+            self.queues[key] = queue_offset + 1
+        frame[20:36] = I64.pack(queue_offset) + I64.pack(offset)
+        at = prepared.store_timestamp_position
+        frame[at : at + 8] = I64.pack(now)
+        if prepared.has_checksum:
+            fill_property_crc(frame)
+        runs.append((prepared.topic, prepared.queue_id, queue_offset, 1))
+        return PutResult(
+            status=PutStatus.PUT_OK,
+            topic=prepared.topic,
+            queue_id=prepared.queue_id,
+            physical_offset=offset,
+            queue_offset=queue_offset,
+            store_timestamp_ms=now,
+            size=len(frame),
+            message_id=encode_message_id(self._rules.store_host, offset),
+        )
+
+    def _finish_put(self, item: PutItem) -> None:
+        stored = [
+            result.physical_offset + result.size
+            for number, result in enumerate(item.results)
+            if result.physical_offset >= 0 and number not in item.unwaited
+        ]
+        if not stored:
+            item.done(item.results)
+            return
+
+        def finish(status: PutStatus, error: StrataError | None) -> None:
+            if status is PutStatus.PUT_OK:
+                item.done(item.results)
+                return
+            item.done(
+                [
+                    replace(result, status=status, error=error)
+                    if result.physical_offset >= 0 and number not in item.unwaited
+                    else result
+                    for number, result in enumerate(item.results)
+                ]
+            )
+
+        self._commit(max(stored), finish)
+
+    # --- a master's bytes ---
+
+    def _run_data(self, item: DataItem) -> tuple[int, int]:
+        self._pop()
+        if item.offset != self.appended:
+            item.done(
+                InvalidRequestError(
+                    f"data for offset {item.offset}, the log ends at {self.appended}",
+                    appended=self.appended,
+                )
+            )
+            return 0, 0
+        try:
+            lengths, runs = self._read_data(item)
+        except StrataError as error:
+            item.done(error)
+            return 0, 0
+        self._publish(np.frombuffer(item.data, np.uint8))
+        self._count(len(runs), len(item.data))
+        self._advance(len(item.data), lengths, runs)
+
+        def finish(status: PutStatus, error: StrataError | None) -> None:
+            item.done(error)
+
+        self._commit(self.appended, finish)
+        return len(runs), len(item.data)
+
+    def _read_data(self, item: DataItem) -> tuple[NDArray[np.uint32], list[FollowRun]]:
+        """Check a master's bytes as its dispatch would read them, and move the queue table."""
+        remaining = self._segments.remaining(self.appended)
+        if item.size > remaining:
+            raise InvalidRequestError("the data crosses a segment's end")
+        lengths = scan_lengths(item.data, item.offset, item.offset + item.size)
+        columns = dispatch_columns(item.data, item.offset, lengths)
+        frames = frame_columns(np.frombuffer(item.data, np.uint8), lengths, item.offset)
+        filled = item.size == remaining
+        if len(frames) < len(lengths) and not filled:
+            raise InvalidRequestError("a blank must reach to its segment's end")
+        counted = columns.in_queue.tolist()
+        runs: list[FollowRun] = []
+        rows = zip(
+            columns.topic_index.tolist(),
+            columns.queue_id.tolist(),
+            columns.queue_offset.tolist(),
+            counted,
+            strict=True,
+        )
+        for topic_index, queue_id, queue_offset, counts in rows:
+            topic = columns.topics[topic_index]
+            runs.append((topic, queue_id, queue_offset, 1))
+            if counts:
+                self.queues[topic, queue_id] = queue_offset + 1
+        if len(columns):
+            self.last_frame = (int(columns.physical_offset[-1]), int(columns.size[-1]))
+            newest = int(columns.store_timestamp_ms.max())
+            self.store_timestamp_ms = max(self.store_timestamp_ms, newest)
+        return lengths, runs
+
+    def _count(self, messages: int, size: int) -> None:
+        self.counters.messages += messages
+        self.counters.bytes += size
+
+
+def _first_size(item: PutItem | BatchItem) -> int:
+    """How many bytes must go into one segment before anything else of `item` can."""
+    if isinstance(item, PutItem) and not item.atomic:
+        for outcome in item.outcomes[len(item.results) :]:
+            if isinstance(outcome, Prepared):
+                return len(outcome.frame)
+        return 0
+    return item.size
+
+
+def _refusal(prepared: Prepared, status: PutStatus, error: StrataError) -> PutResult:
+    return PutResult(status, prepared.topic, prepared.queue_id, error=error)
+
+
+def no_segment(error: OSError) -> BusyError:
+    """Why nothing can be stored although nothing is wrong with the request."""
+    return BusyError(f"no new log segment could be allocated: {error.strerror or error}")
+
+
+__all__ = ["Appender", "BatchItem", "Counters", "DataItem", "PutItem", "no_segment"]

@@ -1,0 +1,193 @@
+"""Checks the ready frames of the fast stream, many batches in one pass of columns.
+
+What is looked at: lengths, magic, SYSFLAG, topic, body length and checksum, and with the record
+checksum switched on the room for it. Properties are not read: their meaning is the followers'.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.formats import sysflag
+from stratamq.formats.columns import FrameColumns, check_body_checksums, frame_columns, scatter
+from stratamq.formats.crc import CRC_MASK
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
+from stratamq_commitlog.messages import FrameBatch, Run
+
+_ALLOWED_FLAGS = (
+    sysflag.COMPRESSED
+    | sysflag.MULTI_TAGS
+    | sysflag.COMPRESSION_MASK
+    | sysflag.BORN_HOST_V6
+    | sysflag.STORE_HOST_V6
+)
+_PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
+_DIGITS_START = 9
+_POWERS_OF_TEN = 10 ** np.arange(10, dtype=np.int64)
+_FEW_TOPICS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRules:
+    """What a batch's frames are held to."""
+
+    store_host: bytes
+    max_message_bytes: int
+    version2: bool
+    property_checksum: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFrames:
+    """Frames of several batches in one private buffer, good as they are and unpatched."""
+
+    raw: NDArray[np.uint8]
+    frames: FrameColumns
+    runs: list[Run]
+    run_counts: NDArray[np.int64]
+
+
+class BadFrame(Exception):
+    """The first bad frame, numbered through all batches of the pass."""
+
+    def __init__(self, number: int, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.number = number
+        self.reason = reason
+
+
+def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
+    """What can be said of a batch without reading its frames. Raises InvalidRequestError."""
+    count = len(batch.lengths)
+    if not count:
+        raise InvalidRequestError("an empty batch")
+    if count > max_messages:
+        raise InvalidRequestError(f"{count} messages in a batch, more than {max_messages}")
+    if len(batch.frames) > max_bytes:
+        raise InvalidRequestError(f"{len(batch.frames)} bytes in a batch, more than {max_bytes}")
+    if int(batch.lengths.sum(dtype=np.int64)) != len(batch.frames):
+        raise InvalidRequestError("the lengths do not add up to the frames' bytes")
+    if any(run.count <= 0 for run in batch.runs) or sum(r.count for r in batch.runs) != count:
+        raise InvalidRequestError("the runs do not add up to the number of frames")
+
+
+def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:
+    """Copy the frames into private memory and check every one. Raises BadFrame."""
+    joined = bytearray().join([batch.frames for batch in batches])
+    raw = np.frombuffer(joined, np.uint8)
+    lengths = (
+        batches[0].lengths if len(batches) == 1 else np.concatenate([b.lengths for b in batches])
+    )
+    runs = batches[0].runs if len(batches) == 1 else [run for b in batches for run in b.runs]
+    try:
+        frames = frame_columns(raw, lengths)
+        if len(frames) != len(lengths):
+            raise BadFrame(len(frames), "magic", "a blank is no message")
+        check_body_checksums(memoryview(joined), frames)
+    except CorruptRecordError as error:
+        number = int(error.fields["frame"])  # type: ignore[call-overload]
+        raise BadFrame(number, error.reason, error.message) from None
+    _check_fields(raw, frames, rules)
+    counts = np.fromiter((run.count for run in runs), np.int64, len(runs))
+    _check_topics(raw, frames, runs, counts)
+    return CheckedFrames(raw, frames, runs, counts)
+
+
+def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules) -> None:
+    flags = frames.sys_flag
+    _demand((flags & ~_ALLOWED_FLAGS) == 0, "sys_flag", "SYSFLAG bits a producer may not set")
+    wanted = sysflag.STORE_HOST_V6 if len(rules.store_host) == 20 else 0
+    _demand(
+        (flags & sysflag.STORE_HOST_V6) == wanted,
+        "host",
+        f"STOREHOST must have {len(rules.store_host)} bytes",
+    )
+    _demand(
+        frames.body_length <= rules.max_message_bytes,
+        "body_length",
+        f"a body of more than {rules.max_message_bytes} bytes",
+    )
+    if not rules.version2:
+        _demand(~frames.version2, "magic", "version 2 frames need commitlog.write_v2")
+    _check_not_negative(raw, frames)
+    if rules.property_checksum:
+        _demand(
+            frames.properties_length >= PROPERTY_CRC_BYTES,
+            "property_checksum",
+            "no room for the record checksum",
+        )
+        tails = np.lib.stride_tricks.sliding_window_view(raw, PROPERTY_CRC_BYTES)[
+            frames.start + frames.size - PROPERTY_CRC_BYTES
+        ]
+        _demand(
+            (tails == _PLACEHOLDER).all(axis=1),
+            "property_checksum",
+            "the frame must end in an empty record checksum",
+        )
+
+
+def _check_not_negative(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
+    """Readers take negative lengths for 0; nothing like that is written."""
+    view = raw.data
+    for row in np.flatnonzero(frames.body_length == 0).tolist():
+        start = int(frames.body_start[row])
+        if bytes(view[start - 4 : start]) != b"\0\0\0\0":
+            raise BadFrame(row, "body_length", "a negative body length")
+    for row in np.flatnonzero(frames.properties_length == 0).tolist():
+        start = int(frames.properties_start[row])
+        if bytes(view[start - 2 : start]) != b"\0\0":
+            raise BadFrame(row, "properties_length", "a negative properties length")
+
+
+def _check_topics(
+    raw: NDArray[np.uint8], frames: FrameColumns, runs: list[Run], counts: NDArray[np.int64]
+) -> None:
+    names = {run.topic: run.topic.encode() for run in runs}
+    if len(names) <= _FEW_TOPICS:
+        number = {topic: i for i, topic in enumerate(names)}
+        if len(names) == 1:
+            rows_of = [slice(None)]
+        else:
+            per_run = np.fromiter((number[run.topic] for run in runs), np.int64, len(runs))
+            per_row = np.repeat(per_run, counts)
+            rows_of = [np.flatnonzero(per_row == i) for i in range(len(names))]
+        for rows, name in zip(rows_of, names.values(), strict=True):
+            starts, width = frames.topic_start[rows], len(name)
+            equal = frames.topic_length[rows] == width
+            if width and equal.all():
+                found = np.lib.stride_tricks.sliding_window_view(raw, width)[starts]
+                equal = (found == np.frombuffer(name, np.uint8)).all(axis=1)
+            if not equal.all():
+                bad = np.arange(len(frames))[rows][np.flatnonzero(~equal)[0]]
+                raise BadFrame(int(bad), "topic", "the frame's topic is not its run's")
+        return
+    view = raw.data
+    starts, lengths = frames.topic_start.tolist(), frames.topic_length.tolist()
+    first = 0
+    for run in runs:
+        name = names[run.topic]
+        for row in range(first, first + run.count):
+            if view[starts[row] : starts[row] + lengths[row]] != name:
+                raise BadFrame(row, "topic", "the frame's topic is not its run's")
+        first += run.count
+
+
+def fill_property_checksums(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
+    """Write the record checksums of patched frames that end in the placeholder."""
+    crc32 = isal_zlib.crc32
+    view = raw.data
+    ends = frames.start + frames.size - PROPERTY_CRC_BYTES
+    crcs = [
+        crc32(view[start:end]) & CRC_MASK
+        for start, end in zip(frames.start.tolist(), ends.tolist(), strict=True)
+    ]
+    digits = (np.array(crcs, np.int64)[:, None] // _POWERS_OF_TEN) % 10 + ord("0")
+    scatter(raw, ends + _DIGITS_START, digits.astype(np.uint8))
+
+
+def _demand(good: NDArray[np.bool_], reason: str, sentence: str) -> None:
+    if not good.all():
+        raise BadFrame(int(np.flatnonzero(~good)[0]), reason, sentence)

@@ -1,0 +1,680 @@
+"""The commit log of one broker: opens, recovers, appends, flushes, tells its followers, closes.
+
+The engine starts no thread and knows no event loop. Its driver calls `run_pass` after `wake`, and
+`tick` every 50 ms or so; blocking work goes to two workers, and comes back between calls.
+
+Invariants: minimum ≤ flushed ≤ appended; confirmed never goes back within a generation; bytes below
+*flushed* are durable; nothing is acknowledged by a place that did not see *flushed* (or, under
+ASYNC_FLUSH, *appended*).
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from stratamq.errors import (
+    BusyError,
+    CorruptRecordError,
+    InvalidRequestError,
+    NotWritableError,
+    OffsetOutOfRangeError,
+    StoreRefusedError,
+    StrataError,
+    UnavailableError,
+)
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.port import Clock, Files, Lock, Random, Worker
+from stratamq.files.segment_reader import SegmentReader
+from stratamq.formats.delay import parse_delay_levels
+from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.hosts import Host, encode_host
+from stratamq_commitlog import own_state, recovery
+from stratamq_commitlog.appender import Appender, BatchItem, DataItem, PutItem, no_segment
+from stratamq_commitlog.batch_check import FrameRules, check_shape
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
+from stratamq_commitlog.group_commit import GroupCommit
+from stratamq_commitlog.housekeeping import Housekeeping, read_checkpoint
+from stratamq_commitlog.messages import (
+    BatchDone,
+    BatchResult,
+    FrameBatch,
+    Generation,
+    LogStatus,
+    PutDone,
+    PutMessage,
+    PutResult,
+    PutStatus,
+    Role,
+)
+from stratamq_commitlog.prepare import Prepared, Preparer, Refused
+from stratamq_commitlog.replicas import Replica, Replicas
+from stratamq_commitlog.segment_set import DIRECTORY, SegmentSet
+from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
+from stratamq_commitlog.topic_table import TopicTable
+
+log = logging.getLogger(__name__)
+
+ABORT = "abort"
+_PIECE_BYTES = 1 << 20
+Finish = Callable[[PutStatus, StrataError | None], None]
+
+
+class CommitLog:
+    """One log. `open` first; everything else raises UnavailableError before and after."""
+
+    def __init__(
+        self,
+        files: Files,
+        config: CommitLogConfig,
+        *,
+        clock: Clock,
+        random: Random,
+        flush_worker: Worker,
+        allocate_worker: Worker,
+        pid: int = 0,
+    ) -> None:
+        self.wake: Callable[[], None] | None = None
+        """Set by the driver: call `run_pass` soon."""
+        self._files = files
+        self._config = config
+        self._clock = clock
+        self._random = random
+        self._flush_worker = flush_worker
+        self._allocate_worker = allocate_worker
+        self._pid = pid
+        self._lock: Lock | None = None
+        self._sync_flush = config.flush_disk_type == "SYNC_FLUSH"
+        self.role = Role(config.role)
+        self.store_host = encode_store_host(config.store_host)
+        self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
+        self.report: list[str] = []
+        self._state = own_state.OwnState(files)
+        self.topics = TopicTable(
+            MetadataFile(files, TOPICS_PATH),
+            clock,
+            auto_create=config.auto_create_topics,
+            default_queues=config.default_topic_queues,
+            version2=config.write_v2,
+        )
+        self._open = False
+        self._closing = False
+        self._stopped_reason = ""
+        self._next_flush_ns = 0
+        self.refused_writes: dict[str, int] = {}
+        """How many appends were refused, by reason."""
+
+    # --- start ---
+
+    def open(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Lock, recover, begin a generation. Blocking. Raises StoreRefusedError."""
+        try:
+            self._open_store(progress)
+        except OSError as error:
+            self.abandon()
+            raise StoreRefusedError(
+                f"the store cannot be opened: {error.filename or ''} {error.strerror or error}"
+            ) from error
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _open_store(self, progress: Callable[[int, int], None] | None) -> None:
+        files, config = self._files, self._config
+        self._lock = self._take_lock()
+        foreign = not own_state.is_ours(self._lock.previous_text)
+        snapshot = self._state.load()
+        inspected = recovery.inspect(
+            files, config.segment_bytes, None if foreign else self._state.segment_bytes
+        )
+        if snapshot is not None and not foreign:
+            if not recovery.snapshot_holds(files, inspected, snapshot):
+                self.report.append("our snapshot no longer fits the log: it is not used")
+                snapshot = None
+        elif snapshot is not None:
+            self.report.append("another program held the store last: our own state is not used")
+            snapshot = None
+        self.report += self._state.faults
+        abort = files.entry(ABORT)
+        unclean = abort is not None
+        if not unclean:
+            files.create(ABORT, 0, sparse=True)
+        files.clean_temporary()
+        self.report += self.topics.load(foreign=foreign)
+        checkpoint = read_checkpoint(files)
+        recovered = recovery.recover(
+            files,
+            inspected,
+            recovery.Evidence(snapshot, unclean, checkpoint, self._clock.wall_ms()),
+            verify_bodies=config.check_crc_on_recover,
+            progress=progress,
+        )
+        self.report += recovered.report
+        generations = self._state.generations if snapshot is not None else []
+        newest = generations[-1] if generations else None
+        generation = own_state.next_generation(newest, recovered.end, self._random)
+        generations = own_state.extend(generations, generation)
+        self._state.store_generations(generations, recovered.segment_bytes)
+        self._assemble(recovered, generations)
+        self.housekeeping.start(checkpoint, recovered)
+        self._open = True
+        for line in self.report:
+            log.info("recovery", extra={"detail": line})
+
+    def _take_lock(self) -> Lock:
+        try:
+            return self._files.lock(own_state.LOCK_PATH, own_state.lock_text(self._pid))
+        except BlockingIOError as error:
+            raise StoreRefusedError(
+                "the store is in use: another StrataMQ or RocketMQ process holds its lock file"
+            ) from error
+
+    def _assemble(self, recovered: recovery.Recovered, generations: list[Generation]) -> None:
+        config, end = self._config, recovered.end
+        self.segment_bytes = recovered.segment_bytes
+        self.offsets = LogOffsets(recovered.minimum, end, end, end, end)
+        self.hub = FollowHub(recovered.segment_bytes, self.offsets)
+        self.hub.generations = generations
+        self.segments = SegmentSet(
+            self._files,
+            self._allocate_worker,
+            recovered.segment_bytes,
+            recovered.segments,
+            end,
+            config.populate_ahead_bytes,
+        )
+        self.segments.on_allocated = self._allocated
+        self.commit = GroupCommit(
+            self._flush_worker,
+            self.segments.flush_task,
+            self._clock,
+            flushed=end,
+            timeout_ms=config.sync_flush_timeout_ms,
+        )
+        self.commit.on_flushed = self._flushed
+        self.commit.on_failed = self._flush_failed
+        rules = FrameRules(
+            store_host=self.store_host,
+            max_message_bytes=config.max_message_bytes,
+            version2=config.write_v2,
+            property_checksum=config.property_checksum,
+        )
+        self.appender = Appender(
+            self.segments,
+            recovered.queues,
+            end,
+            recovered.store_timestamp_ms,
+            clock=self._clock,
+            rules=rules,
+            pass_bytes=config.pass_bytes,
+            pass_messages=config.pass_messages,
+            commit=self._commit_put,
+            on_appended=self._appended,
+        )
+        self.topics.discover(recovered.queues)
+        self._prepare = Preparer(
+            self.topics,
+            store_host=self.store_host,
+            delay_levels_ms=parse_delay_levels(config.message_delay_level),
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=recovered.segment_bytes,
+            property_checksum=config.property_checksum,
+            write_v2=config.write_v2,
+        )
+        self._reader = SegmentReader(self._files, DIRECTORY, recovered.segment_bytes)
+        self.housekeeping = Housekeeping(self, self._files, self._state, self._allocate_worker)
+        self.segments.keep_ahead(end)
+
+    # --- what others may know ---
+
+    @property
+    def generation(self) -> int:
+        return self.hub.generations[-1].number
+
+    @property
+    def config(self) -> CommitLogConfig:
+        return self._config
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def store_address_bytes(self) -> int:
+        return len(self.store_host) - 4
+
+    @property
+    def property_crc_bytes(self) -> int:
+        return 20 if self._config.property_checksum else 0
+
+    @property
+    def max_batch_bytes(self) -> int:
+        largest = self.segment_bytes - 8
+        return min(self._config.max_batch_bytes, largest)
+
+    @property
+    def max_batch_messages(self) -> int:
+        return self._config.max_batch_messages
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self._config.max_message_bytes
+
+    @property
+    def version2_frames(self) -> bool:
+        return self._config.write_v2
+
+    @property
+    def writable(self) -> tuple[bool, str]:
+        """Whether producers are served, and if not why."""
+        error = self._write_obstacle()
+        return error is None, "" if error is None else str(error)
+
+    def status(self) -> LogStatus:
+        self._require_open()
+        writable, reason = self.writable
+        offsets = self.offsets
+        return LogStatus(
+            minimum=offsets.minimum,
+            appended=offsets.appended,
+            flushed=offsets.flushed,
+            confirmed=offsets.confirmed,
+            role=self.role,
+            generations=tuple(self.hub.generations),
+            writable=writable,
+            not_writable_reason=reason,
+            segment_bytes=self.segment_bytes,
+            segment_count=len(self.segments.offsets),
+            disk_used_ratio=self.housekeeping.disk_used_ratio,
+            recovery_report=tuple(self.report),
+        )
+
+    def queue_table(self) -> tuple[int, list[tuple[str, int, int]]]:
+        """The log's end and the next offset of every queue at that end."""
+        self._require_open()
+        queues = self.appender.queues
+        return self.offsets.appended, [(t, q, n) for (t, q), n in sorted(queues.items())]
+
+    def frame_at(self, physical_offset: int) -> bytes:
+        """One whole frame. NotFound is InvalidRequestError: no frame begins there."""
+        self._require_open()
+        offsets = self.offsets
+        if not offsets.minimum <= physical_offset < offsets.appended:
+            raise OffsetOutOfRangeError(
+                f"the log holds [{offsets.minimum}, {offsets.appended}), not {physical_offset}",
+                offsets.minimum,
+                offsets.appended,
+            )
+        window = self._reader.window(physical_offset)
+        limit = min(len(window), offsets.appended - physical_offset)
+        outcome, size = check(window, 0, limit=limit)
+        if outcome is Outcome.GOOD:
+            frame = bytes(window[:size])
+            if int.from_bytes(frame[28:36], "big", signed=True) == physical_offset:
+                return frame
+        if outcome is Outcome.BODY_CRC:
+            raise CorruptRecordError(
+                f"the message at {physical_offset} is damaged: its body does not match its "
+                "checksum",
+                physical_offset,
+                "body_crc",
+            )
+        raise InvalidRequestError(f"no message begins at log offset {physical_offset}")
+
+    def read_back(self, offset: int, size: int) -> bytes:
+        """Bytes of the log as the cache shows them."""
+        return self._reader.read(offset, size)
+
+    def read_range(self, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """Pieces of at most 1 MiB that never cross a segment; `end` 0 means the log's end."""
+        self._require_open()
+        offsets = self.offsets
+        end = offsets.appended if end == 0 else end
+        if not offsets.minimum <= start <= end <= offsets.appended:
+            raise OffsetOutOfRangeError(
+                f"the log holds [{offsets.minimum}, {offsets.appended}), not [{start}, {end})",
+                offsets.minimum,
+                offsets.appended,
+            )
+        if max_bytes > 0:
+            end = min(end, start + max_bytes)
+        return self._pieces(start, end)
+
+    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        while start < end:
+            segment_end = (start // self.segment_bytes + 1) * self.segment_bytes
+            piece = self._reader.read(start, min(end, segment_end, start + _PIECE_BYTES) - start)
+            yield start, piece
+            start += len(piece)
+
+    # --- appends ---
+
+    def put(self, messages: list[PutMessage], all_or_nothing: bool, done: PutDone) -> None:
+        """Store messages given as fields; `done` gets one result for each, in order."""
+        obstacle = self._write_obstacle()
+        if obstacle is not None:
+            self._count_refused(obstacle)
+            status = PutStatus.SERVICE_NOT_AVAILABLE
+            if isinstance(obstacle, BusyError) and self.appender.pending_bytes:
+                status = PutStatus.OS_PAGECACHE_BUSY
+            done([PutResult(status, m.topic, error=obstacle) for m in messages])
+            return
+        now = self._clock.wall_ms()
+        outcomes: list[Prepared | PutResult] = []
+        for message in messages:
+            try:
+                outcomes.append(self._prepare.message(message, now, in_batch=all_or_nothing))
+            except Refused as refused:
+                outcomes.append(PutResult(refused.status, message.topic, error=refused.error))
+        if all_or_nothing:
+            refusal = _batch_refusal(messages, outcomes, self.max_batch_bytes)
+            if refusal is not None:
+                done([refusal] * len(messages))
+                return
+        self._enqueue_put(outcomes, all_or_nothing, done)
+
+    def put_raw(self, frames: list[bytes], done: PutDone) -> None:
+        """Store complete frames whatever their transaction bits; offsets and times are ours."""
+        obstacle = self._write_obstacle()
+        if obstacle is not None:
+            done([PutResult(PutStatus.SERVICE_NOT_AVAILABLE, error=obstacle)] * len(frames))
+            return
+        outcomes: list[Prepared | PutResult] = []
+        for frame in frames:
+            try:
+                outcomes.append(self._prepare.raw(frame))
+            except Refused as refused:
+                outcomes.append(PutResult(refused.status, error=refused.error))
+        self._enqueue_put(outcomes, False, done)
+
+    def put_batch(self, batch: FrameBatch, done: BatchDone) -> None:
+        """Store ready frames, all or none of them."""
+        obstacle = self._write_obstacle()
+        if obstacle is not None:
+            self._count_refused(obstacle)
+            busy = isinstance(obstacle, BusyError) and self.appender.pending_bytes
+            status = PutStatus.OS_PAGECACHE_BUSY if busy else PutStatus.SERVICE_NOT_AVAILABLE
+            done(BatchResult(status, error=obstacle))
+            return
+        try:
+            check_shape(batch, self.max_batch_bytes, self.max_batch_messages)
+            for run in batch.runs:
+                config = self.topics.writable(run.topic)
+                if not 0 <= run.queue_id < config.write_queues:
+                    raise InvalidRequestError(
+                        f"topic {run.topic} has queues 0 to {config.write_queues - 1}, "
+                        f"no {run.queue_id}"
+                    )
+        except StrataError as error:
+            done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+            return
+        self.appender.enqueue(BatchItem(batch, done, len(batch.frames)))
+        self._wake()
+
+    def append_data(
+        self, generation: int, offset: int, data: bytes, done: Callable[[StrataError | None], None]
+    ) -> None:
+        """Store a master's bytes at their own offset, whole frames of one segment at a time."""
+        self._require_open()
+        if self.role is not Role.SLAVE:
+            done(NotWritableError("only a slave takes a master's bytes", "role"))
+        elif generation != self.generation:
+            done(NotWritableError(f"the log is in generation {self.generation}", "generation"))
+        elif self._closing or self._stopped_reason:
+            done(UnavailableError(self._stopped_reason or "the log is closing"))
+        elif not data:
+            done(None)
+        else:
+            if not self.segments.offsets and not self.appender.waiting:
+                self._begin_at(offset)
+            self.appender.enqueue(DataItem(offset, data, done, len(data)))
+            self._wake()
+
+    def _begin_at(self, offset: int) -> None:
+        """An empty slave's log begins where its master's bytes do: at a segment's start."""
+        if offset % self.segment_bytes == 0 and offset > self.offsets.appended:
+            offsets = self.offsets
+            offsets.minimum = offsets.appended = offsets.flushed = offset
+            offsets.confirmed = offsets.replicable = offset
+            self.appender.appended = self.commit.flushed = offset
+
+    def run_pass(self) -> None:
+        """Append what waits, up to the limits of a pass; asks to be called again for the rest."""
+        if not self._open:
+            return
+        more = self.appender.run()
+        end = self.appender.appended
+        if end != self.offsets.appended:
+            self.offsets.appended = end
+            if self._sync_flush:
+                self.commit.request(end)
+            if self.segments.allocation_error is None:
+                self.segments.keep_ahead(end)
+            self._advance()
+        if more:
+            self._wake()
+
+    def tick(self) -> None:
+        """Everything that depends on time: flushes, time-outs, the disk's level, saved state."""
+        if not self._open:
+            return
+        self.commit.expire()
+        now = self._clock.monotonic_ns()
+        if not self._sync_flush and now >= self._next_flush_ns:
+            self._next_flush_ns = now + self._config.flush_interval_ms * 1_000_000
+            self.commit.request(self.offsets.appended)
+        self.housekeeping.tick(now)
+
+    # --- topics ---
+
+    def save_topics(self, done: Callable[[StrataError | None], None]) -> None:
+        """Make topic settings durable, then `done(None)`."""
+        self.housekeeping.save_topics(done)
+
+    # --- the end ---
+
+    def begin_close(self) -> None:
+        """Take nothing more, flush, and tell the followers where the log ends."""
+        if not self._open or self._closing:
+            return
+        self._closing = True
+        self.appender.refuse_all(
+            PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is closing")
+        )
+        self.commit.request(self.offsets.appended)
+        self._announce_end()
+
+    def close_ready(self) -> bool:
+        """Everything is durable here and at every follower that must have reported the end."""
+        if not self._open:
+            return True
+        return (
+            self._all_flushed() or self.commit.failure is not None
+        ) and self.missing_followers() == []
+
+    def missing_followers(self) -> list[str]:
+        """Configured followers that have not reported the log's end as durable."""
+        end = self.offsets.appended
+        states = self.hub.followers
+        if not self.segments.offsets:
+            return []
+        return [n for n in self._config.followers if n not in states or states[n].durable < end]
+
+    def close(self) -> None:
+        """Final state, then let go. Blocking. `abort` goes only if nothing is left to recover."""
+        if self._open:
+            self._open = False
+            clean = self._all_flushed() and self.commit.failure is None
+            missing = self.missing_followers()
+            self.housekeeping.close(flushed=clean)
+            self.segments.close()
+            self._reader.close()
+            if clean and not missing:
+                self._files.unlink(ABORT)
+                self._files.sync_directory("")
+            else:
+                log.warning("abort is kept", extra={"missing_followers": missing, "flushed": clean})
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the lock without a word to the disk."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    # --- inside ---
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise UnavailableError("the log is not open")
+
+    def _write_obstacle(self) -> StrataError | None:
+        if not self._open or self._closing:
+            return UnavailableError("the log is closing" if self._closing else "not open yet")
+        if self._stopped_reason:
+            return NotWritableError(self._stopped_reason, "flush_failed")
+        if self.role is Role.SLAVE:
+            return NotWritableError("a slave takes no messages: send them to its master", "role")
+        if self.housekeeping.disk_full:
+            ratio = self.housekeeping.disk_used_ratio
+            return BusyError(
+                f"the disk is {ratio:.1%} full, writes are refused from "
+                f"{self._config.disk_refuse_ratio:.0%} on (commitlog.disk_refuse_ratio)"
+            )
+        if self.appender.pending_bytes > self._config.max_pending_bytes:
+            return BusyError(
+                f"{self.appender.pending_bytes} bytes wait to be appended", retry_after_ms=50
+            )
+        return None
+
+    def _count_refused(self, obstacle: StrataError) -> None:
+        name = type(obstacle).__name__
+        self.refused_writes[name] = self.refused_writes.get(name, 0) + 1
+
+    def _enqueue_put(
+        self, outcomes: list[Prepared | PutResult], atomic: bool, done: PutDone
+    ) -> None:
+        size = sum(len(o.frame) for o in outcomes if isinstance(o, Prepared))
+        self.appender.enqueue(PutItem(outcomes, atomic, done, size))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.wake is not None:
+            self.wake()
+
+    def _appended(self, entry: Appended) -> None:
+        self.hub.appended(entry)
+
+    def _commit_put(self, end: int, finish: Finish) -> None:
+        """Answer one pass when it is as safe as the settings promise."""
+
+        def flushed(durable: bool | None) -> None:
+            if durable is None:
+                finish(
+                    PutStatus.UNKNOWN_ERROR,
+                    UnavailableError(f"perhaps stored: {self._stopped_reason}"),
+                )
+            elif not durable:
+                finish(PutStatus.FLUSH_DISK_TIMEOUT, None)
+            else:
+                self._await_replicas(end, finish)
+
+        if self._sync_flush:
+            self.commit.wait(end, flushed)
+        else:
+            flushed(None if self.commit.failure is not None else True)
+
+    def _await_replicas(self, end: int, finish: Finish) -> None:
+        if self.role is not Role.SYNC_MASTER:
+            finish(PutStatus.PUT_OK, None)
+        else:
+            self.housekeeping.await_replicas(end, finish)
+
+    def _allocated(self) -> None:
+        error = self.segments.allocation_error
+        if error is not None:
+            log.error("segment allocation failed", extra={"error": str(error)})
+            self.appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, no_segment(error))
+        self._wake()
+
+    def _flushed(self, end: int) -> None:
+        self.offsets.flushed = end
+        self.segments.flushed(end)
+        self._advance()
+
+    def _flush_failed(self, error: OSError) -> None:
+        self._stopped_reason = (
+            f"a flush failed ({error.strerror or error}): nothing more is written, restart the "
+            "service to recover what is on the disk"
+        )
+        log.critical("flush failed", extra={"error": str(error)})
+        self.appender.refuse_all(
+            PutStatus.SERVICE_NOT_AVAILABLE, NotWritableError(self._stopped_reason, "flush_failed")
+        )
+
+    def _advance(self) -> None:
+        """Move *replicable* and *confirmed* to what the four offsets allow, and tell everyone."""
+        offsets = self.offsets
+        base = offsets.flushed if self._sync_flush else offsets.appended
+        offsets.replicable = base
+        if self.role is Role.SYNC_MASTER:
+            replicated = self.replicas.replicated(offsets.appended)
+            if replicated is not None:
+                base = min(base, replicated)
+            elif self._config.hold_without_slave:
+                base = offsets.confirmed
+        offsets.confirmed = max(offsets.confirmed, base)
+        if self._closing:
+            self._announce_end()
+        self.hub.moved()
+
+    def report_replication(self, generation: int, replicas: list[Replica]) -> int:
+        """Take what slaves acknowledged; the new *confirmed*. FencedError is the caller's."""
+        self._require_open()
+        if generation != self.generation:
+            raise NotWritableError(f"the log is in generation {self.generation}", "generation")
+        self.replicas.report(replicas)
+        self._advance()
+        self.housekeeping.replicas_moved()
+        return self.offsets.confirmed
+
+    def delete_below(self, offset: int, max_segments: int, urgent: bool) -> tuple[int, list[str]]:
+        """Take whole segments below `offset` out of the log, oldest first, never the last."""
+        self._require_open()
+        return self.housekeeping.delete_below(offset, max_segments, urgent)
+
+    def _all_flushed(self) -> bool:
+        return self.commit.flushed == self.offsets.appended
+
+    def _announce_end(self) -> None:
+        offsets = self.offsets
+        if self._all_flushed() and offsets.confirmed == offsets.appended:
+            self.hub.closing_at = offsets.appended
+            self.hub.moved()
+
+
+def _batch_refusal(
+    messages: list[PutMessage], outcomes: list[Prepared | PutResult], max_bytes: int
+) -> PutResult | None:
+    """Why messages that must be stored together cannot be; None when they can."""
+    for outcome in outcomes:
+        if isinstance(outcome, PutResult):
+            return outcome
+    frames = [outcome for outcome in outcomes if isinstance(outcome, Prepared)]
+    if not frames:
+        return None
+    if len({(frame.topic, frame.queue_id) for frame in frames}) != 1:
+        error = InvalidRequestError("a batch goes to one topic and one queue: name the queue")
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
+    size = sum(len(frame.frame) for frame in frames)
+    if size > max_bytes:
+        error = InvalidRequestError(f"the batch has {size} bytes, more than {max_bytes}")
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
+    return None
+
+
+def encode_store_host(text: str) -> bytes:
+    """`address:port` or `[address]:port` as STOREHOST. InvalidRequestError for anything else."""
+    address, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit():
+        raise InvalidRequestError(f"store host {text!r}: expected an IP address and a port")
+    return encode_host(Host(address.strip("[]"), int(port)))

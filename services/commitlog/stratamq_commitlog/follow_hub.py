@@ -1,0 +1,260 @@
+"""The log's side of Follow: what each follower hears, and what they have told.
+
+What was appended lately is remembered as the writer knew it for nothing: lengths and runs of each
+pass. A follower that keeps up gets these, several passes in one event; one that is behind gets bare
+ranges and scans them itself, so that the log never reads cold data for others. Bare ranges end
+where a frame is known to begin: at a segment's end, at a remembered pass, or at the horizon.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.formats.follow import Closing, Event, Opened, Report
+from stratamq.formats.follow import Run as FollowRun
+from stratamq_commitlog.messages import Generation
+
+MAX_EVENT_MESSAGES = 4_096
+_REMEMBERED_MESSAGES = 65_536
+_REMEMBERED_PASSES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """One pass within one segment. `lengths` has the frames, and a blank if it ends in one."""
+
+    start: int
+    end: int
+    lengths: NDArray[np.uint32]
+    runs: Sequence[FollowRun]
+
+
+@dataclass(slots=True)
+class FollowerState:
+    """What is known of a follower by name; kept when its connection ends."""
+
+    name: str
+    connections: int = 0
+    applied: int = 0
+    durable: int = 0
+    durable_store_timestamp_ms: int = 0
+    released: int = 0
+
+
+@dataclass(slots=True)
+class LogOffsets:
+    """The offsets that events carry; the engine keeps them up to date."""
+
+    minimum: int
+    appended: int
+    flushed: int
+    confirmed: int
+    replicable: int
+
+
+class FollowHub:
+    """All followers of one log. Single-threaded."""
+
+    def __init__(self, segment_bytes: int, offsets: LogOffsets) -> None:
+        self.followers: dict[str, FollowerState] = {}
+        self.offsets = offsets
+        self.generations: list[Generation] = []
+        self.closing_at: int | None = None
+        self._segment_bytes = segment_bytes
+        self._recent: deque[Appended] = deque()
+        self._recent_messages = 0
+        self._sessions: set[Session] = set()
+
+    def appended(self, entry: Appended) -> None:
+        """Remember a pass. Passes come in order, without gaps."""
+        self._recent.append(entry)
+        self._recent_messages += len(entry.lengths)
+        while (
+            self._recent_messages > _REMEMBERED_MESSAGES or len(self._recent) > _REMEMBERED_PASSES
+        ):
+            self._recent_messages -= len(self._recent.popleft().lengths)
+
+    def moved(self) -> None:
+        """Some offset moved: wake everyone who may have something to hear."""
+        for session in list(self._sessions):
+            session.poke()
+
+    def open(
+        self,
+        name: str,
+        *,
+        replicable: bool,
+        generation: int,
+        position: int,
+        wake: Callable[[], None],
+    ) -> tuple[Opened, "Session"]:
+        """Begin a stream. What the follower must drop is everything from `cut_to` on."""
+        offsets, current = self.offsets, self.generations[-1]
+        horizon = offsets.replicable if replicable else offsets.confirmed
+        cut_to = min(self._cut_to(generation, position), horizon)
+        state = self.followers.setdefault(name, FollowerState(name))
+        state.connections += 1
+        state.applied = cut_to
+        state.durable = min(state.durable, cut_to)
+        state.released = min(state.released, cut_to)
+        session = Session(self, state, cut_to, replicable, wake)
+        self._sessions.add(session)
+        opened = Opened(
+            generation=current.number,
+            generation_start=current.start,
+            cut_to=cut_to,
+            minimum=offsets.minimum,
+            confirmed=offsets.confirmed,
+            flushed=offsets.flushed,
+            segment_bytes=self._segment_bytes,
+        )
+        return opened, session
+
+    def end_all(self) -> None:
+        """End every stream: the log is about to be cut. Followers open again and are told."""
+        for session in list(self._sessions):
+            session.ended = True
+            session.poke()
+        self._recent.clear()
+        self._recent_messages = 0
+
+    def released_by_all(self, offset: int) -> bool:
+        """Whether no connected follower reads below `offset` any more."""
+        return all(session.state.released >= offset for session in self._sessions)
+
+    def _cut_to(self, generation: int, position: int) -> int:
+        """The lesser of the position and its generation's end; the minimum if that is unknown."""
+        minimum = self.offsets.minimum
+        for index, known in enumerate(self.generations):
+            if known.number == generation:
+                following = self.generations[index + 1 : index + 2]
+                end = following[0].start if following else self.offsets.appended
+                return max(minimum, min(position, end))
+        return minimum
+
+    def _forget(self, session: "Session") -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+            session.state.connections -= 1
+
+    def _from(self, position: int, limit: int) -> tuple[list[Appended], int]:
+        """Remembered passes from `position` to `limit` in one segment, else where to scan to."""
+        recent = self._recent
+        segment_end = (position // self._segment_bytes + 1) * self._segment_bytes
+        limit = min(limit, segment_end)
+        if not recent or position < recent[0].start:
+            return [], min(limit, recent[0].start) if recent else limit
+        taken: list[Appended] = []
+        messages = 0
+        index = self._index_of(position)
+        if recent[index].start != position:
+            return [], min(limit, recent[index].end)
+        while index < len(recent):
+            entry = recent[index]
+            if entry.end > limit:
+                break
+            if taken and messages + len(entry.lengths) > MAX_EVENT_MESSAGES:
+                break
+            taken.append(entry)
+            messages += len(entry.lengths)
+            index += 1
+        if not taken:
+            return [], limit
+        return taken, taken[-1].end
+
+    def _index_of(self, position: int) -> int:
+        """The remembered pass that holds `position`, looking from the newest."""
+        recent = self._recent
+        index = len(recent) - 1
+        while index > 0 and recent[index].start > position:
+            index -= 1
+        return index
+
+
+class Session:
+    """One stream to one follower. `next` until it is None; then wait for `wake`."""
+
+    def __init__(
+        self,
+        hub: FollowHub,
+        state: FollowerState,
+        position: int,
+        replicable: bool,
+        wake: Callable[[], None],
+    ) -> None:
+        self.state = state
+        self.ended = False
+        """The log was cut: the stream must end without a closing."""
+        self._hub = hub
+        self._position = position
+        self._replicable = replicable
+        self._wake = wake
+        self._told = (-1, -1)
+        self._closed = False
+
+    @property
+    def much_waits(self) -> bool:
+        """A whole event's worth waits, so that waiting for more would gain nothing."""
+        return self._horizon() - self._position >= 1 << 20
+
+    def poke(self) -> None:
+        self._wake()
+
+    def next(self) -> Event | Closing | None:
+        """The next thing to send; None when there is nothing."""
+        hub, offsets = self._hub, self._hub.offsets
+        if self.ended or self._closed:
+            return None
+        horizon = self._horizon()
+        if self._position < horizon:
+            taken, end = hub._from(self._position, horizon)
+            if end > self._position:
+                return self._event(taken, end)
+        if hub.closing_at is not None and self._position >= hub.closing_at:
+            if self._told != (offsets.flushed, offsets.minimum):
+                return self._event([], self._position)
+            self._closed = True
+            return Closing(hub.closing_at)
+        if self._told != (offsets.flushed, offsets.minimum):
+            return self._event([], self._position)
+        return None
+
+    def report(self, report: Report) -> None:
+        state = self.state
+        state.applied = report.applied
+        state.durable = report.durable
+        state.durable_store_timestamp_ms = report.durable_store_timestamp_ms
+        state.released = report.released
+
+    def close(self) -> None:
+        self._hub._forget(self)
+
+    def _horizon(self) -> int:
+        offsets = self._hub.offsets
+        return offsets.replicable if self._replicable else offsets.confirmed
+
+    def _event(self, taken: list[Appended], end: int) -> Event:
+        offsets = self._hub.offsets
+        self._told = (offsets.flushed, offsets.minimum)
+        lengths: NDArray[np.uint32] | None = None
+        runs: list[FollowRun] | None = None
+        if taken:
+            lengths = taken[0].lengths
+            runs = list(taken[0].runs)
+            if len(taken) > 1:
+                lengths = np.concatenate([entry.lengths for entry in taken])
+                runs = [run for entry in taken for run in entry.runs]
+        start, self._position = self._position, end
+        return Event(
+            generation=self._hub.generations[-1].number,
+            start=start,
+            end=end,
+            confirmed=max(offsets.confirmed, end),
+            flushed=offsets.flushed,
+            minimum=offsets.minimum,
+            lengths=lengths,
+            runs=runs,
+        )

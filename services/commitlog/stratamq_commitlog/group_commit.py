@@ -1,0 +1,127 @@
+"""Group commit: who waits for the disk, one flush at a time, and what ends writing.
+
+All appends that arrive while a flush runs share the next one. A flush that fails is never retried
+and never acknowledged: the kernel has marked the pages clean, and a second flush would say yes to
+bytes that are not on the disk. Only a restart recovers.
+
+    append ──► wait(end, …) ──► flush up to *appended* ──► flushed ──► PUT_OK
+                     │                    │ OSError
+                     │ its time is over   └──► failed: every waiter, now and later
+                     └──► FLUSH_DISK_TIMEOUT: stored, not confirmed
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratamq.files.port import Clock, Worker
+
+Resolve = Callable[[bool | None], None]
+"""True: durable. False: its time is over. None: flushing failed, nothing more will be durable."""
+
+
+@dataclass(slots=True)
+class _Waiter:
+    end: int
+    deadline_ns: int
+    resolve: Resolve
+
+
+class GroupCommit:
+    """`make_task(start, end)` gives the work of one flush; it runs on `worker`."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        make_task: Callable[[int, int], Callable[[], None]],
+        clock: Clock,
+        *,
+        flushed: int,
+        timeout_ms: int,
+    ) -> None:
+        self.flushed = flushed
+        """Everything below is durable."""
+        self.failure: OSError | None = None
+        """The first flush that failed; for ever."""
+        self.on_flushed: Callable[[int], None] | None = None
+        self.on_failed: Callable[[OSError], None] | None = None
+        self.flushes = 0
+        self.flush_ns_total = 0
+        self.observe_flush_ns: Callable[[int], None] | None = None
+        self._worker = worker
+        self._make_task = make_task
+        self._clock = clock
+        self._timeout_ns = timeout_ms * 1_000_000
+        self._waiters: deque[_Waiter] = deque()
+        self._running = False
+        self._wanted = flushed
+
+    @property
+    def idle(self) -> bool:
+        """No flush is running or wanted."""
+        return not self._running
+
+    def wait(self, end: int, resolve: Resolve) -> None:
+        """Call `resolve` once everything below `end` is durable, or it is clear that it is not.
+
+        Ends must not go down from call to call.
+        """
+        if self.failure is not None:
+            resolve(None)
+        elif end <= self.flushed:
+            resolve(True)
+        else:
+            deadline = self._clock.monotonic_ns() + self._timeout_ns
+            self._waiters.append(_Waiter(end, deadline, resolve))
+
+    def request(self, end: int) -> None:
+        """Flush up to `end`: now, or when the running flush is done."""
+        if end <= self._wanted or self.failure is not None:
+            return
+        self._wanted = end
+        if not self._running:
+            self._start()
+
+    def expire(self) -> None:
+        """Answer those whose time is over. Their messages are stored and may yet become durable."""
+        now = self._clock.monotonic_ns()
+        while self._waiters and self._waiters[0].deadline_ns <= now:
+            self._waiters.popleft().resolve(False)
+
+    def _start(self) -> None:
+        end, started = self._wanted, self._clock.monotonic_ns()
+        self._running = True
+        task = self._make_task(self.flushed, end)
+
+        def done(_: None, error: BaseException | None) -> None:
+            self._running = False
+            elapsed = self._clock.monotonic_ns() - started
+            self.flushes += 1
+            self.flush_ns_total += elapsed
+            if self.observe_flush_ns is not None:
+                self.observe_flush_ns(elapsed)
+            if error is None:
+                self._finished(end)
+            elif isinstance(error, OSError):
+                self._failed(error)
+            else:
+                raise error
+
+        self._worker.submit(task, done)
+
+    def _finished(self, end: int) -> None:
+        self.flushed = end
+        if self._wanted > end:
+            self._start()
+        if self.on_flushed is not None:
+            self.on_flushed(end)
+        waiters = self._waiters
+        while waiters and waiters[0].end <= end:
+            waiters.popleft().resolve(True)
+
+    def _failed(self, error: OSError) -> None:
+        self.failure = error
+        if self.on_failed is not None:
+            self.on_failed(error)
+        while self._waiters:
+            self._waiters.popleft().resolve(None)

@@ -1,0 +1,338 @@
+"""What the log does by the clock: checkpoint, snapshot, topics, the disk's level, deletion.
+
+Everything here may be late without harm. It runs on the allocation worker, one task of a kind at a
+time, and nothing of it is on the way of an append.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stratamq.errors import NotWritableError, StrataError
+from stratamq.files.port import Files, Kind, Space, Worker
+from stratamq.formats.checkpoint import (
+    CHECKPOINT_FIELDS_BYTES,
+    CHECKPOINT_FILE_BYTES,
+    Checkpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from stratamq.formats.file_names import offset_name
+from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.own_state import FrameMark, OwnState, Snapshot, mark
+from stratamq_commitlog.recovery import Recovered
+from stratamq_commitlog.segment_set import DIRECTORY
+
+if TYPE_CHECKING:
+    from stratamq_commitlog.engine import CommitLog, Finish
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_PATH = "checkpoint"
+_SECOND_NS = 1_000_000_000
+
+
+def read_checkpoint(files: Files) -> Checkpoint:
+    """The file's values; zeros when it is missing, short or no file."""
+    entry = files.entry(CHECKPOINT_PATH)
+    if entry is None or entry.kind is not Kind.FILE or entry.size < CHECKPOINT_FIELDS_BYTES:
+        return Checkpoint()
+    file = files.open(CHECKPOINT_PATH)
+    try:
+        decoded = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
+    finally:
+        file.close()
+    return decoded or Checkpoint()
+
+
+@dataclass(slots=True)
+class _Removed:
+    """A segment that is out of the log and waits to be unlinked."""
+
+    base: int
+    deadline_ns: int
+
+
+@dataclass(slots=True)
+class _ReplicaWaiter:
+    end: int
+    deadline_ns: int
+    finish: "Finish"
+
+
+class Housekeeping:
+    """Belongs to one open CommitLog."""
+
+    def __init__(self, engine: "CommitLog", files: Files, state: OwnState, worker: Worker) -> None:
+        self.disk_used_ratio = 0.0
+        self.disk_full = False
+        self._engine = engine
+        self._files = files
+        self._state = state
+        self._worker = worker
+        self._next_second_ns = 0
+        self._next_snapshot_ns = 0
+        self._checkpoint = Checkpoint()
+        self._busy: set[str] = set()
+        self._snapshot: Snapshot | None = None
+        self._snapshot_offset = -1
+        self._durable_snapshot_offset = -1
+        self._last_frame: FrameMark | None = None
+        self._flushed_timestamps: deque[tuple[int, int]] = deque()
+        self._physic_timestamp_ms = 0
+        self._removed: list[_Removed] = []
+        self._replica_waiters: deque[_ReplicaWaiter] = deque()
+        self._topic_waiters: list[Callable[[StrataError | None], None]] = []
+
+    def start(self, checkpoint: Checkpoint, recovered: Recovered) -> None:
+        """Blocking: the first snapshot and checkpoint of a start, durable on return."""
+        self._last_frame = recovered.last_frame
+        self._physic_timestamp_ms = recovered.store_timestamp_ms
+        self._take_space(self._files.space(), None)
+        newest = recovered.store_timestamp_ms
+        self._checkpoint = Checkpoint(
+            physic_msg_timestamp_ms=min(checkpoint.physic_msg_timestamp_ms, newest),
+            logics_msg_timestamp_ms=min(checkpoint.logics_msg_timestamp_ms, newest),
+            index_msg_timestamp_ms=min(checkpoint.index_msg_timestamp_ms, newest),
+            confirm_phy_offset=recovered.end,
+        )
+        self._write_checkpoint(self._checkpoint)
+        self._store_snapshot(self._take_snapshot())
+
+    def tick(self, now_ns: int) -> None:
+        self._expire_replicas(now_ns)
+        if self._snapshot is not None:
+            self._write_snapshot()
+        if now_ns >= self._next_snapshot_ns:
+            interval = self._engine.config.snapshot_interval_ms
+            self._next_snapshot_ns = now_ns + interval * 1_000_000
+            if self._engine.offsets.appended != self._snapshot_offset and self._snapshot is None:
+                self._snapshot = self._take_snapshot()
+        if now_ns >= self._next_second_ns:
+            self._next_second_ns = now_ns + _SECOND_NS
+            self._every_second(now_ns)
+
+    def close(self, *, flushed: bool) -> None:
+        """Blocking: write the last state, if it is true of the disk."""
+        for removed in self._removed:
+            self._engine.segments.unlink(removed.base)
+        self._removed.clear()
+        if self._engine.topics.dirty:
+            self._engine.topics.save()
+        if flushed:
+            self._store_snapshot(self._take_snapshot())
+            self._write_checkpoint(self._next_checkpoint())
+
+    # --- every second ---
+
+    def _every_second(self, now_ns: int) -> None:
+        self._submit("space", self._files.space, self._take_space)
+        checkpoint = self._next_checkpoint()
+        if checkpoint != self._checkpoint:
+
+            def written(_: None, error: StrataError | None) -> None:
+                if error is None:
+                    self._checkpoint = checkpoint
+
+            self._submit("checkpoint", lambda: self._write_checkpoint(checkpoint), written)
+        if self._engine.topics.dirty:
+            self.save_topics(lambda error: None)
+        if self._engine.segments.allocation_error is not None:
+            self._engine.segments.keep_ahead(self._engine.offsets.appended)
+        self._unlink_released(now_ns)
+
+    def _take_space(self, space: Space | None, error: StrataError | None) -> None:
+        if space is None:
+            return
+        full = space.used_ratio > self._engine.config.disk_refuse_ratio
+        if full is not self.disk_full:
+            log.warning("disk level changed", extra={"full": full, "used": space.used_ratio})
+        self.disk_used_ratio, self.disk_full = space.used_ratio, full
+
+    def _next_checkpoint(self) -> Checkpoint:
+        """What the files may claim now: store times of messages that are on the disk."""
+        engine, old = self._engine, self._checkpoint
+        offsets = engine.offsets
+        if offsets.flushed == offsets.appended:
+            self._physic_timestamp_ms = engine.appender.store_timestamp_ms
+            self._flushed_timestamps.clear()
+        else:
+            self._flushed_timestamps.append((offsets.appended, engine.appender.store_timestamp_ms))
+            while self._flushed_timestamps and self._flushed_timestamps[0][0] <= offsets.flushed:
+                self._physic_timestamp_ms = self._flushed_timestamps.popleft()[1]
+        followers = engine.hub.followers
+
+        def covered(name: str, before: int) -> int:
+            state = followers.get(name)
+            return before if state is None else max(before, state.durable_store_timestamp_ms)
+
+        return Checkpoint(
+            physic_msg_timestamp_ms=self._physic_timestamp_ms,
+            logics_msg_timestamp_ms=covered("dispatcher", old.logics_msg_timestamp_ms),
+            index_msg_timestamp_ms=covered("index", old.index_msg_timestamp_ms),
+            master_flushed_offset=old.master_flushed_offset,
+            confirm_phy_offset=min(offsets.confirmed, offsets.flushed),
+            logics_physical_offset=old.logics_physical_offset,
+        )
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        entry = self._files.entry(CHECKPOINT_PATH)
+        if entry is not None and (entry.kind is not Kind.FILE or entry.size < 4096):
+            target = f"stratamq/aside/{CHECKPOINT_PATH}"
+            self._files.make_directory("stratamq/aside")
+            if entry.kind is Kind.DIRECTORY:
+                target = f"{target}-{self._engine.clock.wall_ms()}"
+            self._files.replace(CHECKPOINT_PATH, target)
+            entry = None
+        if entry is None:
+            self._files.create(CHECKPOINT_PATH, CHECKPOINT_FILE_BYTES)
+        file = self._files.open(CHECKPOINT_PATH, writable=True)
+        try:
+            file.write(0, encode_checkpoint(checkpoint)[:CHECKPOINT_FIELDS_BYTES])
+            file.flush()
+        finally:
+            file.close()
+        self._checkpoint = checkpoint
+
+    # --- snapshot ---
+
+    def _take_snapshot(self) -> Snapshot:
+        engine = self._engine
+        last = engine.appender.last_frame
+        if last is not None:
+            offset, size = last
+            self._last_frame = mark(offset, engine.read_back(offset, size))
+        self._snapshot_offset = engine.offsets.appended
+        return Snapshot(
+            generation=engine.generation,
+            offset=engine.offsets.appended,
+            queues=dict(engine.appender.queues),
+            frame=self._last_frame,
+            store_timestamp_ms=engine.appender.store_timestamp_ms,
+        )
+
+    def _write_snapshot(self) -> None:
+        snapshot = self._snapshot
+        if snapshot is None or snapshot.offset > self._engine.offsets.flushed:
+            return
+        self._snapshot = None
+        self._submit("snapshot", lambda: self._store_snapshot(snapshot), lambda _, error: None)
+
+    def _store_snapshot(self, snapshot: Snapshot) -> None:
+        self._state.store_snapshot(snapshot)
+        self._durable_snapshot_offset = snapshot.offset
+
+    # --- topics ---
+
+    def save_topics(self, done: Callable[[StrataError | None], None]) -> None:
+        """Write the file if it is behind; calls that come meanwhile share the next write."""
+        self._topic_waiters.append(done)
+        if "topics" in self._busy:
+            return
+        waiters, self._topic_waiters = self._topic_waiters, []
+        document = self._engine.topics.take_dirty()
+
+        def saved(_: None, error: StrataError | None) -> None:
+            if error is not None:
+                self._engine.topics.dirty = True
+            for waiter in waiters:
+                waiter(error)
+            if self._topic_waiters:
+                self.save_topics(lambda error: None)
+
+        def save() -> None:
+            if document is not None:
+                self._engine.topics.store(document)
+
+        self._submit("topics", save, saved)
+
+    # --- deletion ---
+
+    def delete_below(self, offset: int, max_segments: int, urgent: bool) -> tuple[int, list[str]]:
+        engine = self._engine
+        segments, offsets = engine.segments, engine.offsets
+        limit = min(offset, offsets.flushed)
+        if not urgent:
+            watermarks = [
+                state.durable if (state := engine.hub.followers.get(name)) is not None else 0
+                for name in engine.config.followers
+            ]
+            limit = min([limit, max(self._durable_snapshot_offset, 0), *watermarks])
+        count = 0
+        while (
+            count < len(segments.offsets) - 1
+            and count < max_segments
+            and segments.offsets[count] + engine.segment_bytes <= limit
+        ):
+            count += 1
+        deadline = engine.clock.monotonic_ns() + engine.config.release_timeout_ms * 1_000_000
+        removed = segments.remove_first(count)
+        self._removed += [_Removed(base, deadline) for base in removed]
+        offsets.minimum = segments.minimum
+        if removed:
+            engine.hub.moved()
+        return offsets.minimum, [f"{DIRECTORY}/{offset_name(base)}" for base in removed]
+
+    def _unlink_released(self, now_ns: int) -> None:
+        engine = self._engine
+        if not self._removed or "unlink" in self._busy:
+            return
+        first = self._removed[0]
+        end = first.base + engine.segment_bytes
+        if not engine.hub.released_by_all(end) and now_ns < first.deadline_ns:
+            return
+
+        def unlinked(_: None, error: StrataError | None) -> None:
+            if error is None:
+                self._removed.pop(0)
+
+        self._submit("unlink", lambda: engine.segments.unlink(first.base), unlinked)
+
+    # --- replicas ---
+
+    def await_replicas(self, end: int, finish: "Finish") -> None:
+        engine = self._engine
+        replicated = engine.replicas.replicated(engine.offsets.appended)
+        if replicated is None:
+            finish(PutStatus.SLAVE_NOT_AVAILABLE, None)
+        elif replicated >= end:
+            finish(PutStatus.PUT_OK, None)
+        else:
+            now = engine.clock.monotonic_ns()
+            deadline = now + engine.config.slave_timeout_ms * 1_000_000
+            self._replica_waiters.append(_ReplicaWaiter(end, deadline, finish))
+
+    def replicas_moved(self) -> None:
+        engine = self._engine
+        replicated = engine.replicas.replicated(engine.offsets.appended)
+        waiters = self._replica_waiters
+        while waiters and replicated is not None and waiters[0].end <= replicated:
+            waiters.popleft().finish(PutStatus.PUT_OK, None)
+
+    def _expire_replicas(self, now_ns: int) -> None:
+        waiters = self._replica_waiters
+        while waiters and waiters[0].deadline_ns <= now_ns:
+            waiters.popleft().finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+
+    # --- work elsewhere ---
+
+    def _submit(self, kind: str, task: Callable, done: Callable) -> None:
+        """Run one task of a kind at a time; what fails is logged and tried again later."""
+        if kind in self._busy:
+            return
+        self._busy.add(kind)
+
+        def finished(result: object, error: BaseException | None) -> None:
+            self._busy.discard(kind)
+            if error is None:
+                done(result, None)
+            elif isinstance(error, OSError):
+                log.error("housekeeping failed", extra={"task": kind, "error": str(error)})
+                sentence = f"{kind} could not be written: {error.strerror or error}"
+                done(None, NotWritableError(sentence, kind))
+            else:
+                raise error
+
+        self._worker.submit(task, finished)

@@ -1,0 +1,187 @@
+"""The segments of the log that is written: which exist, the one in use, and the next one ahead.
+
+A segment is made whole, allocated and its directory synced before a byte is stored in it, by a
+worker, while the one before is being filled. The pages ahead of the end are faulted in by the same
+worker, so that the append does not wait for the kernel.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.files.port import File, Files, Worker
+from stratamq.formats.file_names import offset_name
+
+DIRECTORY = "commitlog"
+
+
+@dataclass(slots=True)
+class OpenSegment:
+    """A segment mapped for writing."""
+
+    base: int
+    file: File
+    raw: NDArray[np.uint8]
+    populated: int = 0
+    """Up to this position its pages have been asked for."""
+
+
+class SegmentSet:
+    """Single-threaded, but for the tasks it gives to the worker."""
+
+    def __init__(
+        self,
+        files: Files,
+        worker: Worker,
+        segment_bytes: int,
+        offsets: list[int],
+        end: int,
+        populate_ahead_bytes: int,
+    ) -> None:
+        self.segment_bytes = segment_bytes
+        self.offsets = offsets
+        """Starts of the segments that belong to the log, in order; not the one ahead."""
+        self.active: OpenSegment | None = None
+        self.allocation_error: OSError | None = None
+        """Why the last attempt to allocate failed; a level: None once one succeeds."""
+        self.on_allocated: Callable[[], None] | None = None
+        """Called when an attempt has ended, well or not."""
+        self._files = files
+        self._worker = worker
+        self._populate_ahead_bytes = populate_ahead_bytes
+        self._end = end
+        self._next: OpenSegment | None = None
+        self._allocating = False
+        self._populating = False
+        self._unflushed: list[OpenSegment] = []
+        base = end - end % segment_bytes
+        if base in offsets:
+            self.active = self._open(base)
+            self._unflushed.append(self.active)
+
+    @property
+    def minimum(self) -> int:
+        """The first byte that exists; the end if there is no segment."""
+        return self.offsets[0] if self.offsets else self._end
+
+    def remaining(self, end: int) -> int:
+        """Bytes left in the active segment behind `end`; 0 when there is none."""
+        if self.active is None:
+            return 0
+        return max(0, self.active.base + self.segment_bytes - end)
+
+    def roll(self, end: int) -> bool:
+        """Make the segment that begins at `end` the active one; False: it is not there yet."""
+        following = self._next
+        if following is None or following.base != end:
+            self.allocate_ahead(end)
+            return False
+        self._next = None
+        self.active = following
+        self.offsets.append(following.base)
+        self._unflushed.append(following)
+        self._end = end
+        return True
+
+    def allocate_ahead(self, base: int) -> None:
+        """Have the segment at `base` made, unless that is under way or done."""
+        if self._allocating or (self._next is not None and self._next.base == base):
+            return
+        self._allocating = True
+        path = f"{DIRECTORY}/{offset_name(base)}"
+
+        def allocate() -> OpenSegment:
+            if self._files.entry(path) is not None:
+                # An attempt that failed after the rename, or a left-over of a lost race: whole,
+                # and nothing of the log has ever been in it.
+                self._files.unlink(path)
+            self._files.create(path, self.segment_bytes)
+            segment = self._open(base)
+            segment.populated = min(self._populate_ahead_bytes, self.segment_bytes)
+            segment.file.populate(0, segment.populated)
+            return segment
+
+        def done(segment: OpenSegment | None, error: BaseException | None) -> None:
+            self._allocating = False
+            if error is not None and not isinstance(error, OSError):
+                raise error
+            self.allocation_error = error
+            if segment is not None:
+                self._next = segment
+            if self.on_allocated is not None:
+                self.on_allocated()
+
+        self._worker.submit(allocate, done)
+
+    def keep_ahead(self, end: int) -> None:
+        """Called after each pass: fault in pages, and have the next segment made in time."""
+        active = self.active
+        if active is None:
+            return
+        position = end - active.base
+        if position * 2 >= self.segment_bytes:
+            self.allocate_ahead(active.base + self.segment_bytes)
+        ahead = self._populate_ahead_bytes
+        if self._populating or not ahead or active.populated >= self.segment_bytes:
+            return
+        if active.populated - position > ahead // 2:
+            return
+        start = max(active.populated, position)
+        length = min(ahead, self.segment_bytes - start)
+        active.populated = start + length
+        if length <= 0:
+            return
+        self._populating = True
+        self._worker.submit(lambda: active.file.populate(start, length), self._populated)
+
+    def _populated(self, _: None, error: BaseException | None) -> None:
+        self._populating = False
+        if error is not None:
+            raise error
+
+    def flush_task(self, start: int, end: int) -> Callable[[], None]:
+        """A task for another thread that makes [start, end) durable, oldest segment first."""
+        size = self.segment_bytes
+        parts = []
+        for segment in self._unflushed:
+            low, high = max(start, segment.base), min(end, segment.base + size)
+            if low < high:
+                parts.append((segment.file, low - segment.base, high - low))
+
+        def flush() -> None:
+            for file, position, length in parts:
+                file.flush(position, length)
+
+        return flush
+
+    def flushed(self, end: int) -> None:
+        """Let go of the segments that are full and durable."""
+        for segment in list(self._unflushed):
+            if segment is not self.active and segment.base + self.segment_bytes <= end:
+                self._unflushed.remove(segment)
+                segment.file.close()
+
+    def remove_first(self, count: int) -> list[int]:
+        """Take the first segments out of the log; their files are the caller's to unlink."""
+        removed, self.offsets[:count] = self.offsets[:count], []
+        return removed
+
+    def unlink(self, base: int) -> None:
+        self._files.unlink(f"{DIRECTORY}/{offset_name(base)}")
+        self._files.sync_directory(DIRECTORY)
+
+    def close(self) -> None:
+        """Release everything; the segment ahead, in which nothing lies, is removed."""
+        for segment in self._unflushed:
+            segment.file.close()
+        self._unflushed.clear()
+        self.active = None
+        if self._next is not None:
+            base, self._next = self._next.base, None
+            self.unlink(base)
+
+    def _open(self, base: int) -> OpenSegment:
+        file = self._files.open(f"{DIRECTORY}/{offset_name(base)}", writable=True)
+        return OpenSegment(base, file, np.frombuffer(file.buffer(), np.uint8))
