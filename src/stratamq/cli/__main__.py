@@ -10,7 +10,7 @@ reader of standard output went away.
 import os
 import sys
 from importlib.metadata import entry_points, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -25,8 +25,8 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.
-_UsageError = typer.BadParameter.__mro__[1]
-_ClickException = typer.BadParameter.__mro__[2]
+_UsageError: type[Any] = typer.BadParameter.__mro__[1]
+_ClickException: type[Any] = typer.BadParameter.__mro__[2]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -100,9 +100,9 @@ def dump_commitlog(
     cards = detail or (offset is not None and count is None)
     with printing(Printer(output, FRAME_COLUMNS, cards)) as run:
         if offset is not None:
-            found = record_at(files, offset, explain=True)
+            record = record_at(files, offset, explain=True)
             if count is None:
-                run.frame(found, body, show_hex)
+                run.frame(record, body, show_hex)
                 return
             first = offset
         left = count

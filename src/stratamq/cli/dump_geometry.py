@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq.cli.dump_source import store_root
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.formats.index_file import IndexFileReader
 from stratamq.formats.index_layout import (
@@ -60,25 +59,38 @@ def find_geometry(path: Path, view: memoryview, slots: int | None, items: int | 
 
 
 def _recorded(path: Path) -> Geometry | None:
-    root = store_root(path.absolute())
-    if root is None:
-        root = path.absolute().parent.parent
-    properties = root / "geometry.properties"
-    text = _read(properties)
-    if text is not None:
-        found = {name: int(number) for name, number in _PROPERTY.findall(text.decode("latin-1"))}
-        if found.get("slots") and found.get("items"):
-            return Geometry(found["slots"], found["items"], str(properties))
-    settings = root / "stratamq" / "geometry.json"
-    text = _read(settings)
-    if text is not None:
-        try:
-            values = parse_json_object(text)
-        except StrataError as error:
-            raise InvalidRequestError(f"{settings}: {error}; give --slots and --items") from error
-        slots, items = values.get("index_slots"), values.get("index_items")
-        if isinstance(slots, int) and isinstance(items, int) and slots > 0 and items > 0:
-            return Geometry(slots, items, str(settings))
+    """What the store's root says: the directory above `index/`, or that of a file lying alone."""
+    directory = path.absolute().parent
+    for root in (directory.parent, directory):
+        found = _from_properties(root / "geometry.properties") or _from_settings(
+            root / "stratamq" / "geometry.json"
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _from_properties(path: Path) -> Geometry | None:
+    text = _read(path)
+    if text is None:
+        return None
+    found = {name: int(number) for name, number in _PROPERTY.findall(text.decode("latin-1"))}
+    if not found.get("slots") or not found.get("items"):
+        return None
+    return Geometry(found["slots"], found["items"], str(path))
+
+
+def _from_settings(path: Path) -> Geometry | None:
+    text = _read(path)
+    if text is None:
+        return None
+    try:
+        values = parse_json_object(text)
+    except StrataError as error:
+        raise InvalidRequestError(f"{path}: {error}; give --slots and --items") from error
+    slots, items = values.get("index_slots"), values.get("index_items")
+    if isinstance(slots, int) and isinstance(items, int) and slots > 0 and items > 0:
+        return Geometry(slots, items, str(path))
     return None
 
 

@@ -57,14 +57,6 @@ def mapped(path: Path) -> Iterator[memoryview]:
         os.close(descriptor)
 
 
-def store_root(path: Path) -> Path | None:
-    """The root of the store that `path` is in or is, if it looks like one."""
-    for candidate in (path, *path.parents[:5]):
-        if (candidate / "commitlog").is_dir() or (candidate / "consumequeue").is_dir():
-            return candidate
-    return None
-
-
 def log_files(path: Path) -> list[LogFile]:
     """From a root, a `commitlog` directory or a file. NotFoundError when there is nothing."""
     must_exist(path)
