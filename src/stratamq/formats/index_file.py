@@ -6,6 +6,8 @@ included: whoever asks has to hold the message's own key against what he looked 
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.index_layout import (
     DEFAULT_ITEMS,
@@ -41,6 +43,11 @@ __all__ = [  # noqa: RUF022
     "slot_position",
 ]
 # fmt: on
+
+_ITEM_TYPE = np.dtype(
+    [("key_hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+assert _ITEM_TYPE.itemsize == INDEX_ITEM_BYTES
 
 
 class IndexFileReader:
@@ -107,23 +114,23 @@ class IndexFileReader:
     def has_geometry_of_its_items(self) -> bool:
         """Whether every item hangs in the slot of its hash: false for a wrong guess of geometry.
 
-        Each slot's newest item must be there, and each item must be reached once.
+        Each item must be reached once, from its slot or from the next newer item of that slot.
         """
-        reached = 0
-        end = self._end()
-        for slot in range(self.slots):
-            number = self.slot(slot)
-            if not 0 <= number < end:
-                return False
-            while number:
-                item = self.item(number)
-                if item.key_hash < 0 or item.key_hash % self.slots != slot:
-                    return False
-                if not 0 <= item.previous < number:
-                    return False
-                reached += 1
-                number = item.previous
-        return reached == end - 1
+        slots = np.frombuffer(self._buffer, ">i4", self.slots, INDEX_HEADER_BYTES)
+        items = np.frombuffer(self._buffer, _ITEM_TYPE, self._end(), item_position(0, self.slots))
+        slots_in_use = np.flatnonzero(slots)
+        newest, numbers = slots[slots_in_use], np.flatnonzero(items["previous"][1:]) + 1
+        older = items["previous"][numbers]
+        reached = np.sort(np.concatenate((newest, older)))
+        if not np.array_equal(reached, np.arange(1, len(items))):
+            return False
+        homes = items["key_hash"] % self.slots
+        return bool(
+            np.all(items["key_hash"][1:] >= 0)
+            and np.all(older < numbers)
+            and np.array_equal(homes[newest], slots_in_use)
+            and np.array_equal(homes[older], homes[numbers])
+        )
 
     def _end(self) -> int:
         return min(self.header.next_item, self.items)
