@@ -72,7 +72,7 @@ def test_runs_of_several_topics_follow_each_other():
     encoder = BatchEncoder(shape)
     encoder.add("one", [(b"a", b"")], flag=1)
     encoder.add("two", [(b"b", b"k\x01v"), (b"c", b"")], flag=2)
-    assert encoder.message_count == 3
+    assert len(encoder.lengths) == 3
     assert encoder.finish()[1] == (
         scalar(shape, "one", b"a", b"", flag=1)
         + scalar(shape, "two", b"b", b"k\x01v", flag=2)

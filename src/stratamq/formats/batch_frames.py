@@ -84,11 +84,8 @@ class BatchEncoder:
     def __init__(self, shape: FrameShape) -> None:
         self._shape = shape
         self._parts: list[bytes] = []
-        self._lengths: list[int] = []
-
-    @property
-    def message_count(self) -> int:
-        return len(self._lengths)
+        self.lengths: list[int] = []
+        """Bytes of each frame so far."""
 
     def add(
         self,
@@ -113,7 +110,7 @@ class BatchEncoder:
         fixed = head.size + tail.size
         rows = _with_checksum_room(rows) if shape.property_checksum else rows
         pack_head, pack_tail = head.pack, tail.pack
-        parts, lengths = self._parts, self._lengths
+        parts, lengths = self._parts, self.lengths
         first = len(lengths)
         try:
             for body, properties in rows:
@@ -137,7 +134,7 @@ class BatchEncoder:
 
     def finish(self) -> tuple[bytes, bytes]:
         """Packed big-endian u32 lengths, and the frames one behind the other."""
-        return struct.pack(f">{len(self._lengths)}I", *self._lengths), b"".join(self._parts)
+        return struct.pack(f">{len(self.lengths)}I", *self.lengths), b"".join(self._parts)
 
 
 def frame_overhead(shape: FrameShape, topic: str) -> int:

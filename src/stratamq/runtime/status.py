@@ -197,6 +197,20 @@ def from_rpc_error(error: grpc.RpcError) -> StrataError:
     return rebuilt
 
 
+def error_name(error: BaseException) -> str:
+    """The name under which `error` travels in band, in a field of a response."""
+    row = _row(error)
+    return "INTERNAL" if row is None else row.name
+
+
+def error_named(name: str, message: str, fields: Fields) -> StrataError:
+    """The error that came in band; a plain StrataError for a name that is not known here."""
+    row = _BY_NAME.get(name)
+    rebuilt = StrataError(message) if row is None else row.rebuild(message, fields)
+    rebuilt.fields.update(fields)
+    return rebuilt
+
+
 def _row(error: BaseException) -> _Row | None:
     """A room's own subclass travels as its nearest ancestor in the table."""
     return next((_BY_CLASS[cls] for cls in type(error).__mro__ if cls in _BY_CLASS), None)

@@ -1,0 +1,63 @@
+"""The append stream seen from the client: what is written first, what the answers mean."""
+
+from stratamq.api.v1 import commitlog_pb2
+from stratamq.client.batching import Batch, BatchOutcome
+from stratamq.client.values import SendStatus
+from stratamq.errors import UnavailableError
+from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
+from stratamq.runtime.framing import APPEND_STREAM_REQUEST
+from stratamq.runtime.status import error_named
+
+STREAM_METHOD = "AppendStream"
+_PORT_BYTES = 4
+
+
+def opening(client_name: str) -> bytes:
+    open_ = commitlog_pb2.AppendOpen(client_name=client_name)
+    return APPEND_STREAM_REQUEST.encode(commitlog_pb2.AppendStreamRequest(open=open_), b"", b"")
+
+
+def shape_of(opened: commitlog_pb2.AppendOpened) -> FrameShape:
+    """UnavailableError when the broker asks for frames that this client cannot make."""
+    if opened.property_checksum_bytes not in (0, PROPERTY_CRC_BYTES):
+        raise UnavailableError(
+            f"the log asks for {opened.property_checksum_bytes} bytes of property checksum: "
+            "this client is too old for it"
+        )
+    return FrameShape(
+        born_host=opened.born_address + opened.born_port.to_bytes(_PORT_BYTES, "big"),
+        store_host_bytes=opened.store_address_bytes + _PORT_BYTES,
+        property_checksum=opened.property_checksum_bytes > 0,
+        version2=opened.version2_frames,
+    )
+
+
+def request_of(batch: Batch, shape: FrameShape) -> bytes:
+    lengths, frames = batch.encode(shape)
+    runs = [
+        commitlog_pb2.AppendRun(topic=run.topic, queue_id=run.queue_id, count=run.count)
+        for run in batch.runs.values()
+    ]
+    head = commitlog_pb2.AppendStreamRequest(sequence=batch.sequence, runs=runs)
+    return APPEND_STREAM_REQUEST.encode(head, lengths, frames)
+
+
+def outcome_of(result: commitlog_pb2.AppendBatchResult) -> BatchOutcome:
+    status = SendStatus(result.status or SendStatus.UNKNOWN_ERROR.value)
+    error = None
+    if result.error_name or not status.stored:
+        fields: dict[str, object] = {"status": status.name}
+        if result.retry_after_ms:
+            fields["retry_after_ms"] = result.retry_after_ms
+        if result.bad_frame >= 0 and result.error_name == "INVALID_REQUEST":
+            fields["frame"] = result.bad_frame
+        sentence = result.error or f"the batch was not stored: {status.name}"
+        error = error_named(result.error_name, sentence, fields)
+    return BatchOutcome(
+        status=status,
+        physical_offset=result.physical_offset,
+        first_queue_offsets=tuple(result.first_queue_offsets),
+        store_timestamp_ms=result.store_timestamp_ms,
+        error=error,
+    )

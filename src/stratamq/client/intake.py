@@ -1,0 +1,161 @@
+"""What both producers do with a message before it waits to be sent; their settings."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stratamq.client.batching import LARGEST_BATCH_BYTES, Fields, Outbox
+from stratamq.client.outgoing import UniqueKeys, encode_message_properties
+from stratamq.client.values import Message, Topic
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.files.port import Clock, Random
+from stratamq.formats.batch_frames import Row
+from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX
+
+LARGEST_BATCH_MESSAGES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """`retry` is how often a batch is sent again after its stream broke or the log was busy: 0
+    never stores a message twice, more may, and may change the order of batches."""
+
+    batch_bytes: int = 128 * 1024
+    batch_messages: int = LARGEST_BATCH_MESSAGES
+    window: int = 16
+    """Batches in flight."""
+    linger_ms: float = 5.0
+    """How long a batch that is not full waits while others are in flight."""
+    max_pending_bytes: int = 8 * 1024 * 1024
+    """Sending waits while so much is not answered."""
+    retry: int = 0
+    retry_delay_ms: float = 100.0
+    """Before the first new attempt; doubled for each further one."""
+    unique_keys: bool = True
+    """Give every message without one a UNIQ_KEY."""
+    client_name: str = ""
+    """Shown in the log service's logs."""
+    timeout_s: float = 30.0
+    """Of calls beside the stream."""
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "batch_bytes": (1, LARGEST_BATCH_BYTES),
+            "batch_messages": (1, LARGEST_BATCH_MESSAGES),
+            "window": (1, 1024),
+            "linger_ms": (0, 60_000),
+            "max_pending_bytes": (1, 1 << 40),
+            "retry": (0, 1 << 20),
+            "retry_delay_ms": (0, 60_000),
+        }
+        for name, (low, high) in bounds.items():
+            if not low <= getattr(self, name) <= high:
+                raise InvalidRequestError(
+                    f"{name} is {getattr(self, name)}, not between {low} and {high}"
+                )
+
+    def outbox(self) -> Outbox:
+        return Outbox(
+            batch_bytes=self.batch_bytes,
+            batch_messages=self.batch_messages,
+            window=self.window,
+            linger_ns=int(self.linger_ms * 1e6),
+            tries=self.retry + 1,
+        )
+
+    def delay_s(self, failures: int, random: Random) -> float:
+        """Before attempt `failures` + 1, with jitter: 50 to 100 % of the doubled delay, at most
+        ten times the first one or five seconds."""
+        longest = max(5_000.0, 10 * self.retry_delay_ms)
+        delay_ms = min(self.retry_delay_ms * 2 ** min(failures, 16), longest)
+        return delay_ms * (0.5 + random.getrandbits(16) / 2**17) / 1000
+
+
+class Intake:
+    """Turns messages into rows. Not thread-safe."""
+
+    def __init__(self, settings: ProducerSettings, clock: Clock, random: Random) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._unique_keys = UniqueKeys(clock, random)
+
+    def row(
+        self,
+        body: bytes,
+        tag: str,
+        keys: Sequence[str],
+        properties: Mapping[str, str],
+        unique_key: str | None,
+        born_timestamp_ms: int,
+    ) -> tuple[Row, int]:
+        """The row, and the time of birth. InvalidRequestError for what no broker would take."""
+        now_ms = self._clock.wall_ms()
+        if unique_key is None:
+            unique_key = self._unique_keys.next(now_ms) if self._settings.unique_keys else ""
+        if not isinstance(body, bytes):
+            if isinstance(body, str):
+                raise InvalidRequestError("a body is bytes: encode the text first")
+            body = bytes(body)
+        row = (body, encode_message_properties(tag, keys, unique_key, properties))
+        return row, born_timestamp_ms or now_ms
+
+    def message(self, message: Message) -> Message:
+        """A message that goes alone, with its unique key."""
+        if message.unique_key is not None or not self._settings.unique_keys:
+            return message
+        unique_key = self._unique_keys.next(self._clock.wall_ms())
+        return dataclasses.replace(message, unique_key=unique_key)
+
+
+def check_place(topic: str, queue_id: int | None, fields: Fields) -> None:
+    """InvalidRequestError for a topic, queue or number that does not fit a frame."""
+    if not topic:
+        raise InvalidRequestError("the topic name is empty")
+    if queue_id is not None and not 0 <= queue_id <= INT32_MAX:
+        raise InvalidRequestError(f"queue {queue_id} does not exist anywhere")
+    flag, sys_flag, born_timestamp_ms, reconsume_times = fields
+    if not (
+        INT32_MIN <= flag <= INT32_MAX
+        and INT32_MIN <= sys_flag <= INT32_MAX
+        and INT32_MIN <= reconsume_times <= INT32_MAX
+        and -INT64_MAX <= born_timestamp_ms <= INT64_MAX
+    ):
+        raise InvalidRequestError("flag, sys_flag, reconsume_times or born_timestamp_ms: too large")
+
+
+def perhaps_stored(error: StrataError) -> UnavailableError:
+    """What became of messages that were sent and not answered is not known."""
+    return UnavailableError(
+        f"the append stream broke, perhaps stored: {error.message}",
+        **{**error.fields, "perhaps_stored": True},
+    )
+
+
+class TopicQueues:
+    """Which topics' write queues are known, and when it is worth asking again."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._asked: set[str] = set()
+        self._asked_after_storing: set[str] = set()
+
+    def unknown(self, topic: str) -> bool:
+        """True once for each topic that the broker has not been asked about."""
+        if topic in self._outbox.queue_counts or topic in self._asked:
+            return False
+        self._asked.add(topic)
+        return True
+
+    def stored(self, topics: Sequence[str]) -> bool:
+        """True when one of them may just have been created by its first message."""
+        fresh = [
+            topic
+            for topic in topics
+            if topic not in self._outbox.queue_counts and topic not in self._asked_after_storing
+        ]
+        self._asked_after_storing.update(fresh)
+        return bool(fresh)
+
+    def learn(self, topics: Sequence[Topic]) -> None:
+        for topic in topics:
+            self._outbox.queue_counts[topic.name] = max(1, topic.write_queue_count)

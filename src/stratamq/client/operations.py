@@ -1,0 +1,437 @@
+"""Every unary call of the client as a value: what is asked, and what is made of the answer.
+
+The synchronous and the asyncio client run the same operations, each in its way.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
+from stratamq.client.received import ReceivedMessage, single_frame, split_frames
+from stratamq.client.values import (
+    FollowerServiceState,
+    FollowerState,
+    GroupQueue,
+    LogState,
+    Message,
+    PullStatus,
+    Queue,
+    Role,
+    SendResult,
+    SendStatus,
+    TimeBoundary,
+    Topic,
+    Unit,
+    error_of,
+)
+from stratamq.client.wire import METHODS, Method
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.formats.message_id import decode_message_id
+from stratamq.runtime.framing import PULL_RESPONSE
+
+R = TypeVar("R")
+M = TypeVar("M")
+LARGEST_COUNT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[R]):
+    """`safe`: it changes nothing, or doing it twice is doing it once. `wait_s`: the service may
+    take so long on purpose."""
+
+    method: Method
+    request: Any
+    result: Callable[[Any], R]
+    safe: bool = True
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """One answer of one queue. `next_offset` is where the next pull should begin."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[ReceivedMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Messages of a query. `truncated`: more match than were asked for. `applied_offset`: how far
+    into the log the index has come."""
+
+    messages: list[ReceivedMessage]
+    truncated: bool
+    applied_offset: int
+
+
+def wire_message(message_type: type[M], **fields: Any) -> M:
+    """A protobuf message; InvalidRequestError when a value does not fit its field."""
+    try:
+        return message_type(**fields)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"{message_type.DESCRIPTOR.name}: {error}") from error
+
+
+# --- storing ---
+
+
+def send(messages: Sequence[Message], all_or_nothing: bool = False) -> Operation[list[SendResult]]:
+    """`unique_key` None stores none here: clients fill it in before."""
+    request = wire_message(
+        commitlog_pb2.AppendRequest,
+        messages=[_message(message) for message in messages],
+        all_or_nothing=all_or_nothing,
+    )
+
+    def result(response: commitlog_pb2.AppendResponse) -> list[SendResult]:
+        return [
+            _send_result(message, stored)
+            for message, stored in zip(messages, response.results, strict=True)
+        ]
+
+    return Operation(METHODS["Append"], request, result, safe=False)
+
+
+def _message(message: Message) -> commitlog_pb2.Message:
+    if isinstance(message.body, str):
+        raise InvalidRequestError("a body is bytes: encode the text first")
+    wire = wire_message(
+        commitlog_pb2.Message,
+        topic=message.topic,
+        queue_id=message.queue_id,
+        body=bytes(message.body),
+        properties=dict(message.properties),
+        tag=message.tag,
+        keys=_key_list(message.keys),
+        unique_key=message.unique_key or "",
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        delay_level=message.delay_level,
+        reconsume_times=message.reconsume_times,
+    )
+    if message.half:
+        wire.transaction = commitlog_pb2.TRANSACTION_TYPE_HALF
+    if not message.wait_store_ok:
+        wire.wait_store_ok = False
+    return wire
+
+
+def _key_list(keys: Sequence[str]) -> list[str]:
+    return [keys] if isinstance(keys, str) else list(keys)
+
+
+def _send_result(message: Message, stored: commitlog_pb2.AppendResult) -> SendResult:
+    status = SendStatus(stored.status or SendStatus.UNKNOWN_ERROR.value)
+    return SendResult(
+        status=status,
+        topic=stored.topic or message.topic,
+        queue_id=stored.queue_id,
+        queue_offset=stored.queue_offset,
+        physical_offset=stored.physical_offset,
+        store_timestamp_ms=stored.store_timestamp_ms,
+        size=stored.size,
+        message_id=stored.offset_message_id,
+        unique_key=message.unique_key or "",
+        error=error_of(status, stored.error),
+    )
+
+
+# --- reading ---
+
+
+def pull(
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    max_messages: int = 32,
+    max_bytes: int = 0,
+    tags: Iterable[str] = (),
+    tags_codes: Iterable[int] = (),
+    wait_ms: int = 0,
+) -> Operation[Pulled]:
+    request = wire_message(
+        dispatcher_pb2.PullRequest,
+        topic=topic,
+        queue_id=queue_id,
+        offset=offset,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        tags=tag_list(tags),
+        tags_codes=tags_codes,
+        wait_ms=wait_ms,
+    )
+    return Operation(METHODS["Pull"], request, pulled_of, wait_s=wait_ms / 1000)
+
+
+def pulled_of(response: bytes) -> Pulled:
+    head, (frames,) = PULL_RESPONSE.decode(response)
+    return Pulled(
+        status=PullStatus(head.status),
+        next_offset=head.next_offset,
+        min_offset=head.min_offset,
+        max_offset=head.max_offset,
+        messages=list(split_frames(frames)),
+    )
+
+
+def tag_list(tags: Iterable[str]) -> list[str]:
+    """`("A", "B")`, or RocketMQ's expressions `"A || B"` and `"*"`, which means all."""
+    if not isinstance(tags, str):
+        return list(tags)
+    names = [name.strip() for name in tags.split("||")]
+    return [] if tags.strip() in ("", "*") else [name for name in names if name]
+
+
+def message_at(physical_offset: int) -> Operation[ReceivedMessage]:
+    return Operation(
+        METHODS["GetFrame"], _frame_request(physical_offset), lambda r: single_frame(r.frame.frame)
+    )
+
+
+def message_by_id(message_id: str) -> Operation[ReceivedMessage]:
+    """By an offset message id. NotFoundError when another broker's message lies at its offset."""
+    store_host, physical_offset = decode_message_id(message_id.strip())
+
+    def result(response: commitlog_pb2.GetFrameResponse) -> ReceivedMessage:
+        message = single_frame(response.frame.frame)
+        if message.message_id != message_id.strip().upper():
+            raise NotFoundError(
+                f"the message at offset {physical_offset} was stored by {message.store_host}, "
+                f"not under {store_host.hex().upper()}"
+            )
+        return message
+
+    return Operation(METHODS["GetFrame"], _frame_request(physical_offset), result)
+
+
+def _frame_request(physical_offset: int) -> commitlog_pb2.GetFrameRequest:
+    return wire_message(commitlog_pb2.GetFrameRequest, physical_offset=physical_offset)
+
+
+def query_key(
+    topic: str,
+    key: str,
+    *,
+    max_messages: int = 32,
+    begin_ms: int = 0,
+    end_ms: int = 0,
+    oldest_first: bool = False,
+    unique: bool = False,
+) -> Operation[Found]:
+    if not 0 <= max_messages <= LARGEST_COUNT:
+        raise InvalidRequestError(f"0 to {LARGEST_COUNT} messages can be asked for at a time")
+    request = wire_message(
+        index_pb2.QueryKeyRequest,
+        topic=topic,
+        key=key,
+        unique_key_only=unique,
+        max_messages=max_messages,
+        begin_timestamp_ms=begin_ms,
+        end_timestamp_ms=end_ms,
+        oldest_first=oldest_first,
+    )
+
+    def result(response: index_pb2.QueryKeyResponse) -> Found:
+        return Found(
+            [single_frame(stored.frame) for stored in response.frames],
+            response.truncated,
+            response.applied_offset,
+        )
+
+    return Operation(METHODS["QueryKey"], request, result)
+
+
+def offset_at_time(
+    topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary = TimeBoundary.LOWER
+) -> Operation[int]:
+    request = wire_message(
+        dispatcher_pb2.GetOffsetByTimeRequest,
+        topic=topic,
+        queue_id=queue_id,
+        timestamp_ms=timestamp_ms,
+        boundary=boundary.value,
+    )
+    return Operation(METHODS["GetOffsetByTime"], request, lambda response: response.offset)
+
+
+# --- groups ---
+
+
+def commit_offsets(group: str, offsets: Mapping[tuple[str, int], int]) -> Operation[None]:
+    request = wire_message(
+        dispatcher_pb2.CommitOffsetsRequest,
+        group=group,
+        offsets=[
+            wire_message(dispatcher_pb2.GroupOffset, topic=topic, queue_id=queue_id, offset=offset)
+            for (topic, queue_id), offset in offsets.items()
+        ],
+    )
+    return Operation(METHODS["CommitOffsets"], request, lambda _: None)
+
+
+def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, int], int]]:
+    request = wire_message(dispatcher_pb2.GetCommittedOffsetsRequest, group=group, topic=topic)
+
+    def result(
+        response: dispatcher_pb2.GetCommittedOffsetsResponse,
+    ) -> dict[tuple[str, int], int]:
+        return {(one.topic, one.queue_id): one.offset for one in response.offsets}
+
+    return Operation(METHODS["GetCommittedOffsets"], request, result)
+
+
+def groups() -> Operation[list[GroupQueue]]:
+    def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupQueue]:
+        return [
+            GroupQueue(one.group, one.topic, one.queue_id, one.offset, one.max_offset, one.lag)
+            for one in response.groups
+        ]
+
+    return Operation(METHODS["ListGroups"], dispatcher_pb2.ListGroupsRequest(), result)
+
+
+# --- listings ---
+
+
+def topics() -> Operation[list[Topic]]:
+    def result(response: commitlog_pb2.ListTopicsResponse) -> list[Topic]:
+        return [_topic(topic) for topic in response.topics]
+
+    return Operation(METHODS["ListTopics"], commitlog_pb2.ListTopicsRequest(), result)
+
+
+def put_topic(topic: Topic) -> Operation[Topic]:
+    """Create it or change its settings."""
+    wire = wire_message(
+        common_pb2.TopicConfig,
+        topic=topic.name,
+        read_queue_count=topic.read_queue_count,
+        write_queue_count=topic.write_queue_count,
+        permission=topic.permission,
+        ordered=topic.ordered,
+        system_flags=topic.system_flags,
+    )
+    request = commitlog_pb2.PutTopicRequest(topic=wire)
+    return Operation(METHODS["PutTopic"], request, lambda response: _topic(response.topic))
+
+
+def _topic(topic: common_pb2.TopicConfig) -> Topic:
+    return Topic(
+        topic.topic,
+        topic.read_queue_count,
+        topic.write_queue_count,
+        topic.permission,
+        topic.ordered,
+        topic.system_flags,
+    )
+
+
+def queues(topic: str = "") -> Operation[list[Queue]]:
+    """Of one topic, or of all."""
+
+    def result(response: dispatcher_pb2.ListQueuesResponse) -> list[Queue]:
+        return [
+            Queue(
+                one.topic,
+                one.queue_id,
+                one.min_offset,
+                one.max_offset,
+                one.newest_store_timestamp_ms,
+            )
+            for one in response.queues
+        ]
+
+    request = wire_message(dispatcher_pb2.ListQueuesRequest, topic=topic)
+    return Operation(METHODS["ListQueues"], request, result)
+
+
+def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[Unit]]:
+    request = wire_message(
+        dispatcher_pb2.ListUnitsRequest, topic=topic, queue_id=queue_id, offset=offset, count=count
+    )
+
+    def result(response: dispatcher_pb2.ListUnitsResponse) -> list[Unit]:
+        return [
+            Unit(one.queue_offset, one.physical_offset, one.size, one.tags_code)
+            for one in response.units
+        ]
+
+    return Operation(METHODS["ListUnits"], request, result)
+
+
+# --- states ---
+
+
+def log_state() -> Operation[LogState]:
+    def result(state: commitlog_pb2.GetStatusResponse) -> LogState:
+        return LogState(
+            minimum_offset=state.minimum_offset,
+            appended_offset=state.appended_offset,
+            flushed_offset=state.flushed_offset,
+            confirmed_offset=state.confirmed_offset,
+            role=Role(state.role) if state.role else None,
+            generation=state.generations[-1].generation if state.generations else 0,
+            writable=state.writable,
+            not_writable_reason=state.not_writable_reason,
+            segment_bytes=state.segment_bytes,
+            segment_count=state.segment_count,
+            followers=tuple(
+                FollowerState(
+                    one.name,
+                    one.connected,
+                    one.applied_offset,
+                    one.durable_offset,
+                    one.lag_bytes,
+                )
+                for one in state.followers
+            ),
+            disk_used_ratio=state.disk_used_ratio,
+            sync_flush=state.sync_flush,
+            recovery_report=tuple(state.recovery_report),
+            broker_name=state.broker_name,
+            broker_id=state.broker_id,
+        )
+
+    return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), result)
+
+
+def dispatch_state() -> Operation[FollowerServiceState]:
+    request = dispatcher_pb2.GetDispatchStatusRequest()
+    return Operation(
+        METHODS["GetDispatchStatus"], request, lambda state: _state(state, state.queue_count)
+    )
+
+
+def index_state() -> Operation[FollowerServiceState]:
+    request = index_pb2.GetIndexStatusRequest()
+    return Operation(
+        METHODS["GetIndexStatus"], request, lambda state: _state(state, len(state.files))
+    )
+
+
+def _state(state: Any, parts: int) -> FollowerServiceState:
+    return FollowerServiceState(
+        applied_offset=state.applied_offset,
+        durable_offset=state.durable_offset,
+        log_confirmed_offset=state.log_confirmed_offset,
+        parts=parts,
+        serving=state.serving,
+        recovery_report=tuple(state.recovery_report),
+        stopped_reason=state.stopped_reason,
+    )
+
+
+def rebuild_index(start_offset: int = 0, end_offset: int = 0) -> Operation[tuple[int, int]]:
+    """Files rebuilt and items written."""
+    request = wire_message(
+        index_pb2.RebuildRequest, start_offset=start_offset, end_offset=end_offset
+    )
+    return Operation(
+        METHODS["Rebuild"], request, lambda r: (r.files_rebuilt, r.items), wait_s=3600.0
+    )

@@ -1,0 +1,81 @@
+"""What a producer makes of a message before it is sent: properties text, unique key, checks.
+
+The checks are those whose failure would have the broker refuse a whole batch.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from stratamq.errors import InvalidRequestError
+from stratamq.files.port import Clock, Random
+from stratamq.formats.properties import (
+    ITEM_SEPARATOR,
+    KEYS,
+    MAX_PROPERTIES_BYTES,
+    TAGS,
+    UNIQ_KEY,
+    encode_properties,
+)
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
+
+LARGEST_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - PROPERTY_CRC_BYTES - len(ITEM_SEPARATOR)
+"""So that the broker's checksum of the whole record still fits behind them."""
+
+_OWN_NAMES = frozenset((KEYS, TAGS, UNIQ_KEY))
+_KEYS_ITEM, _TAGS_ITEM, _UNIQ_KEY_ITEM = f"{KEYS}\x01", f"{TAGS}\x01", f"{UNIQ_KEY}\x01"
+
+
+class UniqueKeys:
+    """Keys as RocketMQ's clients make them: 20 hex digits of the producer, 12 that grow.
+
+    The last twelve are the milliseconds since the producer's month began, and a counter; they never
+    repeat, whatever the clock does. Not thread-safe.
+    """
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        now = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
+        month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        self._month_ms = int(month.timestamp()) * 1000
+        self._prefix = (
+            f"{random.getrandbits(32):08X}{os.getpid() & 0xFFFF:04X}{random.getrandbits(32):08X}"
+        )
+        self._last = 0
+
+    def next(self, now_ms: int) -> str:
+        earliest = (now_ms - self._month_ms) << 16
+        number = self._last + 1
+        self._last = number = earliest if earliest > number else number
+        return f"{self._prefix}{number & 0xFFFF_FFFF_FFFF:012X}"
+
+
+def encode_message_properties(
+    tag: str, keys: Sequence[str], unique_key: str, properties: Mapping[str, str]
+) -> bytes:
+    """The properties text; InvalidRequestError for what would come back as something else."""
+    items = []
+    if keys:
+        words = [keys] if isinstance(keys, str) else keys
+        joined = " ".join(words)
+        if joined.count(" ") != len(words) - 1 or not all(words):
+            raise InvalidRequestError(f"a key is a word without spaces: {list(words)!r:.200}")
+        items.append(_KEYS_ITEM + joined)
+    if tag:
+        items.append(_TAGS_ITEM + tag)
+    if unique_key:
+        items.append(_UNIQ_KEY_ITEM + unique_key)
+    text = "\x02".join(items)
+    if text.count("\x02") >= len(items) > 0:
+        raise InvalidRequestError("a tag or a key contains the separator 0x02")
+    raw = text.encode("utf-8", "replace")
+    if properties:
+        twice = _OWN_NAMES & properties.keys()
+        if twice:
+            raise InvalidRequestError(f"{', '.join(sorted(twice))}: give the field instead")
+        more = encode_properties(properties)
+        raw = raw + ITEM_SEPARATOR + more if raw else more
+    if len(raw) > LARGEST_PROPERTIES_BYTES:
+        raise InvalidRequestError(
+            f"the properties have {len(raw)} bytes, more than {LARGEST_PROPERTIES_BYTES}"
+        )
+    return raw

@@ -1,0 +1,224 @@
+"""Messages that came back: frames as they lie on disk, decoded when somebody looks.
+
+A pull answers with frames one behind the other. Splitting them costs a length each; topic, body and
+properties are read from the frame when asked for.
+"""
+
+import struct
+from collections.abc import Iterator
+from functools import cached_property
+
+from stratamq.errors import CorruptionError
+from stratamq.formats import frame
+from stratamq.formats.compression import decompress_body
+from stratamq.formats.frame_layout import (
+    AFTER_STORE_HOST,
+    HEAD,
+    I8,
+    I16,
+    I64,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_FRAME_BYTES,
+)
+from stratamq.formats.hosts import Host, decode_host
+from stratamq.formats.message_id import encode_message_id
+from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys
+from stratamq.formats.sysflag import host_bytes
+from stratamq.formats.text import decode_text
+
+_SIZE_AND_MAGIC = struct.Struct(
+    ">"
+    "i"  # TOTALSIZE
+    "I"  # MAGICCODE
+)
+
+
+class ReceivedMessage:
+    """One stored message. Attributes are decoded at their first use and kept.
+
+    `frame` is the record as it is on disk. CorruptionError when an attribute is asked for that the
+    bytes cannot give; the service checked the frame when it stored it.
+    """
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
+
+    @cached_property
+    def _head(self) -> tuple[int, ...]:
+        return HEAD.unpack_from(self.frame)
+
+    @cached_property
+    def _places(self) -> tuple[int, int, int, int]:
+        """Where the store time, the store host, the body and the topic's length begin."""
+        born_bytes, store_bytes = host_bytes(self._head[7])
+        store_time = HEAD.size + born_bytes
+        store_host = store_time + I64.size
+        body = store_host + store_bytes + AFTER_STORE_HOST.size
+        try:
+            _, _, body_length = AFTER_STORE_HOST.unpack_from(self.frame, store_host + store_bytes)
+        except struct.error as error:
+            raise _bad("its lengths do not add up") from error
+        return store_time, store_host, body, body + max(body_length, 0)
+
+    @cached_property
+    def _topic_and_properties(self) -> tuple[str, bytes]:
+        at = self._places[3]
+        length_format = I8 if self._head[1] == MAGIC_V1 else I16
+        try:
+            (length,) = length_format.unpack_from(self.frame, at)
+        except struct.error as error:
+            raise _bad("its lengths do not add up") from error
+        topic = at + length_format.size
+        properties = topic + max(length, 0) + I16.size
+        if properties > len(self.frame):
+            raise _bad("its lengths do not add up")
+        return decode_text(self.frame[topic : topic + max(length, 0)]), self.frame[properties:]
+
+    @property
+    def topic(self) -> str:
+        return self._topic_and_properties[0]
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """Everything stored as properties, KEYS, TAGS and UNIQ_KEY among them."""
+        return decode_properties(self._topic_and_properties[1])
+
+    @property
+    def tag(self) -> str:
+        return self.properties.get(TAGS, "")
+
+    @property
+    def keys(self) -> list[str]:
+        return split_keys(self.properties.get(KEYS, ""))
+
+    @property
+    def unique_key(self) -> str:
+        return self.properties.get(UNIQ_KEY, "")
+
+    @cached_property
+    def body(self) -> bytes:
+        """The body as the producer had it, decompressed if it was compressed."""
+        return decompress_body(self.stored_body, self.sys_flag)
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as it is on disk."""
+        _, _, begin, end = self._places
+        return self.frame[begin:end]
+
+    @property
+    def body_crc(self) -> int:
+        return self._head[2]
+
+    @property
+    def queue_id(self) -> int:
+        return self._head[3]
+
+    @property
+    def flag(self) -> int:
+        return self._head[4]
+
+    @property
+    def queue_offset(self) -> int:
+        return self._head[5]
+
+    @property
+    def physical_offset(self) -> int:
+        return self._head[6]
+
+    @property
+    def sys_flag(self) -> int:
+        return self._head[7]
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self._head[8]
+
+    @property
+    def born_host(self) -> Host:
+        return decode_host(self.frame[HEAD.size : self._places[0]])
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return I64.unpack_from(self.frame, self._places[0])[0]
+
+    @property
+    def store_host(self) -> Host:
+        return decode_host(self._store_host_raw)
+
+    @property
+    def reconsume_times(self) -> int:
+        return self._after_store_host[0]
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        return self._after_store_host[1]
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id: where the message lies, as 32 or 56 hex digits."""
+        return encode_message_id(self._store_host_raw, self.physical_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the frame."""
+        return len(self.frame)
+
+    def decode(self) -> frame.Frame:
+        """Every field at once, body and lengths checked; CorruptRecordError when they are wrong."""
+        decoded = frame.decode(self.frame)
+        if not isinstance(decoded, frame.Frame):
+            raise _bad("it is no message")
+        return decoded
+
+    @property
+    def _store_host_raw(self) -> bytes:
+        _, store_host, body, _ = self._places
+        return self.frame[store_host : body - AFTER_STORE_HOST.size]
+
+    @property
+    def _after_store_host(self) -> tuple[int, int, int]:
+        return AFTER_STORE_HOST.unpack_from(self.frame, self._places[2] - AFTER_STORE_HOST.size)
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage(topic={self.topic!r}, queue_id={self.queue_id}, "
+            f"queue_offset={self.queue_offset}, body={len(self.stored_body)} bytes)"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReceivedMessage) and other.frame == self.frame
+
+    def __hash__(self) -> int:
+        return hash(self.frame)
+
+
+def split_frames(frames: bytes | memoryview) -> Iterator[ReceivedMessage]:
+    """The messages in frames that lie one behind the other. CorruptionError at the first that is
+    none."""
+    view = memoryview(frames)
+    position, end = 0, len(view)
+    read = _SIZE_AND_MAGIC.unpack_from
+    while position < end:
+        if end - position < MIN_FRAME_BYTES:
+            raise _bad(f"only {end - position} bytes are left for it")
+        size, magic = read(view, position)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            raise _bad(f"{magic:08X} is no magic code")
+        if size < MIN_FRAME_BYTES or size > end - position:
+            raise _bad(f"its length is {size}, {end - position} bytes are left")
+        yield ReceivedMessage(bytes(view[position : position + size]))
+        position += size
+
+
+def single_frame(frame: bytes) -> ReceivedMessage:
+    """The message in exactly one frame; CorruptionError when it is none."""
+    messages = list(split_frames(frame))
+    if len(messages) != 1:
+        raise _bad(f"{len(messages)} frames where one was expected")
+    return messages[0]
+
+
+def _bad(what: str) -> CorruptionError:
+    return CorruptionError(f"a service sent a damaged frame: {what}")

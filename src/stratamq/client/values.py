@@ -1,0 +1,232 @@
+"""What goes into a client and what comes out of it: plain values, no wire types."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotWritableError,
+    StrataError,
+)
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to be stored.
+
+    `queue_id` None: the queues of the topic in turn. `unique_key` None: the client makes one; "":
+    none is stored. `delay_level` 1 to 18 delivers later, `half` is the first step of a transaction,
+    `wait_store_ok` False takes the answer as soon as the message is in the page cache: such
+    messages go one by one, not in batches.
+    """
+
+    topic: str
+    body: bytes
+    tag: str = ""
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default=_NONE)
+    queue_id: int | None = None
+    unique_key: str | None = None
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    delay_level: int = 0
+    half: bool = False
+    wait_store_ok: bool = True
+    reconsume_times: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """True when it cannot travel in a batch of the append stream."""
+        return bool(self.delay_level > 0 or self.half or not self.wait_store_ok)
+
+
+class SendStatus(enum.Enum):
+    """How an append ended: RocketMQ's PutMessageStatus. The first four are stored."""
+
+    PUT_OK = 1
+    FLUSH_DISK_TIMEOUT = 2
+    FLUSH_SLAVE_TIMEOUT = 3
+    SLAVE_NOT_AVAILABLE = 4
+    SERVICE_NOT_AVAILABLE = 5
+    CREATE_MAPEDFILE_FAILED = 6
+    MESSAGE_ILLEGAL = 7
+    PROPERTIES_SIZE_EXCEEDED = 8
+    OS_PAGECACHE_BUSY = 9
+    UNKNOWN_ERROR = 10
+
+    @property
+    def stored(self) -> bool:
+        """True when the message is in the log; only PUT_OK says that it is safe as configured."""
+        return self.value <= SendStatus.SLAVE_NOT_AVAILABLE.value
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where one message went, or why it did not.
+
+    `message_id` (the offset message id) is known after a single send only; `error` is None exactly
+    when the message is stored.
+    """
+
+    status: SendStatus
+    topic: str = ""
+    queue_id: int = -1
+    queue_offset: int = -1
+    physical_offset: int = -1
+    store_timestamp_ms: int = 0
+    size: int = 0
+    message_id: str = ""
+    unique_key: str = ""
+    error: StrataError | None = None
+
+    @property
+    def stored(self) -> bool:
+        return self.error is None
+
+    def check(self) -> "SendResult":
+        """The result itself, or its error raised."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+def error_of(status: SendStatus, sentence: str) -> StrataError | None:
+    """The error that a status means; None when the message is stored."""
+    if status.stored:
+        return None
+    sentence = sentence or f"the message was not stored: {status.name}"
+    if status in (SendStatus.MESSAGE_ILLEGAL, SendStatus.PROPERTIES_SIZE_EXCEEDED):
+        error: StrataError = InvalidRequestError(sentence)
+    elif status is SendStatus.SERVICE_NOT_AVAILABLE:
+        error = NotWritableError(sentence)
+    elif status in (SendStatus.OS_PAGECACHE_BUSY, SendStatus.CREATE_MAPEDFILE_FAILED):
+        error = BusyError(sentence)
+    else:
+        error = StrataError(sentence)
+    error.fields["status"] = status.name
+    return error
+
+
+class PullStatus(enum.Enum):
+    """How a pull ended: RocketMQ's GetMessageStatus."""
+
+    FOUND = 1
+    NO_MATCHED_MESSAGE = 2
+    MESSAGE_WAS_REMOVING = 3
+    OFFSET_FOUND_NULL = 4
+    OFFSET_OVERFLOW_BADLY = 5
+    OFFSET_OVERFLOW_ONE = 6
+    OFFSET_TOO_SMALL = 7
+    NO_MATCHED_LOGIC_QUEUE = 8
+    NO_MESSAGE_IN_QUEUE = 9
+
+
+class TimeBoundary(enum.Enum):
+    """Which offset stands for a moment that no message was stored at."""
+
+    LOWER = 1
+    """The first that is not earlier."""
+    UPPER = 2
+    """The last that is not later."""
+    NEAREST = 3
+
+
+class Role(enum.Enum):
+    ASYNC_MASTER = 1
+    SYNC_MASTER = 2
+    SLAVE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`permission`: 2 write, 4 read, 6 both."""
+
+    name: str
+    read_queue_count: int = 4
+    write_queue_count: int = 4
+    permission: int = 6
+    ordered: bool = False
+    system_flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Offsets from `min_offset` up to, and without, `max_offset` can be read."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    newest_store_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One entry of a consume queue."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueue:
+    """How far a group has come in one queue. `offset` is the next it will read."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    max_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerState:
+    name: str
+    connected: bool
+    applied_offset: int
+    durable_offset: int
+    lag_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The commit log service. Offsets in bytes from the start of the log."""
+
+    minimum_offset: int
+    appended_offset: int
+    flushed_offset: int
+    confirmed_offset: int
+    role: Role | None
+    generation: int
+    writable: bool
+    not_writable_reason: str
+    segment_bytes: int
+    segment_count: int
+    followers: tuple[FollowerState, ...]
+    disk_used_ratio: float
+    sync_flush: bool
+    recovery_report: tuple[str, ...]
+    broker_name: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerServiceState:
+    """The dispatcher or the index service. `parts`: queues of the one, files of the other."""
+
+    applied_offset: int
+    durable_offset: int
+    log_confirmed_offset: int
+    parts: int
+    serving: bool
+    recovery_report: tuple[str, ...]
+    stopped_reason: str
