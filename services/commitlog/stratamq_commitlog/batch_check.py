@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import sysflag
-from stratamq.formats.columns import FrameColumns, check_body_checksums, frame_columns, scatter
+from stratamq.formats.columns import (
+    FrameColumns,
+    check_body_checksums,
+    frame_columns,
+    scatter,
+    windows,
+)
 from stratamq.formats.crc import CRC_MASK
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
 from stratamq_commitlog.messages import FrameBatch, Run
 
-_ALLOWED_FLAGS = (
+_FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
     sysflag.COMPRESSED
     | sysflag.MULTI_TAGS
     | sysflag.COMPRESSION_MASK
@@ -98,30 +104,25 @@ def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:
 
 def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules) -> None:
     flags = frames.sys_flag
-    _demand((flags & ~_ALLOWED_FLAGS) == 0, "sys_flag", "SYSFLAG bits a producer may not set")
-    wanted = sysflag.STORE_HOST_V6 if len(rules.store_host) == 20 else 0
-    _demand(
-        (flags & sysflag.STORE_HOST_V6) == wanted,
-        "host",
-        f"STOREHOST must have {len(rules.store_host)} bytes",
-    )
-    _demand(
-        frames.body_length <= rules.max_message_bytes,
-        "body_length",
-        f"a body of more than {rules.max_message_bytes} bytes",
-    )
+    store6 = sysflag.STORE_HOST_V6 if len(rules.store_host) == 20 else 0
+    host = (flags & sysflag.STORE_HOST_V6) == store6
+    plain = (flags & _FORBIDDEN_FLAGS) == 0
+    small = frames.body_length <= rules.max_message_bytes
+    if not (host & plain & small).all():
+        _demand(plain, "sys_flag", "SYSFLAG bits a producer may not set")
+        _demand(host, "host", f"STOREHOST must have {len(rules.store_host)} bytes")
+        _demand(small, "body_length", f"a body of more than {rules.max_message_bytes} bytes")
     if not rules.version2:
         _demand(~frames.version2, "magic", "version 2 frames need commitlog.write_v2")
-    _check_not_negative(raw, frames)
+    if not frames.body_length.all() or not frames.properties_length.all():
+        _check_not_negative(raw, frames)
     if rules.property_checksum:
         _demand(
             frames.properties_length >= PROPERTY_CRC_BYTES,
             "property_checksum",
             "no room for the record checksum",
         )
-        tails = np.lib.stride_tricks.sliding_window_view(raw, PROPERTY_CRC_BYTES)[
-            frames.start + frames.size - PROPERTY_CRC_BYTES
-        ]
+        tails = windows(raw, PROPERTY_CRC_BYTES)[frames.start + frames.size - PROPERTY_CRC_BYTES]
         _demand(
             (tails == _PLACEHOLDER).all(axis=1),
             "property_checksum",
@@ -158,7 +159,7 @@ def _check_topics(
             starts, width = frames.topic_start[rows], len(name)
             equal = frames.topic_length[rows] == width
             if width and equal.all():
-                found = np.lib.stride_tricks.sliding_window_view(raw, width)[starts]
+                found = windows(raw, width)[starts]
                 equal = (found == np.frombuffer(name, np.uint8)).all(axis=1)
             if not equal.all():
                 bad = np.arange(len(frames))[rows][np.flatnonzero(~equal)[0]]

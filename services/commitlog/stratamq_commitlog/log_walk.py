@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError
 from stratamq.files.port import SECTOR_BYTES, File
-from stratamq.formats.columns import FrameColumns, check_body_checksums, frame_columns
+from stratamq.formats.columns import (
+    FrameColumns,
+    check_body_checksums,
+    frame_columns,
+    windows,
+)
 from stratamq.formats.dispatch import group_texts
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
@@ -124,7 +129,7 @@ class SegmentWalk:
         if not len(candidates):
             return whole
         ends = (frames.start + frames.size)[candidates]
-        marks = np.lib.stride_tricks.sliding_window_view(raw, 9)[ends - 20]
+        marks = windows(raw, 9)[ends - 20]
         marked = (marks == _PROPERTY_CRC_MARK).all(axis=1) & (raw[ends - 1] == 2)
         view = memoryview(data)
         for row in candidates[marked].tolist():

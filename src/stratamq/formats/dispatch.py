@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats import sysflag
-from stratamq.formats.columns import FrameColumns, frame_columns
+from stratamq.formats.columns import FrameColumns, frame_columns, windows
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, deliver_timestamp, parse_java_int
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from stratamq.formats.javahash import absolute_hash, java_string_hash, java_string_hash_utf8
@@ -138,11 +138,11 @@ def dispatch_columns(
     key_row, key_hash = parser.keys()
     return DispatchColumns(
         physical_offset=frames.physical_offset,
-        size=frames.size,
+        size=frames.size.astype(np.int32),
         queue_id=frames.queue_id,
         queue_offset=frames.queue_offset,
         store_timestamp_ms=frames.store_timestamp_ms,
-        sys_flag=frames.sys_flag,
+        sys_flag=frames.sys_flag.astype(np.int32),
         tags_code=tags_code,
         topic_index=topic_index,
         topics=topics,
@@ -160,7 +160,7 @@ def group_texts(
     first = raw[start[0] : start[0] + length[0]]
     width = int(length[0])
     if (length == width).all() and width <= 256:
-        rows = np.lib.stride_tricks.sliding_window_view(raw, width)[start] if width else None
+        rows = windows(raw, width)[start] if width else None
         if rows is None or (rows == first).all():
             return np.zeros(len(start), np.int32), [first.tobytes()]
     numbers: dict[bytes, int] = {}
@@ -258,7 +258,7 @@ class _PropertyParser:
         for _ in range(_LAYOUT_ROUNDS):
             if len(rows) < _LAYOUT_ROWS:
                 break
-            matrix = np.lib.stride_tricks.sliding_window_view(self._raw, width)[self._start[rows]]
+            matrix = windows(self._raw, width)[self._start[rows]]
             layout = _layout_of(matrix[0].tobytes())
             fits = (np.where(matrix <= 2, matrix, 0) == layout.separators).all(axis=1)
             for begin, end in layout.names:
