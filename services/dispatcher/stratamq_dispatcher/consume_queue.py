@@ -1,0 +1,317 @@
+"""One consume queue: its end in memory, the rest in files of 20-byte units.
+
+    first_unit            first_index          written               end
+        │ pre-blank units │ units in files     │ units in the tail   │ erased at the next flush …
+        └ start of its first file              └ the tail may begin earlier: a small cache
+
+Everything here is memory and reading. A flush takes `unwritten()` away, writes it beside the engine
+(`queue_writer`), and `wrote()` brings the news back. `version` tells whether the queue was cut in
+between: then what was written counts for nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from stratamq.errors import CorruptionError
+from stratamq.formats.queue_unit import QUEUE_UNIT, QUEUE_UNIT_BYTES, QueueUnit
+from stratamq.formats.queue_units import UnitRun, decode_units
+from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory
+
+CACHED_UNITS = 64
+"""Written units that stay in memory: consumers near the end cost no system call."""
+ERASE_ALL = 1 << 62
+NO_MESSAGE = -1
+
+
+class UnitSource(Protocol):
+    """What reading needs: a queue, or a snapshot of one."""
+
+    directory: str
+    geometry: Geometry
+    end: int
+    tail_start: int
+
+    @property
+    def tail(self) -> bytes | bytearray: ...
+
+
+def read_units(source: UnitSource, open_files: OpenFiles, index: int, count: int) -> bytes:
+    """Up to `count` units from `index`, none beyond the queue's end or of the next file.
+
+    Empty when the file is not there. Other errors of the disk come through as OSError.
+    """
+    geometry = source.geometry
+    stop = min(index + count, source.end, geometry.file_of(index) + geometry.units_per_file)
+    if index >= stop:
+        return b""
+    start = source.tail_start
+    if index >= start:
+        begin = (index - start) * QUEUE_UNIT_BYTES
+        return bytes(source.tail[begin : (stop - start) * QUEUE_UNIT_BYTES])
+    in_file = min(stop, start)
+    try:
+        file = open_files.get(geometry.path(source.directory, index))
+    except FileNotFoundError:
+        return b""
+    wanted = (in_file - index) * QUEUE_UNIT_BYTES
+    data = file.read(geometry.position(index), wanted)
+    if stop > in_file and len(data) == wanted:
+        data += source.tail[: (stop - start) * QUEUE_UNIT_BYTES]
+    return data
+
+
+def unit_at(source: UnitSource, open_files: OpenFiles, index: int) -> QueueUnit:
+    """CorruptionError when the unit is not where it must be, or is none."""
+    try:
+        data = read_units(source, open_files, index, 1)
+    except OSError as error:
+        raise _damaged(source, index, f"cannot be read: {error.strerror}") from error
+    if len(data) < QUEUE_UNIT_BYTES:
+        raise _damaged(source, index, "is missing")
+    unit = QueueUnit(*QUEUE_UNIT.unpack(data))
+    if not unit.is_valid:
+        raise _damaged(source, index, "is no unit")
+    return unit
+
+
+def first_at_or_above(
+    source: UnitSource, open_files: OpenFiles, offset: int, low: int, high: int
+) -> int:
+    """The first index in [low, high) whose message begins at or above `offset`; else `high`."""
+    while low < high:
+        middle = (low + high) // 2
+        if unit_at(source, open_files, middle).physical_offset < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _damaged(source: UnitSource, index: int, what: str) -> CorruptionError:
+    position = source.geometry.position(index)
+    path = source.geometry.path(source.directory, index)
+    return CorruptionError(f"{path}: unit {index} {what}", path, position)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSnapshot:
+    """A queue as it is now, for readers in another thread."""
+
+    directory: str
+    geometry: Geometry
+    minimum: int
+    end: int
+    tail_start: int
+    tail: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WentBack:
+    """The log gave queue offsets again: from `end` back to `first`, at `physical_offset`."""
+
+    topic: str
+    queue_id: int
+    end: int
+    first: int
+    physical_offset: int
+
+
+class ConsumeQueue:
+    """State of one queue. All methods belong to the engine's thread."""
+
+    __slots__ = (
+        "_minimum_index",
+        "_minimum_offset",
+        "directory",
+        "end",
+        "end_offset",
+        "erase",
+        "fill_from",
+        "first_index",
+        "first_unit",
+        "geometry",
+        "newest_ms",
+        "queue_id",
+        "tail",
+        "tail_start",
+        "topic",
+        "version",
+        "written",
+    )
+
+    def __init__(self, topic: str, queue_id: int, geometry: Geometry) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = queue_directory(topic, queue_id)
+        self.geometry = geometry
+        self.first_unit = 0
+        self.first_index = 0
+        """Index of the first message, the pre-blank units behind; `end` when there is none."""
+        self.end = 0
+        self.written = 0
+        self.end_offset = NO_MESSAGE
+        """Where the last message's frame ends in the log: the dedupe mark of spec 6.4."""
+        self.newest_ms = NO_MESSAGE
+        """Store time of the last message; unknown after a start."""
+        self.erase = 0
+        """Files may hold so many units beyond `end` that are not ours: zeroed by the next flush."""
+        self.fill_from = NO_MESSAGE
+        """Where pre-blank units must begin when the first unit is written."""
+        self.version = 0
+        self.tail = bytearray()
+        self.tail_start = 0
+        self._minimum_offset = -1
+        self._minimum_index = 0
+
+    # --- what is there ---
+
+    @property
+    def has_messages(self) -> bool:
+        return self.end_offset != NO_MESSAGE
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return (self.end - self.written) * QUEUE_UNIT_BYTES
+
+    def minimum(self, open_files: OpenFiles, minimum_offset: int) -> int:
+        """Index of the first message at or above the log's minimum; `end` if all are below.
+
+        Spec 6.5 with 5.x's rule, so that a queue whose messages are gone keeps its offset.
+        """
+        if self._minimum_offset != minimum_offset:
+            low = max(self.first_index, self._minimum_index)
+            if not self.has_messages or self.end_offset <= minimum_offset:
+                found = self.end
+            elif unit_at(self, open_files, low).physical_offset >= minimum_offset:
+                found = low
+            else:
+                found = first_at_or_above(self, open_files, minimum_offset, low, self.end)
+            self._minimum_index, self._minimum_offset = found, minimum_offset
+        return self._minimum_index
+
+    def snapshot(self, open_files: OpenFiles, minimum_offset: int) -> QueueSnapshot:
+        return QueueSnapshot(
+            self.directory,
+            self.geometry,
+            self.minimum(open_files, minimum_offset),
+            self.end,
+            self.tail_start,
+            bytes(self.tail),
+        )
+
+    # --- growing ---
+
+    def append(self, run: UnitRun, minimum_offset: int) -> WentBack | None:
+        """Add a run's units to the tail, leaving out those that are there already.
+
+        The answer is what to report when the log's queue offsets went back: the newer messages win,
+        as in a RocketMQ that went on after its topic had been deleted. A queue without messages, or
+        whose messages are all below the log's minimum, starts wherever the run does. Any other gap
+        raises CorruptionError: a unit is never put where it does not belong.
+        """
+        first, units = run.first_queue_offset, run.units
+        if run.first_physical_offset < self.end_offset:
+            known = self._already_there(units)
+            first += known
+            units = units[known * QUEUE_UNIT_BYTES :]
+            if not units:
+                return None
+        report = None
+        if not self.has_messages:
+            self.begin(first)
+        elif first != self.end:
+            if first < self.end:
+                report = WentBack(
+                    self.topic, self.queue_id, self.end, first, run.first_physical_offset
+                )
+                if first > self.first_index:
+                    self.cut_index(first, NO_MESSAGE)
+                else:
+                    self.begin(first)
+            elif self.end_offset <= minimum_offset:
+                self.begin(first)
+            else:
+                raise CorruptionError(
+                    f"queue {self.topic} {self.queue_id} has units up to {self.end}, and the log "
+                    f"goes on with {first} at {run.first_physical_offset}",
+                    self.directory,
+                    self.end * QUEUE_UNIT_BYTES,
+                )
+        self.tail += units
+        self.end = run.first_queue_offset + run.count
+        self.end_offset = run.end_offset
+        self.newest_ms = run.newest_store_timestamp_ms
+        return report
+
+    def begin(self, first: int) -> None:
+        """Start the queue anew at `first`: nothing before it is a message of this queue."""
+        file_start = self.geometry.file_of(first)
+        self.first_unit = file_start
+        self.fill_from = file_start if first > file_start else NO_MESSAGE
+        self.first_index = self.end = self.written = self.tail_start = first
+        self.tail.clear()
+        self.end_offset = self.newest_ms = NO_MESSAGE
+        self.erase = ERASE_ALL
+        self.version += 1
+        self._minimum_offset, self._minimum_index = -1, 0
+
+    def _already_there(self, units: memoryview) -> int:
+        """Spec 6.4: a unit is there if its frame ends at or before the last one's."""
+        rows = decode_units(units)
+        ends = rows["physical_offset"].astype("i8") + rows["size"]
+        return int(ends.searchsorted(self.end_offset, "right"))
+
+    # --- shrinking ---
+
+    def cut(self, open_files: OpenFiles, offset: int) -> bool:
+        """Drop the units of messages at or above a log offset. True when there were any."""
+        if self.end_offset <= offset:
+            return False
+        keep = first_at_or_above(self, open_files, offset, self.first_index, self.end)
+        if keep == self.first_index:
+            self.cut_index(keep, NO_MESSAGE)
+        else:
+            last = unit_at(self, open_files, keep - 1)
+            self.cut_index(keep, last.physical_offset + last.size)
+        return True
+
+    def cut_index(self, index: int, end_offset: int) -> None:
+        """Drop the units from `index` on; what is left ends at `end_offset` in the log."""
+        self.end = index
+        self.end_offset = end_offset
+        self.newest_ms = NO_MESSAGE
+        if index < self.written:
+            self.written = index
+        if index < self.tail_start:
+            self.tail.clear()
+            self.tail_start = index
+        else:
+            del self.tail[(index - self.tail_start) * QUEUE_UNIT_BYTES :]
+        self.erase = ERASE_ALL
+        self.version += 1
+        self._minimum_offset, self._minimum_index = -1, 0
+
+    # --- flushing ---
+
+    def unwritten(self, below: int | None = None) -> bytes:
+        """Units that are only in memory; with `below` only those of messages that end there."""
+        data = bytes(self.tail[(self.written - self.tail_start) * QUEUE_UNIT_BYTES :])
+        if below is not None and self.end_offset > below:
+            rows = decode_units(data)
+            ends = rows["physical_offset"].astype("i8") + rows["size"]
+            data = data[: int(ends.searchsorted(below, "right")) * QUEUE_UNIT_BYTES]
+        return data
+
+    def wrote(self, version: int, upto: int, *, erased: bool) -> None:
+        """Units below `upto` are in the files, unless the queue was cut since `version`."""
+        if version != self.version:
+            return
+        if erased:
+            self.erase = 0
+        self.written = upto
+        if upto > self.first_index:
+            self.fill_from = NO_MESSAGE
+        spare = upto - CACHED_UNITS - self.tail_start
+        if spare > 0:
+            del self.tail[: spare * QUEUE_UNIT_BYTES]
+            self.tail_start += spare

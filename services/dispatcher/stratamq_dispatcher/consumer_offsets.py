@@ -1,0 +1,189 @@
+"""How far every consumer group has read: `config/consumerOffset.json`, RocketMQ's shape.
+
+    {"offsetTable": {"topic@group": {"0": 123, "1": 7}}}
+
+Numbers are the next queue offset the group will read. Other members of the document (5.x has
+`dataVersion`) are kept as they are. Written when something changed, every few seconds and at the
+end, on the writer's lane; what was committed after the last writing is lost with the process, as in
+RocketMQ, and read again by the group.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.files.metadata import JsonObject, MetadataFile
+from stratamq.files.port import Clock, Files, Worker
+from stratamq.formats.json_files import format_json, parse_json_object
+from stratamq.formats.numbers import INT32_MAX, INT64_MAX
+
+log = logging.getLogger(__name__)
+
+PATH = "config/consumerOffset.json"
+MAX_NAME_BYTES = 255
+_TABLE = "offsetTable"
+
+GroupOffset = tuple[str, int, int]
+"""topic, queue id, offset."""
+
+
+class ConsumerOffsets:
+    """Belongs to the engine's thread; `load` comes first."""
+
+    def __init__(self, files: Files, worker: Worker, clock: Clock, interval_ms: int) -> None:
+        self.report: list[str] = []
+        self.store_failed = ""
+        """Why the last writing failed; empty when it did not."""
+        self._file = MetadataFile(files, PATH)
+        self._worker = worker
+        self._clock = clock
+        self._interval_ns = interval_ms * 1_000_000
+        self._next_ns = clock.monotonic_ns() + self._interval_ns
+        self._by_group: dict[str, dict[str, dict[int, int]]] = {}
+        self._others: JsonObject = {}
+        self._changed = False
+        self._storing = False
+        self._when_stored: list[Callable[[], None]] = []
+
+    def load(self) -> None:
+        """Never raises for what the file holds: the last good one counts, damage is reported."""
+        data = self._file.load()
+        self.report += self._file.found.faults
+        if data is not None:
+            self._take(data, self.report)
+
+    def commit(self, group: str, offsets: Iterable[GroupOffset]) -> None:
+        """All of them or none. Offsets may go back: a group may want to read again.
+
+        Raises InvalidRequestError.
+        """
+        _check_name("group", group)
+        taken = list(offsets)
+        for topic, queue_id, offset in taken:
+            _check_name("topic", topic)
+            if not 0 <= queue_id <= INT32_MAX:
+                raise InvalidRequestError(f"queue id {queue_id} is not between 0 and {INT32_MAX}")
+            if not 0 <= offset <= INT64_MAX:
+                raise InvalidRequestError(f"offset {offset} of {topic} {queue_id} is negative")
+        for topic, queue_id, offset in taken:
+            queues = self._by_group.setdefault(group, {}).setdefault(topic, {})
+            if queues.get(queue_id) != offset:
+                queues[queue_id] = offset
+                self._changed = True
+
+    def committed(self, group: str, topic: str = "") -> Iterator[GroupOffset]:
+        """What a group has committed, of one topic or of all, in order."""
+        for name, queues in sorted(self._by_group.get(group, {}).items()):
+            if not topic or name == topic:
+                for queue_id, offset in sorted(queues.items()):
+                    yield name, queue_id, offset
+
+    def groups(self) -> list[str]:
+        return sorted(self._by_group)
+
+    def export(self) -> bytes:
+        """The document that `import_document` and RocketMQ read."""
+        return format_json(self._document())
+
+    def import_document(self, raw: bytes) -> None:
+        """Take over a master's offsets: what it names replaces ours, topic and group at a time.
+
+        Raises InvalidRequestError for anything that is not such a document.
+        """
+        try:
+            data = parse_json_object(raw)
+        except CorruptRecordError as error:
+            raise InvalidRequestError(f"no consumer offsets: {error.message}") from error
+        if not isinstance(data.get(_TABLE), dict):
+            raise InvalidRequestError(f"no consumer offsets: {_TABLE} is missing or no object")
+        faults: list[str] = []
+        before = {group: dict(topics) for group, topics in self._by_group.items()}
+        self._take(data, faults)
+        if faults:
+            self._by_group = before
+            raise InvalidRequestError(f"no consumer offsets: {faults[0]}")
+        self._changed = True
+
+    def tick(self) -> None:
+        """To be called a few times a second."""
+        if self._clock.monotonic_ns() >= self._next_ns:
+            self._store()
+
+    def close(self, done: Callable[[], None]) -> None:
+        """Write what changed, then call `done`, also when that fails."""
+        self._when_stored.append(done)
+        self._store()
+
+    def _store(self) -> None:
+        if self._storing:
+            return
+        self._next_ns = self._clock.monotonic_ns() + self._interval_ns
+        waiting, self._when_stored = self._when_stored, []
+        if not self._changed:
+            for done in waiting:
+                done()
+            return
+        document = self._document()
+        self._changed = False
+        self._storing = True
+        self._worker.submit(
+            lambda: self._file.store(document),
+            lambda _, error: self._stored(error, waiting),
+        )
+
+    def _stored(self, error: BaseException | None, waiting: list[Callable[[], None]]) -> None:
+        self._storing = False
+        self.store_failed = ""
+        if error is not None:
+            self._changed = True
+            self.store_failed = str(error)
+            log.error("consumer offsets not stored, tried again", extra={"error": str(error)})
+        for done in waiting:
+            done()
+        if self._when_stored:
+            self._store()
+
+    def _document(self) -> JsonObject:
+        table = {
+            f"{topic}@{group}": {
+                str(queue_id): offset for queue_id, offset in sorted(queues.items())
+            }
+            for group, topics in sorted(self._by_group.items())
+            for topic, queues in sorted(topics.items())
+        }
+        return {_TABLE: table, **self._others}
+
+    def _take(self, data: JsonObject, faults: list[str]) -> None:
+        """Everything that makes sense; the rest becomes a fault."""
+        self._others |= {name: value for name, value in data.items() if name != _TABLE}
+        table = data.get(_TABLE, {})
+        if not isinstance(table, dict):
+            faults.append(f"{_TABLE} is no object")
+            return
+        for name, queues in table.items():
+            topic, at, group = name.partition("@")
+            if not (topic and at and group and isinstance(queues, dict)):
+                faults.append(f"{name[:160]!r} is no topic@group with offsets")
+                continue
+            offsets: dict[int, int] = {}
+            for queue_id, offset in queues.items():
+                number = _integer(queue_id)
+                if number is None or type(offset) is not int or not 0 <= offset <= INT64_MAX:
+                    faults.append(f"{name[:160]!r}: {queue_id!r}: {offset!r} is no offset")
+                else:
+                    offsets[number] = offset
+            self._by_group.setdefault(group, {})[topic] = offsets
+
+
+def _integer(text: str) -> int | None:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else None
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name:
+        raise InvalidRequestError(f"the {what} is empty")
+    if "@" in name or not name.isprintable():
+        raise InvalidRequestError(f"{what} {name[:160]!r} has a character that cannot be stored")
+    if len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+        raise InvalidRequestError(f"the {what} has more than {MAX_NAME_BYTES} bytes")

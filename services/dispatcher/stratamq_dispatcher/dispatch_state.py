@@ -1,0 +1,100 @@
+"""What the dispatcher remembers over a stop: how far its files are right, and which there are.
+
+    stratamq/dispatcher.json           generation, position, store time, complete, clean
+    stratamq/dispatcher-queues.json    size of a queue file; first and last file of every queue
+
+The first changes every second, the second when a file is made or removed. Without the first, or
+with `complete` false, nothing is known of the queue files and all are compared with the log.
+"""
+
+from dataclasses import asdict, dataclass, replace
+
+from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.port import OWN_DIRECTORY, Files
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq_dispatcher.queue_files import Geometry
+
+STATE_PATH = f"{OWN_DIRECTORY}/dispatcher.json"
+QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.json"
+
+Ranges = dict[tuple[str, int], tuple[int, int]]
+"""By topic and queue id: first unit of the first file, unit behind the last file."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchState:
+    """`complete` false: a first pass over the log has begun and has not finished.
+
+    `clean`: nothing was written since, so that behind the position there is nothing in the files.
+    """
+
+    generation: int = 0
+    position: int = 0
+    store_timestamp_ms: int = 0
+    complete: bool = False
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQueues:
+    file_bytes: int
+    ranges: Ranges
+
+
+class StateFile:
+    """Both files. `load` before anything runs, `store…` on the writer's lane only."""
+
+    def __init__(self, files: Files) -> None:
+        self._state = MetadataFile(files, STATE_PATH)
+        self._queues = MetadataFile(files, QUEUES_PATH)
+
+    def load(self) -> tuple[DispatchState | None, RecordedQueues | None, list[str]]:
+        """State and list, each None when missing or unusable, and what there is to report."""
+        state = _state_of(self._state.load())
+        if state is not None and self._state.found.outcome is not Outcome.OK:
+            state = replace(state, clean=False)  # an older one: files may have changed since
+        queues = _queues_of(self._queues.load())
+        report = [*self._state.found.faults, *self._queues.found.faults]
+        return state, queues, report
+
+    def store(self, state: DispatchState) -> None:
+        self._state.store(asdict(state))
+
+    def store_ranges(self, geometry: Geometry, ranges: Ranges) -> None:
+        queues: dict[str, dict[str, list[int]]] = {}
+        for (topic, queue_id), (first, behind) in sorted(ranges.items()):
+            last = behind - geometry.units_per_file
+            names = [first * QUEUE_UNIT_BYTES, last * QUEUE_UNIT_BYTES]
+            queues.setdefault(topic, {})[str(queue_id)] = names
+        self._queues.store({"file_bytes": geometry.file_bytes, "queues": queues})
+
+
+def _state_of(data: dict[str, object] | None) -> DispatchState | None:
+    if data is None:
+        return None
+    numbers = [data.get(name) for name in ("generation", "position", "store_timestamp_ms")]
+    flags = [data.get(name) for name in ("complete", "clean")]
+    if not all(type(number) is int for number in numbers):
+        return None
+    if not all(type(flag) is bool for flag in flags):
+        return None
+    return DispatchState(*numbers, *flags)  # type: ignore[arg-type]
+
+
+def _queues_of(data: dict[str, object] | None) -> RecordedQueues | None:
+    """None for anything that is not exactly what `store_ranges` writes."""
+    try:
+        file_bytes = data["file_bytes"]  # type: ignore[index]
+        if type(file_bytes) is not int or file_bytes <= 0 or file_bytes % QUEUE_UNIT_BYTES:
+            return None
+        ranges: Ranges = {}
+        for topic, by_id in data["queues"].items():  # type: ignore[index,union-attr]
+            for queue_id, (first, last) in by_id.items():
+                behind = last + file_bytes
+                ranges[topic, int(queue_id)] = (
+                    first // QUEUE_UNIT_BYTES,
+                    behind // QUEUE_UNIT_BYTES,
+                )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return RecordedQueues(file_bytes, ranges)

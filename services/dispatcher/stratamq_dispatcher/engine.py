@@ -1,0 +1,416 @@
+"""The dispatcher's engine: follows the log, builds consume queues, says what is durable.
+
+It starts no thread and knows no event loop. Frames come from the log's own segments. Units go to
+the tails of queues at once, where pulls see them, and to their files once a second, as far as the
+log has flushed. An answer of the log after which something must be looked at again begins a *pass*:
+
+    CHECKED    our watermark stands; only what lies behind it in the files is unknown
+    CUT        the log went back to an earlier offset, and the queues with it
+    COMPARED   nothing is known of the files: all of the log is read again, and they are compared
+
+A pass is over when the queues are where they must be to serve, and what is stale in the files has
+been zeroed. Only then does the watermark move again.
+"""
+
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from stratamq.errors import UnavailableError
+from stratamq.files.port import Clock, Files, Worker
+from stratamq.files.segment_reader import SegmentReader
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
+from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
+from stratamq.formats.follow import Event, Opened, Report
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.queue_units import unit_runs
+from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
+from stratamq_dispatcher.flusher import Cycle, Flusher
+from stratamq_dispatcher.loading import load_queues
+from stratamq_dispatcher.long_poll import WaitingRoom
+from stratamq_dispatcher.queue_files import OpenFiles
+from stratamq_dispatcher.queue_table import QueueKey, QueueTable
+from stratamq_dispatcher.queue_writer import QueueWriter
+
+log = logging.getLogger(__name__)
+
+COMMIT_LOG = "commitlog"
+REPORT_LINES = 200
+"""More is cut off: a damaged directory can have thousands of findings."""
+EXPIRED_PER_TICK = 64
+
+
+class Pass(enum.Enum):
+    """Why the queues are not yet what the log says. The module's docstring tells."""
+
+    CHECKED = "checked"
+    CUT = "cut"
+    COMPARED = "compared"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the engine takes from the service's settings."""
+
+    queue_file_bytes: int = 6_000_000
+    flush_interval_ms: int = 1000
+    flush_bytes: int = 8 << 20
+    flush_window_bytes: int = 64 << 10
+    max_open_files: int = 512
+    step_messages: int = 1024
+    maximum_maps: int = 16
+    delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS
+
+
+class DispatchEngine:
+    """Single-threaded; `stratamq.client.follow` drives it. `load` comes first and may take long."""
+
+    name = "dispatcher"
+
+    def __init__(
+        self, files: Files, settings: EngineSettings, worker: Worker, clock: Clock
+    ) -> None:
+        self.waiting = WaitingRoom()
+        self.queues: QueueTable
+        self.segments: SegmentReader | None = None
+        self.generation = 0
+        self.applied = 0
+        self.confirmed = 0
+        self.flushed = 0
+        self.minimum = 0
+        self.durable = 0
+        self.durable_store_timestamp_ms = 0
+        self.segment_bytes = 0
+        self.serving = False
+        self.stopped_reason = ""
+        self.flush_blocked = ""
+        """Why files cannot be written just now: a level, not a latch."""
+        self.history = 0
+        """Grows when the log was cut: readers in other threads must let go of its files."""
+        self.written_bytes = 0
+        self._files = files
+        self._settings = settings
+        self._worker = worker
+        self._clock = clock
+        self._state_file = StateFile(files)
+        self._stored: DispatchState | None = None
+        """What lies in the state file."""
+        self._report: list[str] = []
+        self._trusted = False
+        self._compare = False
+        """Whether a pass leaves bytes alone that are right already. Not after one that was broken
+        off: what the cache shows need not be on disk then."""
+        self._opened = False
+        self._pass: Pass | None = None
+        self._pass_number = 0
+        self._target = -1
+        """Where the queues must be to serve."""
+        self._newest_ms = 0
+        self._covered = (0, 0)
+        """The watermark that may be stored next: a step's end that the log has flushed, and the
+        store time there."""
+        self._steps: deque[tuple[int, int]] = deque()
+        """Ends of applied steps beyond it."""
+        self._expiring: list[QueueKey] = []
+        self._failure: BaseException | None = None
+        self._next_flush_ns = 0
+        self._when_flushed: list[Callable[[], None]] = []
+        self._table_of_log: tuple[int, list[tuple[str, int, int]]] | None = None
+
+    # --- start ---
+
+    def load(self) -> None:
+        """Find out what the files hold. Raises StoreRefusedError."""
+        settings = self._settings
+        state, recorded, faults = self._state_file.load()
+        loaded = load_queues(self._files, settings.queue_file_bytes, recorded)
+        self._report += faults + loaded.report
+        self._stored = state
+        self._ranges = loaded.ranges
+        open_files = OpenFiles(self._files, settings.max_open_files // 2)
+        self.queues = QueueTable(self._files, loaded.geometry, open_files)
+        window_units = -(-settings.flush_window_bytes // QUEUE_UNIT_BYTES)
+        if state is not None and state.complete and not loaded.damaged:
+            erase = 0 if state.clean else window_units
+            self._trusted = self.queues.open_trusted(loaded.ranges, state.position, erase)
+        if state is not None and self._trusted:
+            self.generation = state.generation
+            self.applied = self.durable = state.position
+            self.durable_store_timestamp_ms = self._newest_ms = state.store_timestamp_ms
+            self._covered = (state.position, state.store_timestamp_ms)
+        writer = QueueWriter(
+            self._files,
+            loaded.geometry,
+            loaded.ranges,
+            self._state_file,
+            max_open_files=settings.max_open_files - settings.max_open_files // 2,
+            window_units=window_units,
+        )
+        self._flusher = Flusher(self.queues, writer, self._worker)
+        self._next_flush_ns = self._clock.monotonic_ns()
+
+    # --- the follower's half of Follow ---
+
+    def resume_point(self) -> tuple[int, int]:
+        """(generation, position) to follow from; (0, 0) when the files say nothing."""
+        return self.generation, self.applied
+
+    def opened(self, opened: Opened) -> None:
+        """The log's answer: drop everything from `cut_to` on, learn where the log is."""
+        first, self._opened = not self._opened, True
+        self._map_log(opened)
+        if first and self._trusted and opened.cut_to == self.applied:
+            self._begin(Pass.CHECKED, opened)
+        elif first or opened.cut_to != self.applied:
+            self._go_back(opened, first)
+        elif not self.serving:
+            self._target = max(opened.confirmed, opened.generation_start)
+        self.generation = opened.generation
+        self.confirmed, self.flushed = opened.confirmed, opened.flushed
+        self._learn_minimum(opened.minimum)
+        self._progressed()
+
+    def apply(self, event: Event) -> Iterator[None]:
+        """Build the units of one range, in steps; between them the event loop may do other work.
+
+        Raises CorruptRecordError or CorruptionError when the log's bytes or queue offsets do not go
+        on: dispatch stops there, it never skips.
+        """
+        self.confirmed, self.flushed = event.confirmed, event.flushed
+        self._learn_minimum(event.minimum)
+        settings = self._settings
+        position, taken = event.start, 0
+        while position < event.end:
+            self._raise_failure()
+            assert self.segments is not None
+            # Taken anew in each step: no reference to the mapping lives while others run.
+            window = self.segments.window(position, event.end - position)
+            if event.lengths is None:
+                lengths = scan_lengths(window, position, event.end, settings.step_messages)
+            else:
+                lengths = event.lengths[taken : taken + settings.step_messages]
+            columns = dispatch_columns(window, position, lengths, settings.delay_levels_ms)
+            del window
+            taken += len(lengths)
+            position += int(lengths.sum(dtype="i8"))
+            self._apply_columns(columns, position)
+            if self.queues.unwritten_bytes >= settings.flush_bytes and not self.flush_blocked:
+                self._flush()
+            yield
+        self._raise_failure()
+        self._progressed()
+
+    def report(self) -> Report:
+        return Report(self.applied, self.durable, self.durable_store_timestamp_ms, self.minimum)
+
+    def close_at(self, end: int, done: Callable[[], None]) -> None:
+        """The log stops at `end`: call `done` when all that may be durable is."""
+        self.close(done)
+
+    def stopped(self, error: BaseException) -> None:
+        """Following failed for good. What is applied can still be read."""
+        self.stopped_reason = self.stopped_reason or f"{type(error).__name__}: {error}"
+        self.waiting.wake_all()
+
+    # --- time ---
+
+    def tick(self) -> None:
+        """To be called a few times a second."""
+        for key in self._expiring[-EXPIRED_PER_TICK:]:
+            queue = self.queues.get(*key)
+            if queue is not None:
+                self.queues.expire(queue, self.minimum)
+        del self._expiring[-EXPIRED_PER_TICK:]
+        if self._clock.monotonic_ns() >= self._next_flush_ns:
+            self._flush()
+
+    def close(self, done: Callable[[], None]) -> None:
+        """Bring to disk what may go there, then call `done`, also when that fails."""
+        self.waiting.wake_all()
+        self._when_flushed.append(done)
+        self._flush()
+
+    # --- questions ---
+
+    def require_serving(self) -> None:
+        """Raises UnavailableError before the queues are where consumers may have seen them."""
+        if not self.serving:
+            reason = self.stopped_reason or f"applied {self.applied} of {self._target}"
+            raise UnavailableError(f"the dispatcher does not serve yet: {reason}")
+
+    def recovery_report(self) -> list[str]:
+        """What was found and done since the start, a line each."""
+        lines = self._report + self.queues.report
+        if len(lines) > REPORT_LINES:
+            lines = [*lines[:REPORT_LINES], f"and {len(lines) - REPORT_LINES} more"]
+        return lines
+
+    def learn_queues(self, appended: int, table: list[tuple[str, int, int]]) -> None:
+        """The log's next queue offsets when its end was `appended`: (topic, queue id, next).
+
+        Queues of which the log has no message left go on where they were.
+        """
+        self._table_of_log = (appended, table)
+        self._progressed()
+
+    # --- inside: passes ---
+
+    def _map_log(self, opened: Opened) -> None:
+        if self.segments is None or self.segment_bytes != opened.segment_bytes:
+            self.segment_bytes = opened.segment_bytes
+            self.segments = SegmentReader(
+                self._files, COMMIT_LOG, opened.segment_bytes, self._settings.maximum_maps
+            )
+
+    def _begin(self, kind: Pass, opened: Opened) -> None:
+        self._pass = kind
+        self._pass_number += 1
+        self.serving = False
+        self._target = max(opened.confirmed, opened.generation_start)
+
+    def _go_back(self, opened: Opened, first: bool) -> None:
+        """To `cut_to`, from wherever we are."""
+        cut_to = opened.cut_to
+        assert self.segments is not None
+        self.segments.release_from(cut_to)
+        self.history += 1
+        if first and not (self._trusted and opened.minimum < cut_to < self.applied):
+            # No watermark; or a generation that the log does not know, so that RocketMQ or another
+            # history may have written these files.
+            self._compare = self._stored is None or self._stored.complete
+            self.queues.open_untrusted(self._ranges, cut_to)
+            self._begin(Pass.COMPARED, opened)
+            self._report.append(f"all queues are compared with the log from {cut_to} on")
+        else:
+            count = self.queues.cut(cut_to)
+            self._begin(Pass.COMPARED if self._pass is Pass.COMPARED else Pass.CUT, opened)
+            self._report.append(
+                f"the log goes on at {cut_to}, not at {self.applied}: {count} queues were cut"
+            )
+        if cut_to > self.applied or self._pass is Pass.COMPARED:
+            self._steps.clear()
+            self._covered = (cut_to, 0)
+        while self._steps and self._steps[-1][0] > cut_to:
+            self._steps.pop()
+        if self._covered[0] > cut_to:
+            self._covered = (cut_to, 0)
+        self.applied = cut_to
+        self.durable = min(self.durable, self._covered[0])
+        self.durable_store_timestamp_ms = min(self.durable_store_timestamp_ms, self._covered[1])
+        self.waiting.wake_all()
+
+    def _progressed(self) -> None:
+        if self._target < 0 or self.applied < self._target:
+            return
+        self.serving = True
+        if self._table_of_log is not None and self.applied >= self._table_of_log[0]:
+            for topic, queue_id, next_index in self._table_of_log[1]:
+                self.queues.begin_empty(topic, queue_id, next_index)
+            self._table_of_log = None
+        if self._pass is not None:
+            self._flush()
+
+    def _learn_minimum(self, minimum: int) -> None:
+        if minimum <= self.minimum:
+            return
+        self.minimum = minimum
+        if self.segments is not None:
+            self.segments.release_below(minimum)
+        units = self.queues.geometry.units_per_file
+        self._expiring = [
+            (queue.topic, queue.queue_id)
+            for queue in self.queues
+            if queue.first_unit + units < queue.end
+        ]
+
+    def _apply_columns(self, columns: DispatchColumns, position: int) -> None:
+        grown: list[QueueKey] = []
+        for run in unit_runs(columns):
+            if self.queues.append(run, self.minimum) is not None:
+                grown.append((run.topic, run.queue_id))
+        if len(columns):
+            self._newest_ms = int(columns.store_timestamp_ms[-1])
+        self.applied = position
+        self._steps.append((position, self._newest_ms))
+        if len(self.waiting):
+            self.waiting.grown(grown)
+
+    # --- inside: flushing ---
+
+    def _flush(self) -> None:
+        """Start a cycle, unless one runs or nothing would come of it."""
+        if self._flusher.running:
+            return
+        interval_ns = self._settings.flush_interval_ms * 1_000_000
+        self._next_flush_ns = self._clock.monotonic_ns() + interval_ns
+        while self._steps and self._steps[0][0] <= self.flushed:
+            self._covered = self._steps.popleft()
+        ending = self._pass is not None and self.applied >= self._target
+        erase = ending or self._pass in (None, Pass.CUT)
+        if self._pass is not None and erase:
+            self.queues.mark_stale()
+        after = None
+        if self._opened and (self._pass is None or ending):
+            clean = bool(self._when_flushed)
+            after = DispatchState(self.generation, *self._covered, complete=True, clean=clean)
+            if after == self._stored:
+                after = None
+        waiting, self._when_flushed = self._when_flushed, []
+        if self._failure is not None or not (self.queues.dirty or after):
+            for done in waiting:
+                done()
+            return
+        unclean = self._unclean()
+        cycle = Cycle(
+            limit=self._covered[0],
+            erase=erase,
+            compare=self._compare and self._pass is Pass.COMPARED,
+            before=unclean if self.queues.dirty and unclean != self._stored else None,
+            after=after,
+        )
+        number = self._pass_number
+        self._flusher.start(
+            cycle, lambda error: self._flushed(cycle, number, ending, waiting, error)
+        )
+
+    def _unclean(self) -> DispatchState:
+        """What must be on disk before files change."""
+        if self._pass is Pass.COMPARED or self._stored is None:
+            return DispatchState()
+        return replace(self._stored, clean=False)
+
+    def _flushed(
+        self,
+        cycle: Cycle,
+        number: int,
+        ending: bool,
+        waiting: list[Callable[[], None]],
+        error: BaseException | None,
+    ) -> None:
+        self.flush_blocked = ""
+        if error is None:
+            self._stored = cycle.after or cycle.before or self._stored
+            if number == self._pass_number:
+                if ending:
+                    self._pass = None
+                if cycle.after is not None:
+                    self.durable = cycle.after.position
+                    self.durable_store_timestamp_ms = cycle.after.store_timestamp_ms
+        elif isinstance(error, OSError):
+            self.flush_blocked = f"queue files cannot be written: {error}"
+            log.error("flush failed, tried again", extra={"error": str(error)})
+        else:
+            self._failure = error
+            self.stopped(error)
+            log.critical("flush failed for good", exc_info=error)
+        for done in waiting:
+            done()
+        again = error is None and self._pass is not None and self.applied >= self._target
+        if self._when_flushed or again:
+            self._flush()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure

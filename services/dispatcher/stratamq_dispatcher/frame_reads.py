@@ -1,0 +1,162 @@
+"""The frames behind queue units, gathered with as few copies as there can be, and checked.
+
+A unit that points at anything but the frame of its message (a damaged queue file) raises
+CorruptionError; a consumer never gets a wrong message. Frames that lie side by side in the log come
+as one piece.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import CorruptionError, OffsetOutOfRangeError
+from stratamq.files.segment_reader import SegmentReader
+from stratamq.formats import frame_layout as layout
+from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
+from stratamq.formats.properties import find_property
+from stratamq.formats.sysflag import host_bytes
+
+Piece = memoryview | bytes
+
+_CHECKED = np.arange(layout.QUEUE_OFFSET_POSITION + 8)
+"""Up to and including QUEUEOFFSET."""
+_STORE_TIME_SPAN = layout.BORN_HOST_POSITION + 20 + 8 - layout.SYS_FLAG_POSITION
+"""From SYSFLAG to the end of STORETIMESTAMP behind an IPv6 host; every frame is longer."""
+_COLD_GAP_BYTES = 16 << 10
+"""Reading over a gap of this size costs less than another call."""
+
+
+class LogBytes(Protocol):
+    """Where bytes of the log come from."""
+
+    def window(self, offset: int, limit: int) -> memoryview | bytes:
+        """`limit` bytes from `offset`, fewer at the end of the segment.
+
+        Raises OffsetOutOfRangeError when no segment holds `offset`.
+        """
+
+
+class HotLog:
+    """From the mappings of a SegmentReader: what was written lately is in memory anyway."""
+
+    def __init__(self, segments: SegmentReader) -> None:
+        self._segments = segments
+
+    def window(self, offset: int, limit: int) -> memoryview:
+        return self._segments.window(offset, limit)
+
+
+class ColdLog:
+    """By `pread`, so that old messages do not push the new ones out of the cache."""
+
+    def __init__(self, segments: SegmentReader, segment_bytes: int) -> None:
+        self._segments = segments
+        self._segment_bytes = segment_bytes
+
+    def window(self, offset: int, limit: int) -> bytes:
+        left = self._segment_bytes - offset % self._segment_bytes
+        return self._segments.read(offset, min(limit, left))
+
+
+def read_frames(
+    log: LogBytes,
+    physical: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    queue_offsets: NDArray[np.int64],
+    segment_bytes: int,
+    where: str,
+) -> list[Piece]:
+    """The frames of these units, in their order, neighbours joined.
+
+    Raises OffsetOutOfRangeError when a segment is gone; `minimum` of it is that segment's end.
+    """
+    pieces: list[Piece] = []
+    for first, stop in _spans(physical, sizes, segment_bytes):
+        base = int(physical[first])
+        length = int(physical[stop - 1] + sizes[stop - 1]) - base
+        try:
+            window = log.window(base, length)
+        except OffsetOutOfRangeError as error:
+            end = base - base % segment_bytes + segment_bytes
+            raise OffsetOutOfRangeError(error.message, end, end) from error
+        starts = physical[first:stop] - base
+        _check(window, starts, sizes[first:stop], queue_offsets[first:stop], length, base, where)
+        pieces += _joined(window, starts, sizes[first:stop])
+    return pieces
+
+
+def _spans(
+    physical: NDArray[np.int64], sizes: NDArray[np.int64], segment_bytes: int
+) -> list[tuple[int, int]]:
+    """Ranges of units that are read together: of one segment, without large gaps."""
+    gap = physical[1:] - (physical[:-1] + sizes[:-1])
+    segment = physical // segment_bytes
+    apart = (segment[1:] != segment[:-1]) | (gap < 0) | (gap > _COLD_GAP_BYTES)
+    cuts = (np.flatnonzero(apart) + 1).tolist()
+    return list(zip([0, *cuts], [*cuts, len(physical)], strict=True))
+
+
+def _check(
+    window: Piece,
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    queue_offsets: NDArray[np.int64],
+    length: int,
+    base: int,
+    where: str,
+) -> None:
+    """Every unit's frame says the same size and queue offset as the unit."""
+    raw = np.frombuffer(window, np.uint8)
+    if len(raw) < length or int(sizes.min()) < layout.MIN_FRAME_BYTES:
+        raise CorruptionError(f"{where}: a unit near log offset {base} is no frame's", where)
+    heads = raw[starts[:, None] + _CHECKED]
+    words = heads[:, :8].copy().view(">u4")
+    magic = words[:, 1]
+    good = (words[:, 0] == sizes) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
+    good &= heads[:, layout.QUEUE_OFFSET_POSITION :].copy().view(">i8")[:, 0] == queue_offsets
+    if not good.all():
+        bad = int(np.argmin(good))
+        raise CorruptionError(
+            f"{where}: unit {int(queue_offsets[bad])} points at log offset "
+            f"{base + int(starts[bad])}, where its frame is not",
+            where,
+            base + int(starts[bad]),
+        )
+
+
+def _joined(window: Piece, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[Piece]:
+    ends = starts + sizes
+    cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    first = starts[np.concatenate(([0], cuts))].tolist()
+    last = ends[np.append(cuts, len(ends)) - 1].tolist()
+    if len(first) == 1 and last[0] == len(window):
+        return [window]
+    view = memoryview(window)
+    return [view[begin:end] for begin, end in zip(first, last, strict=True)]
+
+
+def store_timestamp(log: LogBytes, physical_offset: int) -> int:
+    """STORETIMESTAMP of the frame at an offset. Raises OffsetOutOfRangeError, CorruptionError."""
+    data = log.window(physical_offset + layout.SYS_FLAG_POSITION, _STORE_TIME_SPAN)
+    if len(data) < _STORE_TIME_SPAN:
+        raise CorruptionError(f"no frame at log offset {physical_offset}", position=physical_offset)
+    (sys_flag,) = I32.unpack_from(data)
+    at = layout.BORN_HOST_POSITION - layout.SYS_FLAG_POSITION + host_bytes(sys_flag)[0]
+    return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
+def tags_of(frame: Piece) -> bytes | None:
+    """The TAGS property of a whole frame, as bytes."""
+    (magic,) = layout.BLANK.unpack_from(frame)[1:]
+    (sys_flag,) = I32.unpack_from(frame, layout.SYS_FLAG_POSITION)
+    at = layout.FIXED_BYTES_WITHOUT_HOSTS + sum(host_bytes(sys_flag))
+    (body_length,) = I32.unpack_from(frame, at - I32.size)
+    at += max(body_length, 0)
+    if magic == MAGIC_V1:
+        at += layout.I8.size + frame[at]
+    else:
+        at += I16.size + I16.unpack_from(frame, at)[0]
+    (length,) = I16.unpack_from(frame, at)
+    at += I16.size
+    return find_property(bytes(frame[at : at + max(length, 0)]), b"TAGS")

@@ -1,0 +1,303 @@
+"""A pull: from a queue and an offset to frames, with RocketMQ 4.9.8's statuses and limits.
+
+In two steps, because frames that are no longer in memory are read in another thread:
+
+    plan_pull    beside the engine: the statuses that need no frame; the units to look at
+    PullPlan.run anywhere: chooses units by tag and limits, reads their frames
+
+Spec 10.1. Limits are taken as 4.9.8 takes them: a batch is full when the next unit, wanted or not,
+would take it over the bytes; the first message always fits.
+"""
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import OffsetOutOfRangeError
+from stratamq.formats.javahash import tags_code
+from stratamq.formats.numbers import INT32_MAX, INT32_MIN
+from stratamq.formats.queue_units import decode_units
+from stratamq.formats.text import decode_text
+from stratamq.formats.topics import SCHEDULE_TOPIC
+from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
+from stratamq_dispatcher.frame_reads import LogBytes, Piece, read_frames, tags_of
+from stratamq_dispatcher.queue_files import OpenFiles
+
+SCANNED_UNITS = 800
+"""RocketMQ looks at 16 000 bytes of units in one pull, or as many as messages were asked for."""
+
+
+class GetStatus(enum.IntEnum):
+    """RocketMQ's GetMessageStatus, with the numbers of the wire."""
+
+    FOUND = 1
+    NO_MATCHED_MESSAGE = 2
+    MESSAGE_WAS_REMOVING = 3
+    OFFSET_FOUND_NULL = 4
+    OFFSET_OVERFLOW_BADLY = 5
+    OFFSET_OVERFLOW_ONE = 6
+    OFFSET_TOO_SMALL = 7
+    NO_MATCHED_LOGIC_QUEUE = 8
+    NO_MESSAGE_IN_QUEUE = 9
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """RocketMQ's settings, and our own bounds for requests that name their limits."""
+
+    in_memory_bytes: int = 262_144
+    in_memory_messages: int = 32
+    on_disk_bytes: int = 65_536
+    on_disk_messages: int = 8
+    hot_bytes: int = 1 << 34
+    """A message this far below the log's end counts as being on disk only."""
+    most_bytes: int = 4 << 20
+    most_messages: int = 16_384
+
+
+class TagFilter:
+    """Messages with one of these tags (hash first, then text) or one of these codes.
+
+    A code of 32 bits is compared with the low 32 bits of the unit's, as RocketMQ's broker does; a
+    longer one (a deliver time) with all 64.
+    """
+
+    def __init__(self, texts: Iterable[str] = (), codes: Iterable[int] = ()) -> None:
+        self.texts = frozenset(texts)
+        codes = set(codes)
+        short = {code for code in codes if INT32_MIN <= code <= INT32_MAX}
+        self._short = np.array(sorted(short), np.int32)
+        self._long = np.array(sorted(codes - short), np.int64)
+        self._hashes = np.array(sorted({tags_code(text) for text in self.texts}), np.int32)
+
+    @property
+    def matches_all(self) -> bool:
+        return "*" in self.texts or not (self.texts or len(self._short) or len(self._long))
+
+    def mask(self, codes: NDArray[np.int64], topic: str) -> NDArray[np.bool_]:
+        """Which units may match. The schedule topic's codes are deliver times, and tell no tag."""
+        low = codes.astype(np.int32)
+        wanted = np.isin(low, self._short)
+        if len(self._long):
+            wanted |= np.isin(codes, self._long)
+        if self.texts:
+            wanted |= (topic == SCHEDULE_TOPIC) | np.isin(low, self._hashes)
+        return wanted
+
+    def needs_text(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the units that may match are wanted for their text only."""
+        if not self.texts:
+            return np.zeros(len(codes), bool)
+        by_code = np.isin(codes.astype(np.int32), self._short) | np.isin(codes, self._long)
+        return ~by_code
+
+    def has_tag(self, frame: Piece) -> bool:
+        tags = tags_of(frame)
+        return tags is not None and decode_text(tags) in self.texts
+
+
+@dataclass(frozen=True, slots=True)
+class PullQuery:
+    topic: str
+    queue_id: int
+    offset: int
+    max_messages: int
+    """0: 32."""
+    max_bytes: int
+    """0: RocketMQ's limits for bytes and messages."""
+    tag_filter: TagFilter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PullAnswer:
+    status: GetStatus
+    next_offset: int
+    minimum: int
+    maximum: int
+    count: int = 0
+    pieces: list[Piece] = field(default_factory=list)
+    """Raw frames, neighbours joined. Views of the log's mapping: copy before anything else runs."""
+    size: int = 0
+
+
+def plan_pull(
+    queue: ConsumeQueue | None,
+    query: PullQuery,
+    open_files: OpenFiles,
+    minimum_offset: int,
+    log_end: int,
+    limits: PullLimits,
+    segment_bytes: int,
+) -> "PullAnswer | PullPlan":
+    """Raises CorruptionError for damaged queue files."""
+    if queue is None or queue.end == 0:
+        return PullAnswer(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+    minimum, maximum = queue.minimum(open_files, minimum_offset), queue.end
+    offset = query.offset
+
+    def answer(status: GetStatus, next_offset: int) -> PullAnswer:
+        return PullAnswer(status, next_offset, minimum, maximum)
+
+    if offset < minimum:
+        return answer(GetStatus.OFFSET_TOO_SMALL, minimum)
+    if offset == maximum:
+        return answer(GetStatus.OFFSET_OVERFLOW_ONE, offset)
+    if offset > maximum:
+        return answer(GetStatus.OFFSET_OVERFLOW_BADLY, maximum)
+    if query.max_bytes:
+        bytes_limit = min(query.max_bytes, limits.most_bytes)
+        messages_limit = min(query.max_messages or 32, limits.most_messages)
+        disk = (bytes_limit, messages_limit)
+    else:
+        asked = query.max_messages or 32
+        bytes_limit = limits.in_memory_bytes
+        messages_limit = min(asked, limits.in_memory_messages)
+        disk = (limits.on_disk_bytes, min(asked, limits.on_disk_messages))
+    filtered = query.tag_filter is not None and not query.tag_filter.matches_all
+    count = max(SCANNED_UNITS, messages_limit) if filtered else messages_limit
+    data = read_units(queue, open_files, offset, count)
+    if not data:
+        units = queue.geometry.units_per_file
+        return answer(GetStatus.OFFSET_FOUND_NULL, offset - offset % units + units)
+    hot_from = log_end - limits.hot_bytes
+    return PullPlan(
+        query.topic,
+        f"{queue.directory}",
+        offset,
+        minimum,
+        maximum,
+        data,
+        query.tag_filter if filtered else None,
+        (bytes_limit, messages_limit),
+        disk,
+        hot_from,
+        int.from_bytes(data[:8], "big", signed=True) < hot_from,
+        segment_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PullPlan:
+    """Units of one queue, and what to take of them. Holds nothing of the engine's."""
+
+    topic: str
+    directory: str
+    offset: int
+    minimum: int
+    maximum: int
+    units: bytes
+    tag_filter: TagFilter | None
+    memory_limits: tuple[int, int]
+    disk_limits: tuple[int, int]
+    hot_from: int
+    cold: bool
+    """The first frame is probably not in memory: run this where waiting harms no one."""
+    segment_bytes: int
+
+    def run(self, log: LogBytes) -> PullAnswer:
+        """Choose and read. Raises CorruptionError when a unit and its frame do not fit."""
+        units = decode_units(self.units)
+        physical = units["physical_offset"].astype(np.int64)
+        sizes = units["size"].astype(np.int64)
+        wanted = np.ones(len(units), bool)
+        unsure = np.zeros(len(units), bool)
+        if self.tag_filter is not None:
+            codes = units["tags_code"].astype(np.int64)
+            wanted = self.tag_filter.mask(codes, self.topic)
+            unsure = self.tag_filter.needs_text(codes)
+        removed = False
+        while True:
+            stop = self._full_at(physical, sizes, wanted)
+            rows = np.flatnonzero(wanted[:stop])
+            if not len(rows):
+                status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+                return self._answer(status, stop)
+            try:
+                refused = self._without_tag(log, rows[unsure[rows]], physical, sizes)
+                if len(refused):
+                    wanted[refused] = False
+                    unsure[rows] = False
+                    continue
+                unsure[rows] = False
+                pieces = self._frames(log, rows, physical, sizes)
+            except OffsetOutOfRangeError as gone:
+                # The segment was deleted meanwhile: what it held is passed over.
+                removed = True
+                wanted &= physical >= gone.minimum
+                continue
+            return self._answer(GetStatus.FOUND, stop, len(rows), pieces, int(sizes[rows].sum()))
+
+    def _full_at(
+        self, physical: NDArray[np.int64], sizes: NDArray[np.int64], wanted: NDArray[np.bool_]
+    ) -> int:
+        """The first unit that is not looked at, because the batch is full by then."""
+        taken = wanted.astype(np.int64)
+        count = np.cumsum(taken) - taken
+        taken *= sizes
+        size = np.cumsum(taken) - taken
+        bytes_limit, messages_limit = self.memory_limits
+        if self.disk_limits == self.memory_limits:
+            full = (count >= messages_limit) | (size + sizes > bytes_limit)
+        else:
+            on_disk = physical < self.hot_from
+            full = np.where(
+                on_disk,
+                (count >= self.disk_limits[1]) | (size + sizes > self.disk_limits[0]),
+                (count >= messages_limit) | (size + sizes > bytes_limit),
+            )
+        full &= count > 0
+        return int(np.argmax(full)) if full.any() else len(full)
+
+    def _without_tag(
+        self,
+        log: LogBytes,
+        rows: NDArray[np.int64],
+        physical: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+    ) -> list[int]:
+        """Of units whose hash is wanted: those whose message has another tag."""
+        if self.tag_filter is None or not len(rows):
+            return []
+        has_tag: Callable[[Piece], bool] = self.tag_filter.has_tag
+        return [
+            row
+            for row in rows.tolist()
+            if not has_tag(self._frames(log, np.array([row]), physical, sizes)[0])
+        ]
+
+    def _frames(
+        self,
+        log: LogBytes,
+        rows: NDArray[np.int64],
+        physical: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+    ) -> list[Piece]:
+        return read_frames(
+            log,
+            physical[rows],
+            sizes[rows],
+            rows + self.offset,
+            self.segment_bytes,
+            self.directory,
+        )
+
+    def _answer(
+        self,
+        status: GetStatus,
+        consumed: int,
+        count: int = 0,
+        pieces: list[Piece] | None = None,
+        size: int = 0,
+    ) -> PullAnswer:
+        return PullAnswer(
+            status,
+            self.offset + consumed,
+            self.minimum,
+            self.maximum,
+            count,
+            pieces or [],
+            size,
+        )

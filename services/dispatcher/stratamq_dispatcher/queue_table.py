@@ -1,0 +1,155 @@
+"""All queues of one store, by topic and queue id: opened at the start, grown by runs, listed."""
+
+from collections.abc import Iterator
+
+from stratamq.errors import CorruptionError
+from stratamq.files.port import Files
+from stratamq.formats.queue_units import UnitRun
+from stratamq_dispatcher.consume_queue import ERASE_ALL, ConsumeQueue
+from stratamq_dispatcher.dispatch_state import Ranges
+from stratamq_dispatcher.opening import open_trusted, open_untrusted
+from stratamq_dispatcher.queue_files import Geometry, OpenFiles, can_be_directory, set_aside
+
+QueueKey = tuple[str, int]
+
+
+class QueueTable:
+    """Belongs to the engine's thread."""
+
+    def __init__(self, files: Files, geometry: Geometry, open_files: OpenFiles) -> None:
+        self.geometry = geometry
+        self.open_files = open_files
+        self.dirty: dict[ConsumeQueue, None] = {}
+        """Queues with something for the next flush, in the order in which they became so."""
+        self.unwritten_bytes = 0
+        """About how much of that there is; counted again by every flush."""
+        self.report: list[str] = []
+        self._files = files
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._refused_topics: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._queues.values())
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """All queues, or one topic's, by name and number."""
+        keys = sorted(key for key in self._queues if not topic or key[0] == topic)
+        return [self._queues[key] for key in keys]
+
+    # --- opening ---
+
+    def open_trusted(self, ranges: Ranges, position: int, erase: int) -> bool:
+        """Open every queue at our watermark. False when one of them is not what it says."""
+        good = True
+        for (topic, queue_id), files in ranges.items():
+            queue = ConsumeQueue(topic, queue_id, self.geometry)
+            try:
+                open_trusted(queue, files, self.open_files, position, erase)
+            except (CorruptionError, OSError) as error:
+                good = False
+                self.report.append(f"{queue.directory}: {error}; compared with the log again")
+            self._queues[topic, queue_id] = queue
+        return good
+
+    def open_untrusted(self, ranges: Ranges, below: int) -> None:
+        """Open every queue anew, believing only what the log cannot give again."""
+        self._queues.clear()
+        self.dirty.clear()
+        self.unwritten_bytes = 0
+        for (topic, queue_id), files in list(ranges.items()):
+            queue = ConsumeQueue(topic, queue_id, self.geometry)
+            try:
+                open_untrusted(queue, files, self.open_files, below)
+            except OSError as error:
+                self.open_files.close()
+                target = set_aside(self._files, queue.directory)
+                del ranges[topic, queue_id]
+                self.report.append(
+                    f"{queue.directory}: cannot be read ({error.strerror}); moved to {target}"
+                )
+                queue = ConsumeQueue(topic, queue_id, self.geometry)
+            self._queues[topic, queue_id] = queue
+
+    def cut(self, offset: int) -> int:
+        """Drop what the log's bytes from `offset` on gave. How many queues lost something."""
+        count = 0
+        for queue in self._queues.values():
+            if queue.cut(self.open_files, offset):
+                self.dirty[queue] = None
+                count += 1
+        return count
+
+    def begin_empty(self, topic: str, queue_id: int, next_index: int) -> None:
+        """A queue whose messages are all gone from the log, and that goes on at `next_index`."""
+        queue = self._queues.get((topic, queue_id)) or self._make(topic, queue_id)
+        if queue is not None and not queue.has_messages and queue.end < next_index:
+            queue.begin(next_index)
+
+    # --- growing ---
+
+    def append(self, run: UnitRun, minimum_offset: int) -> ConsumeQueue | None:
+        """Add a run; the queue it went to. Raises CorruptionError at a gap.
+
+        None for a topic whose name cannot be a directory: its messages are in no queue.
+        """
+        queue = self._queues.get((run.topic, run.queue_id)) or self._make(run.topic, run.queue_id)
+        if queue is None:
+            return None
+        before = queue.end
+        back = queue.append(run, minimum_offset)
+        if back is not None:
+            self.report.append(
+                f"{queue.directory}: queue offsets go back from {back.end} to {back.first} at log "
+                f"offset {back.physical_offset}; the newer messages took the places"
+            )
+        if queue.end != before or back is not None:
+            self.dirty[queue] = None
+            self.unwritten_bytes += len(run.units)
+        return queue
+
+    def mark_stale(self) -> None:
+        """Everything with something stale behind its end is for the next flush."""
+        for queue in self._queues.values():
+            if queue.erase:
+                self.dirty[queue] = None
+
+    def erase_all(self) -> None:
+        for queue in self._queues.values():
+            queue.erase = ERASE_ALL
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        if not can_be_directory(topic):
+            if topic not in self._refused_topics:
+                self._refused_topics.add(topic)
+                self.report.append(
+                    f"topic {topic[:160]!r} cannot be a directory: its messages are in no queue"
+                )
+            return None
+        queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self.geometry)
+        return queue
+
+    # --- shrinking ---
+
+    def expire(self, queue: ConsumeQueue, minimum_offset: int) -> bool:
+        """Let go of whole files of messages below the log's minimum, never the last. Spec 4.3."""
+        units_per_file = self.geometry.units_per_file
+        first = queue.first_unit
+        minimum = None
+        while first + units_per_file < min(queue.end, queue.written + 1):
+            if minimum is None:
+                minimum = queue.minimum(self.open_files, minimum_offset)
+            if first + units_per_file > minimum:
+                break
+            first += units_per_file
+        if first == queue.first_unit:
+            return False
+        queue.first_unit = first
+        queue.first_index = max(queue.first_index, first)
+        self.dirty[queue] = None
+        return True

@@ -1,0 +1,269 @@
+"""Writes what queues hold in memory to their files: one job at a time, on the worker's lane.
+
+    job:  our state says that files will change     (only when it does not say so already)
+          files that are no longer part of a queue   unlinked, oldest first
+          for each queue                             pre-blanks, units, zeros over what is stale
+          everything synced                          few files by fdatasync, many by one syncfs
+          the list of files, then the watermark      stored
+
+A job writes at most `window_units` of a queue between two syncs. After a power loss nothing of ours
+lies further than that beyond what was synced, so that a start need not look further.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from stratamq.errors import StrataError
+from stratamq.files.port import File, Files
+from stratamq.formats.queue_unit import PRE_BLANK, QUEUE_UNIT_BYTES
+from stratamq_dispatcher.consume_queue import NO_MESSAGE
+from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
+from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory, set_aside
+
+QueueKey = tuple[str, int]
+FileRange = tuple[int, int]
+"""First unit of a queue's first file, and the unit behind its last file."""
+
+FEW_FILES = 16
+"""Up to so many are synced one by one: a syncfs waits for everything on the volume."""
+_PIECE_UNITS = 1 << 15
+
+
+class SyncFailedError(StrataError):
+    """The disk did not take what was written. Nothing may be written again before a new start."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWrite:
+    """What one queue wants: the units [start, start + data) in its files, nothing stale behind."""
+
+    key: QueueKey
+    version: int
+    first_unit: int
+    start: int
+    data: bytes
+    fill_from: int
+    erase: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data) // QUEUE_UNIT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class FlushJob:
+    writes: list[QueueWrite]
+    before: DispatchState | None = None
+    """Stored first: says that the files are about to change."""
+    after: DispatchState | None = None
+    """Stored last: the watermark."""
+    compare: bool = False
+    """Leave bytes alone that are right already (the files of another writer keep their times)."""
+
+
+@dataclass(slots=True)
+class FlushDone:
+    job: FlushJob
+    removed: list[str] = field(default_factory=list)
+    """Paths that were unlinked: descriptors of them are stale."""
+    written_bytes: int = 0
+
+
+class QueueWriter:
+    """The only writer below `consumequeue/`. Everything but the constructor runs on the lane."""
+
+    def __init__(
+        self,
+        files: Files,
+        geometry: Geometry,
+        ranges: dict[QueueKey, FileRange],
+        state_file: StateFile,
+        *,
+        max_open_files: int,
+        window_units: int,
+    ) -> None:
+        self._files = files
+        self._geometry = geometry
+        self._ranges = ranges
+        self._state_file = state_file
+        self._open = OpenFiles(files, max_open_files, writable=True)
+        self._window = window_units
+        self._dirty: set[str] = set()
+        self._listed_changed = False
+
+    def run(self, job: FlushJob) -> FlushDone:
+        """Everything in `job` is durable on return.
+
+        SyncFailedError when a sync failed; OSError when something could not be written or created,
+        in which case the same job may be tried again.
+        """
+        done = FlushDone(job)
+        if job.before is not None:
+            self._state_file.store(job.before)
+        self._remove(job.writes, done)
+        rounds = [_Progress(write) for write in job.writes if write.data or write.erase]
+        while rounds:
+            rounds = [progress for progress in rounds if self._advance(progress, job, done)]
+            self._sync()
+        if self._listed_changed:
+            self._state_file.store_ranges(self._geometry, self._ranges)
+            self._listed_changed = False
+        if job.after is not None:
+            self._state_file.store(job.after)
+        return done
+
+    def close(self) -> None:
+        self._open.close()
+
+    # --- which files there are ---
+
+    def _remove(self, writes: Iterable[QueueWrite], done: FlushDone) -> None:
+        """Unlink files that are below the first or beyond the end. The list goes first: a file
+        that it names and that is gone counts as damage."""
+        doomed: list[tuple[str, list[str]]] = []
+        for write in writes:
+            known = self._ranges.get(write.key)
+            if known is None:
+                continue
+            kept = self._kept(known, write)
+            if kept == known:
+                continue
+            units = self._geometry.units_per_file
+            directory = queue_directory(*write.key)
+            gone = [
+                self._geometry.path(directory, first)
+                for first in range(known[0], known[1], units)
+                if not kept[0] <= first < kept[1]
+            ]
+            doomed.append((directory, gone))
+            if kept[0] < kept[1]:
+                self._ranges[write.key] = kept
+            else:
+                del self._ranges[write.key]
+        if not doomed:
+            return
+        self._state_file.store_ranges(self._geometry, self._ranges)
+        self._listed_changed = False
+        for directory, paths in doomed:
+            for path in paths:
+                self._open.forget(path)
+                self._dirty.discard(path)
+                if self._files.entry(path) is not None:
+                    self._files.unlink(path)
+                done.removed.append(path)
+            self._synced(lambda directory=directory: self._files.sync_directory(directory))
+
+    def _kept(self, known: FileRange, write: QueueWrite) -> FileRange:
+        """The files of `known` that stay: from the queue's first one to the one with its end."""
+        first, behind = known
+        if not first <= write.first_unit <= behind:
+            return first, first
+        keep_to = behind
+        if write.erase:
+            last = write.end - 1
+            keep_to = self._geometry.file_of(last) + self._geometry.units_per_file
+            if last < write.first_unit:
+                keep_to = write.first_unit
+        return write.first_unit, max(write.first_unit, min(behind, keep_to))
+
+    def _file_for(self, write: QueueWrite, index: int) -> File:
+        """The file that holds `index`, made with all that are missing before it."""
+        units = self._geometry.units_per_file
+        directory = queue_directory(*write.key)
+        first, behind = self._ranges.get(write.key, (write.first_unit, write.first_unit))
+        while index >= behind:
+            path = self._geometry.path(directory, behind)
+            try:
+                self._files.create(path, self._geometry.file_bytes, sparse=True)
+            except FileExistsError:
+                set_aside(self._files, path)
+                continue
+            behind += units
+            self._ranges[write.key] = (first, behind)
+            self._listed_changed = True
+        path = self._geometry.path(directory, index)
+        self._dirty.add(path)
+        return self._open.get(path)
+
+    # --- bytes ---
+
+    def _advance(self, progress: "_Progress", job: FlushJob, done: FlushDone) -> bool:
+        """Write one window of one queue; True while there is more."""
+        write = progress.write
+        if write.data and progress.index == write.start and write.fill_from != NO_MESSAGE:
+            self._fill(write, job.compare)
+        stop = min(progress.index + self._window, write.end)
+        data = memoryview(write.data)
+        while progress.index < stop:
+            count = min(stop, self._next_file(progress.index)) - progress.index
+            begin = (progress.index - write.start) * QUEUE_UNIT_BYTES
+            piece = data[begin : begin + count * QUEUE_UNIT_BYTES]
+            self._put(write, progress.index, piece, job.compare)
+            done.written_bytes += len(piece)
+            progress.index += count
+        if progress.index < write.end:
+            return True
+        if write.erase:
+            self._erase(write)
+        return False
+
+    def _fill(self, write: QueueWrite, compare: bool) -> None:
+        index = write.fill_from
+        while index < write.start:
+            count = min(_PIECE_UNITS, write.start - index, self._next_file(index) - index)
+            self._put(write, index, PRE_BLANK * count, compare)
+            index += count
+
+    def _erase(self, write: QueueWrite) -> None:
+        """Zero what is not ours behind the queue's end. Holes stay holes."""
+        known = self._ranges.get(write.key)
+        if known is None:
+            return
+        index, stop = write.end, min(known[1], write.end + write.erase)
+        while index < stop:
+            count = min(_PIECE_UNITS, stop - index, self._next_file(index) - index)
+            zeros = bytes(count * QUEUE_UNIT_BYTES)
+            path = self._geometry.path(queue_directory(*write.key), index)
+            file = self._open.get(path)
+            if file.read(self._geometry.position(index), len(zeros)) != zeros:
+                file.write(self._geometry.position(index), zeros)
+                self._dirty.add(path)
+            index += count
+
+    def _put(self, write: QueueWrite, index: int, data: bytes | memoryview, compare: bool) -> None:
+        file = self._file_for(write, index)
+        position = self._geometry.position(index)
+        if compare and file.read(position, len(data)) == data:
+            return
+        file.write(position, data)
+
+    def _next_file(self, index: int) -> int:
+        return self._geometry.file_of(index) + self._geometry.units_per_file
+
+    # --- durability ---
+
+    def _sync(self) -> None:
+        """What was left alone because it was right is synced too: its writer may not have."""
+        if len(self._dirty) > FEW_FILES:
+            self._synced(self._files.sync_all)
+        else:
+            for path in sorted(self._dirty):
+                self._synced(self._open.get(path).flush)
+        self._dirty.clear()
+
+    def _synced(self, sync: Callable[[], None]) -> None:
+        try:
+            sync()
+        except OSError as error:
+            raise SyncFailedError(
+                f"consume queues could not be synced: {error.strerror}", errno=error.errno
+            ) from error
+
+
+@dataclass(slots=True)
+class _Progress:
+    write: QueueWrite
+    index: int = -1
+
+    def __post_init__(self) -> None:
+        self.index = self.write.start
