@@ -1,1 +1,60 @@
-"""Being written by the lead at this moment (09:55); client engineer: leave these four files to me, go on with client/follow.py, up and the command line."""
+"""What Prometheus sees of the log. Totals are brought up to date by `observe`, once a second."""
+
+from stratamq.runtime.metrics import counter, gauge, histogram
+from stratamq_commitlog.engine import CommitLog
+
+MESSAGES = counter("commitlog_appended_messages", "Messages appended since the start.")
+BYTES = counter("commitlog_appended_bytes", "Bytes of frames appended since the start.")
+PASSES = counter("commitlog_passes", "Append passes since the start.")
+ROLLED = counter("commitlog_rolled_segments", "Segments rolled since the start.")
+REFUSED = counter("commitlog_refused_appends", "Appends refused, by the error's class.", ["error"])
+FLUSH_SECONDS = histogram("commitlog_flush_seconds", "Time of each flush.")
+OFFSET = gauge(
+    "commitlog_offset_bytes", "The log's offsets: minimum, appended, flushed, confirmed.", ["kind"]
+)
+PENDING = gauge("commitlog_pending_bytes", "Bytes that wait to be appended.")
+SEGMENTS = gauge("commitlog_segments", "Segments of the log.")
+WRITABLE = gauge("commitlog_writable", "1 while appends are taken.")
+FLUSH_FAILED = gauge("commitlog_flush_failed", "1 after a flush failed; only a restart clears it.")
+DISK_USED = gauge("commitlog_disk_used_ratio", "Used part of the volume.")
+FOLLOWER_LAG = gauge(
+    "commitlog_follower_lag_bytes", "How far a follower's applied position is behind.", ["follower"]
+)
+FOLLOWER_CONNECTED = gauge(
+    "commitlog_follower_connected", "Streams a follower has open.", ["follower"]
+)
+RECOVERED = gauge("commitlog_recovery_progress_bytes", "How far recovery has come.")
+
+
+class Observer:
+    """Carries the engine's numbers into the registry."""
+
+    def __init__(self, engine: CommitLog) -> None:
+        self._engine = engine
+        self._seen = [0, 0, 0, 0]
+        self._refused: dict[str, int] = {}
+        engine.commit.observe_flush_ns = lambda elapsed: FLUSH_SECONDS.observe(elapsed / 1e9)
+
+    def observe(self) -> None:
+        engine = self._engine
+        counters = engine.appender.counters
+        now = [counters.messages, counters.bytes, counters.passes, counters.segments_rolled]
+        for metric, total, seen in zip(
+            (MESSAGES, BYTES, PASSES, ROLLED), now, self._seen, strict=True
+        ):
+            metric.inc(total - seen)
+        self._seen = now
+        for name, total in engine.refused_writes.items():
+            REFUSED.labels(name).inc(total - self._refused.get(name, 0))
+            self._refused[name] = total
+        offsets = engine.offsets
+        for kind in ("minimum", "appended", "flushed", "confirmed"):
+            OFFSET.labels(kind).set(getattr(offsets, kind))
+        PENDING.set(engine.appender.pending_bytes)
+        SEGMENTS.set(len(engine.segments.offsets))
+        WRITABLE.set(engine.writable[0])
+        FLUSH_FAILED.set(engine.commit.failure is not None)
+        DISK_USED.set(engine.housekeeping.disk_used_ratio)
+        for name, state in engine.hub.followers.items():
+            FOLLOWER_LAG.labels(name).set(max(0, offsets.confirmed - state.applied))
+            FOLLOWER_CONNECTED.labels(name).set(state.connections)

@@ -1,0 +1,59 @@
+"""Drives the engine from the event loop: a pass after each wake, a tick ten times a second."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from stratamq_commitlog.engine import CommitLog
+
+TICK_SECONDS = 0.1
+
+
+class Driver:
+    """Started once the engine is open. `on_second` is called about once a second."""
+
+    def __init__(self, engine: CommitLog, on_second: Callable[[], None]) -> None:
+        self._engine = engine
+        self._on_second = on_second
+        self._loop = asyncio.get_running_loop()
+        self._scheduled = False
+        self._ticker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._engine.wake = self._wake
+        self._ticker = self._loop.create_task(self._tick(), name="commitlog-tick")
+
+    async def stop(self) -> None:
+        """No more ticks; passes still run when something wakes them."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
+
+    async def closed(self, timeout_ms: int) -> None:
+        """Begin the engine's end and wait until followers have what they need, or the time is up.
+
+        Wakes are what moves this on: every report of a follower is looked at within a tick.
+        """
+        self._engine.begin_close()
+        deadline = self._loop.time() + timeout_ms / 1000
+        while not self._engine.close_ready() and self._loop.time() < deadline:
+            await asyncio.sleep(TICK_SECONDS / 10)
+
+    def _wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        self._engine.run_pass()
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            self._engine.tick()
+            if ticks % round(1 / TICK_SECONDS) == 0:
+                self._on_second()
+            ticks += 1
+            await asyncio.sleep(TICK_SECONDS)
