@@ -97,10 +97,10 @@ class ConsumerOffsets:
         if not isinstance(data.get(_TABLE), dict):
             raise InvalidRequestError(f"no consumer offsets: {_TABLE} is missing or no object")
         faults: list[str] = []
-        before = {group: dict(topics) for group, topics in self._by_group.items()}
+        before = {group: dict(topics) for group, topics in self._by_group.items()}, self._others
         self._take(data, faults)
         if faults:
-            self._by_group = before
+            self._by_group, self._others = before
             raise InvalidRequestError(f"no consumer offsets: {faults[0]}")
         self._changed = True
 
@@ -155,7 +155,8 @@ class ConsumerOffsets:
 
     def _take(self, data: JsonObject, faults: list[str]) -> None:
         """Everything that makes sense; the rest becomes a fault."""
-        self._others |= {name: value for name, value in data.items() if name != _TABLE}
+        others = {name: value for name, value in data.items() if name != _TABLE}
+        self._others = self._others | others
         table = data.get(_TABLE, {})
         if not isinstance(table, dict):
             faults.append(f"{_TABLE} is no object")

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from stratamq.errors import UnavailableError
+from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
@@ -26,8 +26,10 @@ from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_le
 from stratamq.formats.follow import Event, Opened, Report
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
+from stratamq_dispatcher.consume_queue import ConsumeQueue, unit_at
 from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
 from stratamq_dispatcher.flusher import Cycle, Flusher
+from stratamq_dispatcher.frame_reads import HotLog, store_timestamp
 from stratamq_dispatcher.loading import load_queues
 from stratamq_dispatcher.long_poll import WaitingRoom
 from stratamq_dispatcher.queue_files import OpenFiles
@@ -89,7 +91,6 @@ class DispatchEngine:
         """Why files cannot be written just now: a level, not a latch."""
         self.history = 0
         """Grows when the log was cut: readers in other threads must let go of its files."""
-        self.written_bytes = 0
         self._files = files
         self._settings = settings
         self._worker = worker
@@ -239,6 +240,24 @@ class DispatchEngine:
         if not self.serving:
             reason = self.stopped_reason or f"applied {self.applied} of {self._target}"
             raise UnavailableError(f"the dispatcher does not serve yet: {reason}")
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of units written since the start."""
+        return self._flusher.written_bytes
+
+    def newest_store_timestamp_ms(self, queue: ConsumeQueue) -> int:
+        """Store time of the queue's newest message; 0 when the log has none of it."""
+        if not queue.has_messages or queue.end_offset <= self.minimum or self.segments is None:
+            return 0
+        if queue.newest_ms < 0:
+            last = unit_at(queue, self.queues.open_files, queue.end - 1)
+            try:
+                stamp = store_timestamp(HotLog(self.segments), last.physical_offset)
+            except OffsetOutOfRangeError:
+                return 0
+            queue.newest_ms = stamp
+        return queue.newest_ms
 
     def recovery_report(self) -> list[str]:
         """What was found and done since the start, a line each."""

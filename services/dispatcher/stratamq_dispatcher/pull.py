@@ -109,6 +109,8 @@ class PullQuery:
     max_bytes: int
     """0: RocketMQ's limits for bytes and messages."""
     tag_filter: TagFilter | None = None
+    stop_before: int | None = None
+    """Look at no unit from this queue offset on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ def plan_pull(
         disk = (limits.on_disk_bytes, min(asked, limits.on_disk_messages))
     filtered = query.tag_filter is not None and not query.tag_filter.matches_all
     count = max(SCANNED_UNITS, messages_limit) if filtered else messages_limit
+    if query.stop_before is not None:
+        count = min(count, query.stop_before - offset)
     data = read_units(queue, open_files, offset, count)
     if not data:
         units = queue.geometry.units_per_file
@@ -165,7 +169,7 @@ def plan_pull(
     hot_from = log_end - limits.hot_bytes
     return PullPlan(
         query.topic,
-        f"{queue.directory}",
+        queue.directory,
         offset,
         minimum,
         maximum,

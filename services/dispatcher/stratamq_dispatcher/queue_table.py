@@ -38,7 +38,7 @@ class QueueTable:
         return self._queues.get((topic, queue_id))
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """All queues, or one topic's, by name and number."""
+        """The queues of a topic, or with "" all of them, by name and number."""
         keys = sorted(key for key in self._queues if not topic or key[0] == topic)
         return [self._queues[key] for key in keys]
 

@@ -1,0 +1,101 @@
+"""Settings of the dispatcher service; `docs/configuration.md` is made from them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
+from stratamq.runtime.config import ServiceConfig, setting
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+# fmt: off
+@dataclass(frozen=True)
+class DispatcherConfig(ServiceConfig):
+    """One broker's consume queues."""
+
+    queue_file_bytes: int = setting(
+        6_000_000, unit="bytes", minimum=20, maximum=1 << 34,
+        rocketmq="mappedFileSizeConsumeQueue",
+        doc="Size of a consume queue file, rounded up to whole units of 20 bytes. An existing "
+        "directory keeps the size of its files.",
+    )
+    flush_interval_ms: int = setting(
+        1_000, unit="ms", minimum=10, maximum=3_600_000, rocketmq="flushIntervalConsumeQueue",
+        doc="How often units are written to their files and synced, and the watermark after them.",
+    )
+    flush_bytes: int = setting(
+        8 * MIB, unit="bytes", minimum=4 * KIB, maximum=1 << 34,
+        doc="So many bytes of units in memory are written before the interval is over.",
+    )
+    flush_window_bytes: int = setting(
+        64 * KIB, unit="bytes", minimum=20, maximum=1 << 30,
+        doc="At most so much of one queue is written between two syncs; a start after a power "
+        "loss looks no further behind a queue's end.",
+    )
+    max_open_files: int = setting(
+        512, unit="files", minimum=8, maximum=1 << 20,
+        doc="Descriptors of queue files that stay open, whatever the number of queues.",
+    )
+    step_messages: int = setting(
+        1_024, unit="messages", minimum=1, maximum=1 << 20,
+        doc="So many messages are dispatched before pulls get their turn; keeps a step under 2 ms.",
+    )
+    offsets_persist_interval_ms: int = setting(
+        5_000, unit="ms", minimum=10, maximum=3_600_000, rocketmq="flushConsumerOffsetInterval",
+        doc="How often the consumer groups' offsets are saved, when they changed.",
+    )
+    message_delay_level: str = setting(
+        DEFAULT_DELAY_LEVELS_TEXT, unit="", rocketmq="messageDelayLevel",
+        doc="The delays of levels 1, 2, …: must be the commit log's.",
+    )
+    access_message_in_memory_max_ratio: float = setting(
+        0.4, unit="ratio", minimum=0.0, maximum=1.0, rocketmq="accessMessageInMemoryMaxRatio",
+        doc="Messages further behind the log's end than this part of memory count as on disk only: "
+        "they are read without mapping, and pulled in smaller pieces.",
+    )
+    memory_bytes: int = setting(
+        0, unit="bytes", minimum=0, maximum=1 << 50,
+        doc="The memory that the ratio is a part of; 0 asks the machine.",
+    )
+    max_transfer_bytes_in_memory: int = setting(
+        262_144, unit="bytes", minimum=1, maximum=64 * MIB,
+        rocketmq="maxTransferBytesOnMessageInMemory",
+        doc="A pull without limits of its own: bytes of messages in memory.",
+    )
+    max_transfer_count_in_memory: int = setting(
+        32, unit="messages", minimum=1, maximum=1 << 20,
+        rocketmq="maxTransferCountOnMessageInMemory",
+        doc="A pull without limits of its own: messages in memory.",
+    )
+    max_transfer_bytes_on_disk: int = setting(
+        65_536, unit="bytes", minimum=1, maximum=64 * MIB,
+        rocketmq="maxTransferBytesOnMessageInDisk",
+        doc="A pull without limits of its own: bytes of messages on disk.",
+    )
+    max_transfer_count_on_disk: int = setting(
+        8, unit="messages", minimum=1, maximum=1 << 20,
+        rocketmq="maxTransferCountOnMessageInDisk",
+        doc="A pull without limits of its own: messages on disk.",
+    )
+    max_pull_bytes: int = setting(
+        4 * MIB, unit="bytes", minimum=1 * KIB, maximum=6 * MIB,
+        doc="The most that a pull gets which names its limits; one message always goes.",
+    )
+    max_pull_messages: int = setting(
+        16_384, unit="messages", minimum=1, maximum=1 << 20,
+        doc="The same as a number of messages.",
+    )
+    log_address: str = setting(
+        "", unit="host:port",
+        doc="Where the commit log service listens; empty: where its run file says.",
+    )
+# fmt: on
+
+    def faults(self) -> Iterable[str]:
+        """What is wrong with several settings together, or with their texts."""
+        try:
+            parse_delay_levels(self.message_delay_level)
+        except InvalidRequestError as error:
+            yield f"message_delay_level: {error}"

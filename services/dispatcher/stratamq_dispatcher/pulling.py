@@ -1,0 +1,197 @@
+"""Pulls as consumers make them: at once, waiting for a first message, or without end.
+
+An answer may hold views of the log's mapping. Whoever gets one copies it before waiting for
+anything, and nothing here keeps one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from stratamq.errors import UnavailableError
+from stratamq.files.port import Worker
+from stratamq_dispatcher.cold_reads import ColdReads, LogView
+from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.frame_reads import HotLog
+from stratamq_dispatcher.long_poll import QueueKey
+from stratamq_dispatcher.pull import (
+    GetStatus,
+    PullAnswer,
+    PullLimits,
+    PullQuery,
+    TagFilter,
+    plan_pull,
+)
+from stratamq_dispatcher.time_search import Boundary
+
+T = TypeVar("T")
+
+_NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_LOOK_FURTHER = (
+    GetStatus.NO_MATCHED_MESSAGE,
+    GetStatus.MESSAGE_WAS_REMOVING,
+    GetStatus.OFFSET_FOUND_NULL,
+)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where a stream is in one of its queues. `end_offset` None: it never ends."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    end_offset: int | None = None
+    passed_over: bool = False
+    """Units were looked at and not wanted since the reader last heard of this queue."""
+
+    @property
+    def key(self) -> QueueKey:
+        return self.topic, self.queue_id
+
+    @property
+    def is_done(self) -> bool:
+        return self.end_offset is not None and self.offset >= self.end_offset
+
+
+class Puller:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self, engine: DispatchEngine, limits: PullLimits, cold: ColdReads, lane: Worker
+    ) -> None:
+        self.limits = limits
+        self._engine = engine
+        self._cold = cold
+        self._lane = lane
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Answer everyone who waits, and end the streams."""
+        self._stopping = True
+        self._engine.waiting.wake_all()
+
+    async def once(self, query: PullQuery) -> PullAnswer:
+        """Raises UnavailableError before the engine serves, CorruptionError for damage."""
+        engine = self._engine
+        engine.require_serving()
+        assert engine.segments is not None
+        plan = plan_pull(
+            engine.queues.get(query.topic, query.queue_id),
+            query,
+            engine.queues.open_files,
+            engine.minimum,
+            engine.confirmed,
+            self.limits,
+            engine.segment_bytes,
+        )
+        if isinstance(plan, PullAnswer):
+            return plan
+        if plan.cold:
+            view = self._log_view()
+            return await self._in_lane(lambda: self._cold.pull(plan, view))
+        return plan.run(HotLog(engine.segments))
+
+    async def waiting(self, query: PullQuery, wait_ms: int) -> PullAnswer:
+        """Like `once`, but wait so long for a first message that is wanted."""
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        while True:
+            answer = await self.once(query)
+            left = deadline - asyncio.get_running_loop().time()
+            if not wait_ms or left <= 0 or self._stopping:
+                return answer
+            if answer.status in _LOOK_FURTHER:
+                query = replace(query, offset=answer.next_offset)
+                await asyncio.sleep(0)
+            elif answer.status not in _NOTHING_YET or answer.next_offset != query.offset:
+                return answer
+            elif not await self._grown([(query.topic, query.queue_id)], left):
+                wait_ms = 0
+
+    async def stream(
+        self, cursors: list[Cursor], tag_filter: TagFilter | None, max_bytes: int
+    ) -> AsyncIterator[tuple[int, PullAnswer]]:
+        """Everything from the cursors on, a piece of each queue in turn; ends when all have ended
+        or the service stops. Answers that hold no message tell of offsets that moved."""
+        while not self._stopping:
+            moved = False
+            for index, cursor in enumerate(cursors):
+                if cursor.is_done:
+                    continue
+                answer = await self.once(
+                    PullQuery(
+                        cursor.topic,
+                        cursor.queue_id,
+                        cursor.offset,
+                        self.limits.most_messages,
+                        max_bytes,
+                        tag_filter,
+                        cursor.end_offset,
+                    )
+                )
+                if answer.status in _NOTHING_YET:
+                    if cursor.passed_over:
+                        cursor.passed_over = False
+                        yield index, replace(answer, status=GetStatus.NO_MATCHED_MESSAGE)
+                    continue
+                moved = True
+                cursor.offset = answer.next_offset
+                cursor.passed_over = answer.status in _LOOK_FURTHER
+                if not cursor.passed_over or cursor.is_done:
+                    yield index, answer
+                else:
+                    await asyncio.sleep(0)
+            open_keys = [cursor.key for cursor in cursors if not cursor.is_done]
+            if not open_keys:
+                return
+            if not moved and not self._stopping:
+                await self._grown(open_keys, None)
+
+    async def offset_at(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
+    ) -> int:
+        """0 for a queue that nobody knows, as in RocketMQ."""
+        engine = self._engine
+        engine.require_serving()
+        queue = engine.queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        snapshot = queue.snapshot(engine.queues.open_files, engine.minimum)
+        view = self._log_view()
+        return await self._in_lane(
+            lambda: self._cold.offset_at(snapshot, timestamp_ms, boundary, view)
+        )
+
+    def _log_view(self) -> LogView:
+        engine = self._engine
+        return LogView(engine.segment_bytes, engine.history, engine.minimum)
+
+    async def _grown(self, keys: Iterable[QueueKey], timeout_s: float | None) -> bool:
+        """Wait until one of the queues grows; False when the time passed first."""
+        woken = asyncio.Event()
+        waiter = self._engine.waiting.enter(keys, woken.set)
+        try:
+            await asyncio.wait_for(woken.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._engine.waiting.leave(waiter)
+        return True
+
+    async def _in_lane(self, task: Callable[[], T]) -> T:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def tell(result: T | None, error: BaseException | None) -> None:
+            if done.cancelled():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(result)  # type: ignore[arg-type]
+
+        try:
+            self._lane.submit(task, tell)
+        except RuntimeError as error:
+            raise UnavailableError("the dispatcher is stopping") from error
+        return await done

@@ -1,0 +1,247 @@
+"""DispatcherService: messages of the wire in, engine calls out, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from stratamq.api.v1 import dispatcher_pb2 as pb
+from stratamq.api.v1 import dispatcher_pb2_grpc
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.numbers import INT64_MAX, INT64_MIN
+from stratamq.formats.queue_units import decode_units
+from stratamq.runtime.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
+from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
+from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
+from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
+from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
+from stratamq_dispatcher.pulling import Cursor, Puller
+from stratamq_dispatcher.time_search import Boundary
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DispatcherService"].full_name
+MAX_WAIT_MS = 30_000
+MAX_UNITS = 65_536
+"""Of one ListUnits answer: about 2 MiB."""
+MAX_STREAM_QUEUES = 10_000
+STREAM_BYTES = 262_144
+QUEUES_AT_ONCE = 128
+"""So many queues are described before others get their turn."""
+
+
+class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
+    """`Pull` and `PullStream` go through `generic_handler`."""
+
+    def __init__(self, engine: DispatchEngine, puller: Puller, offsets: ConsumerOffsets) -> None:
+        self._engine = engine
+        self._puller = puller
+        self._offsets = offsets
+
+    def generic_handler(self) -> grpc.GenericRpcHandler:
+        """The methods whose large fields are framed by hand."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE_NAME,
+            {
+                "Pull": grpc.unary_unary_rpc_method_handler(
+                    self.pull, pb.PullRequest.FromString, identity
+                ),
+                "PullStream": grpc.unary_stream_rpc_method_handler(
+                    self.pull_stream, pb.PullStreamRequest.FromString, identity
+                ),
+            },
+        )
+
+    # --- messages ---
+
+    async def pull(self, request: pb.PullRequest, context: Any) -> bytes:
+        _check_topic(request.topic)
+        for name in ("max_messages", "max_bytes", "wait_ms"):
+            _check_not_negative(name, getattr(request, name))
+        if request.wait_ms > MAX_WAIT_MS:
+            raise InvalidRequestError(f"wait_ms is at most {MAX_WAIT_MS}, not {request.wait_ms}")
+        query = PullQuery(
+            request.topic,
+            request.queue_id,
+            request.offset,
+            request.max_messages,
+            request.max_bytes,
+            _filter(request),
+        )
+        answer = await self._puller.waiting(query, request.wait_ms)
+        return PULL_RESPONSE.encode_pieces(
+            _head(pb.PullResponse, answer), answer.pieces, answer.size
+        )
+
+    async def pull_stream(
+        self, request: pb.PullStreamRequest, context: Any
+    ) -> AsyncIterator[bytes]:
+        if not request.queues:
+            raise InvalidRequestError("no queues")
+        if len(request.queues) > MAX_STREAM_QUEUES:
+            raise InvalidRequestError(f"more than {MAX_STREAM_QUEUES} queues in one stream")
+        _check_not_negative("max_bytes", request.max_bytes)
+        cursors = []
+        for queue in request.queues:
+            _check_topic(queue.topic)
+            end = queue.end_offset if queue.HasField("end_offset") else None
+            cursors.append(Cursor(queue.topic, queue.queue_id, queue.offset, end))
+        stream = self._puller.stream(cursors, _filter(request), request.max_bytes or STREAM_BYTES)
+        async for index, answer in stream:
+            head = _head(pb.PullStreamResponse, answer)
+            head.stream_index = index
+            yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
+
+    # --- queues ---
+
+    async def ListQueues(self, request: pb.ListQueuesRequest, context: Any) -> Any:
+        self._engine.require_serving()
+        infos = []
+        for number, queue in enumerate(self._engine.queues.of_topic(request.topic)):
+            infos.append(self._info(queue))
+            if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return pb.ListQueuesResponse(queues=infos)
+
+    async def GetOffsetByTime(self, request: pb.GetOffsetByTimeRequest, context: Any) -> Any:
+        _check_topic(request.topic)
+        if request.boundary not in pb.TimeBoundary.values():
+            raise InvalidRequestError(f"there is no boundary {request.boundary}")
+        # One less than the greatest: the upper bound is looked for one millisecond further.
+        timestamp_ms = min(max(request.timestamp_ms, INT64_MIN + 1), INT64_MAX - 1)
+        offset = await self._puller.offset_at(
+            request.topic,
+            request.queue_id,
+            timestamp_ms,
+            Boundary(request.boundary or pb.TIME_BOUNDARY_LOWER),
+        )
+        return pb.GetOffsetByTimeResponse(offset=offset)
+
+    async def ListUnits(self, request: pb.ListUnitsRequest, context: Any) -> Any:
+        engine = self._engine
+        engine.require_serving()
+        _check_topic(request.topic)
+        _check_not_negative("count", request.count)
+        queue = engine.queues.get(request.topic, request.queue_id)
+        if queue is None:
+            return pb.ListUnitsResponse()
+        open_files = engine.queues.open_files
+        response = pb.ListUnitsResponse(
+            min_offset=queue.minimum(open_files, engine.minimum), max_offset=queue.end
+        )
+        index = max(request.offset, queue.first_index)
+        stop = min(index + min(request.count, MAX_UNITS), queue.end)
+        while index < stop:
+            units = decode_units(read_units(queue, open_files, index, stop - index))
+            if not len(units):
+                break
+            for physical_offset, size, tags_code in units.tolist():
+                response.units.add(
+                    queue_offset=index,
+                    physical_offset=physical_offset,
+                    size=size,
+                    tags_code=tags_code,
+                )
+                index += 1
+        return response
+
+    # --- groups ---
+
+    async def CommitOffsets(self, request: pb.CommitOffsetsRequest, context: Any) -> Any:
+        self._offsets.commit(
+            request.group, [(item.topic, item.queue_id, item.offset) for item in request.offsets]
+        )
+        return pb.CommitOffsetsResponse()
+
+    async def GetCommittedOffsets(
+        self, request: pb.GetCommittedOffsetsRequest, context: Any
+    ) -> Any:
+        return pb.GetCommittedOffsetsResponse(
+            offsets=[
+                pb.GroupOffset(topic=topic, queue_id=queue_id, offset=offset)
+                for topic, queue_id, offset in self._offsets.committed(request.group, request.topic)
+            ]
+        )
+
+    async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> Any:
+        self._engine.require_serving()
+        groups = []
+        for group in self._offsets.groups():
+            for topic, queue_id, offset in self._offsets.committed(group):
+                queue = self._engine.queues.get(topic, queue_id)
+                maximum = 0 if queue is None else queue.end
+                groups.append(
+                    pb.GroupInfo(
+                        group=group,
+                        topic=topic,
+                        queue_id=queue_id,
+                        offset=offset,
+                        max_offset=maximum,
+                        lag=max(0, maximum - offset),
+                    )
+                )
+            await asyncio.sleep(0)
+        return pb.ListGroupsResponse(groups=groups)
+
+    async def ExportConsumerOffsets(self, request: Any, context: Any) -> Any:
+        return pb.ExportConsumerOffsetsResponse(consumer_offset_json=self._offsets.export())
+
+    async def ImportConsumerOffsets(
+        self, request: pb.ImportConsumerOffsetsRequest, context: Any
+    ) -> Any:
+        self._offsets.import_document(request.consumer_offset_json)
+        return pb.ImportConsumerOffsetsResponse()
+
+    # --- the service itself ---
+
+    async def GetDispatchStatus(self, request: Any, context: Any) -> Any:
+        engine = self._engine
+        return pb.GetDispatchStatusResponse(
+            applied_offset=engine.applied,
+            durable_offset=engine.durable,
+            log_confirmed_offset=engine.confirmed,
+            queue_count=len(engine.queues),
+            serving=engine.serving,
+            recovery_report=[*engine.recovery_report(), *self._offsets.report],
+            stopped_reason=engine.stopped_reason or engine.flush_blocked,
+        )
+
+    def _info(self, queue: ConsumeQueue) -> pb.QueueInfo:
+        engine = self._engine
+        minimum = queue.minimum(engine.queues.open_files, engine.minimum)
+        return pb.QueueInfo(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            min_offset=minimum,
+            max_offset=queue.end,
+            newest_store_timestamp_ms=engine.newest_store_timestamp_ms(queue),
+        )
+
+
+def _head(message: Any, answer: PullAnswer) -> Any:
+    PULLS.labels(answer.status.name).inc()
+    PULLED_MESSAGES.inc(answer.count)
+    PULLED_BYTES.inc(answer.size)
+    return message(
+        status=int(answer.status),
+        next_offset=answer.next_offset,
+        min_offset=answer.minimum,
+        max_offset=answer.maximum,
+        count=answer.count,
+    )
+
+
+def _filter(request: pb.PullRequest | pb.PullStreamRequest) -> TagFilter | None:
+    if not request.tags and not request.tags_codes:
+        return None
+    return TagFilter(request.tags, request.tags_codes)
+
+
+def _check_topic(topic: str) -> None:
+    if not topic:
+        raise InvalidRequestError("the topic is empty")
+
+
+def _check_not_negative(name: str, value: int) -> None:
+    if value < 0:
+        raise InvalidRequestError(f"{name} is negative: {value}")
