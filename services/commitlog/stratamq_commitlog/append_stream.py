@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.api.v1 import common_pb2
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.hosts import Host
 from stratamq.runtime.framing import APPEND_STREAM_REQUEST
@@ -23,9 +24,9 @@ from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Role
 
 MAX_IN_FLIGHT_BYTES = 32 << 20
 _ROLES = {
-    Role.ASYNC_MASTER: pb.BROKER_ROLE_ASYNC_MASTER,
-    Role.SYNC_MASTER: pb.BROKER_ROLE_SYNC_MASTER,
-    Role.SLAVE: pb.BROKER_ROLE_SLAVE,
+    Role.ASYNC_MASTER: common_pb2.BROKER_ROLE_ASYNC_MASTER,
+    Role.SYNC_MASTER: common_pb2.BROKER_ROLE_SYNC_MASTER,
+    Role.SLAVE: common_pb2.BROKER_ROLE_SLAVE,
 }
 
 

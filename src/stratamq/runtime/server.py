@@ -191,7 +191,7 @@ class Server:
         server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=self._options)
         server.add_generic_rpc_handlers(tuple(self._generic))
         for add_to_server, servicer in self._servicers:
-            add_to_server(servicer, server)
+            add_to_server(servicer, _GenericOnly(server))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (*self._service_names, HEALTH_SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
@@ -224,6 +224,23 @@ class Server:
             loop.remove_signal_handler(each)
             signal.signal(each, _exit_at_once)
         self.request_stop()
+
+
+class _GenericOnly:
+    """What generated code registers a service with.
+
+    It registers each method twice, and gRPC asks the second registry first, so that a handler with
+    serialisers of one's own would never be found: that one is left empty.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        pass
 
 
 def run_service(main: Callable[[], Coroutine[Any, Any, int | None]]) -> NoReturn:
