@@ -13,27 +13,23 @@ from collections.abc import Callable, Iterator
 
 from stratamq.errors import (
     BusyError,
-    CorruptRecordError,
     InvalidRequestError,
     NotWritableError,
-    OffsetOutOfRangeError,
     StoreRefusedError,
     StrataError,
     UnavailableError,
 )
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
-from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.delay import parse_delay_levels
-from stratamq.formats.frame_check import Outcome, check
-from stratamq.formats.hosts import Host, encode_host
-from stratamq_commitlog import own_state, recovery
+from stratamq_commitlog import opening, own_state, recovery
 from stratamq_commitlog.appender import Appender, BatchItem, DataItem, PutItem, no_segment
 from stratamq_commitlog.batch_check import FrameRules, check_shape
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
 from stratamq_commitlog.group_commit import GroupCommit
-from stratamq_commitlog.housekeeping import Housekeeping, read_checkpoint
+from stratamq_commitlog.housekeeping import Housekeeping
+from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.messages import (
     BatchDone,
     BatchResult,
@@ -46,16 +42,21 @@ from stratamq_commitlog.messages import (
     PutStatus,
     Role,
 )
-from stratamq_commitlog.prepare import Prepared, Preparer, Refused
+from stratamq_commitlog.opening import ABORT
+from stratamq_commitlog.prepare import (
+    Prepared,
+    Preparer,
+    Refused,
+    batch_refusal,
+    encode_store_host,
+)
 from stratamq_commitlog.replicas import Replica, Replicas
-from stratamq_commitlog.segment_set import DIRECTORY, SegmentSet
+from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
 from stratamq_commitlog.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
 
-ABORT = "abort"
-_PIECE_BYTES = 1 << 20
 Finish = Callable[[PutStatus, StrataError | None], None]
 
 
@@ -119,54 +120,19 @@ class CommitLog:
             raise
 
     def _open_store(self, progress: Callable[[int, int], None] | None) -> None:
-        files, config = self._files, self._config
-        self._lock = self._take_lock()
-        foreign = not own_state.is_ours(self._lock.previous_text)
-        snapshot = self._state.load()
-        inspected = recovery.inspect(
-            files, config.segment_bytes, None if foreign else self._state.segment_bytes
+        self._lock = opening.take_lock(self._files, self._pid)
+        opened = opening.open_store(
+            self._files, self._config, self._state, self._lock, self._clock, progress
         )
-        if snapshot is not None and not foreign:
-            if not recovery.snapshot_holds(files, inspected, snapshot):
-                self.report.append("our snapshot no longer fits the log: it is not used")
-                snapshot = None
-        elif snapshot is not None:
-            self.report.append("another program held the store last: our own state is not used")
-            snapshot = None
-        self.report += self._state.faults
-        abort = files.entry(ABORT)
-        unclean = abort is not None
-        if not unclean:
-            files.create(ABORT, 0, sparse=True)
-        files.clean_temporary()
-        self.report += self.topics.load(foreign=foreign)
-        checkpoint = read_checkpoint(files)
-        recovered = recovery.recover(
-            files,
-            inspected,
-            recovery.Evidence(snapshot, unclean, checkpoint, self._clock.wall_ms()),
-            verify_bodies=config.check_crc_on_recover,
-            progress=progress,
-        )
-        self.report += recovered.report
-        generations = self._state.generations if snapshot is not None else []
-        newest = generations[-1] if generations else None
-        generation = own_state.next_generation(newest, recovered.end, self._random)
-        generations = own_state.extend(generations, generation)
-        self._state.store_generations(generations, recovered.segment_bytes)
+        self.report = opened.report
+        self.report += self.topics.load(foreign=opened.foreign)
+        recovered = opened.recovered
+        generations = opening.begin_generation(self._state, opened, self._random)
         self._assemble(recovered, generations)
-        self.housekeeping.start(checkpoint, recovered)
+        self.housekeeping.start(opened.checkpoint, recovered)
         self._open = True
         for line in self.report:
             log.info("recovery", extra={"detail": line})
-
-    def _take_lock(self) -> Lock:
-        try:
-            return self._files.lock(own_state.LOCK_PATH, own_state.lock_text(self._pid))
-        except BlockingIOError as error:
-            raise StoreRefusedError(
-                "the store is in use: another StrataMQ or RocketMQ process holds its lock file"
-            ) from error
 
     def _assemble(self, recovered: recovery.Recovered, generations: list[Generation]) -> None:
         config, end = self._config, recovered.end
@@ -220,7 +186,7 @@ class CommitLog:
             property_checksum=config.property_checksum,
             write_v2=config.write_v2,
         )
-        self._reader = SegmentReader(self._files, DIRECTORY, recovered.segment_bytes)
+        self._reads = LogReads(self._files, recovered.segment_bytes, self.offsets)
         self.housekeeping = Housekeeping(self, self._files, self._state, self._allocate_worker)
         self.segments.keep_ahead(end)
 
@@ -295,56 +261,18 @@ class CommitLog:
         return self.offsets.appended, [(t, q, n) for (t, q), n in sorted(queues.items())]
 
     def frame_at(self, physical_offset: int) -> bytes:
-        """One whole frame. NotFound is InvalidRequestError: no frame begins there."""
+        """One whole frame; see `LogReads.frame_at`."""
         self._require_open()
-        offsets = self.offsets
-        if not offsets.minimum <= physical_offset < offsets.appended:
-            raise OffsetOutOfRangeError(
-                f"the log holds [{offsets.minimum}, {offsets.appended}), not {physical_offset}",
-                offsets.minimum,
-                offsets.appended,
-            )
-        window = self._reader.window(physical_offset)
-        limit = min(len(window), offsets.appended - physical_offset)
-        outcome, size = check(window, 0, limit=limit)
-        if outcome is Outcome.GOOD:
-            frame = bytes(window[:size])
-            if int.from_bytes(frame[28:36], "big", signed=True) == physical_offset:
-                return frame
-        if outcome is Outcome.BODY_CRC:
-            raise CorruptRecordError(
-                f"the message at {physical_offset} is damaged: its body does not match its "
-                "checksum",
-                physical_offset,
-                "body_crc",
-            )
-        raise InvalidRequestError(f"no message begins at log offset {physical_offset}")
+        return self._reads.frame_at(physical_offset)
+
+    def read_range(self, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """Pieces of the log; see `LogReads.range`."""
+        self._require_open()
+        return self._reads.range(start, end, max_bytes)
 
     def read_back(self, offset: int, size: int) -> bytes:
         """Bytes of the log as the cache shows them."""
-        return self._reader.read(offset, size)
-
-    def read_range(self, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of at most 1 MiB that never cross a segment; `end` 0 means the log's end."""
-        self._require_open()
-        offsets = self.offsets
-        end = offsets.appended if end == 0 else end
-        if not offsets.minimum <= start <= end <= offsets.appended:
-            raise OffsetOutOfRangeError(
-                f"the log holds [{offsets.minimum}, {offsets.appended}), not [{start}, {end})",
-                offsets.minimum,
-                offsets.appended,
-            )
-        if max_bytes > 0:
-            end = min(end, start + max_bytes)
-        return self._pieces(start, end)
-
-    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        while start < end:
-            segment_end = (start // self.segment_bytes + 1) * self.segment_bytes
-            piece = self._reader.read(start, min(end, segment_end, start + _PIECE_BYTES) - start)
-            yield start, piece
-            start += len(piece)
+        return self._reads.read(offset, size)
 
     # --- appends ---
 
@@ -352,10 +280,7 @@ class CommitLog:
         """Store messages given as fields; `done` gets one result for each, in order."""
         obstacle = self._write_obstacle()
         if obstacle is not None:
-            self._count_refused(obstacle)
-            status = PutStatus.SERVICE_NOT_AVAILABLE
-            if isinstance(obstacle, BusyError) and self.appender.pending_bytes:
-                status = PutStatus.OS_PAGECACHE_BUSY
+            status = self._count_refused(obstacle)
             done([PutResult(status, m.topic, error=obstacle) for m in messages])
             return
         now = self._clock.wall_ms()
@@ -366,7 +291,7 @@ class CommitLog:
             except Refused as refused:
                 outcomes.append(PutResult(refused.status, message.topic, error=refused.error))
         if all_or_nothing:
-            refusal = _batch_refusal(messages, outcomes, self.max_batch_bytes)
+            refusal = batch_refusal(messages, outcomes, self.max_batch_bytes)
             if refusal is not None:
                 done([refusal] * len(messages))
                 return
@@ -376,7 +301,8 @@ class CommitLog:
         """Store complete frames whatever their transaction bits; offsets and times are ours."""
         obstacle = self._write_obstacle()
         if obstacle is not None:
-            done([PutResult(PutStatus.SERVICE_NOT_AVAILABLE, error=obstacle)] * len(frames))
+            status = self._count_refused(obstacle)
+            done([PutResult(status, error=obstacle)] * len(frames))
             return
         outcomes: list[Prepared | PutResult] = []
         for frame in frames:
@@ -390,10 +316,7 @@ class CommitLog:
         """Store ready frames, all or none of them."""
         obstacle = self._write_obstacle()
         if obstacle is not None:
-            self._count_refused(obstacle)
-            busy = isinstance(obstacle, BusyError) and self.appender.pending_bytes
-            status = PutStatus.OS_PAGECACHE_BUSY if busy else PutStatus.SERVICE_NOT_AVAILABLE
-            done(BatchResult(status, error=obstacle))
+            done(BatchResult(self._count_refused(obstacle), error=obstacle))
             return
         try:
             check_shape(batch, self.max_batch_bytes, self.max_batch_messages)
@@ -507,7 +430,7 @@ class CommitLog:
             missing = self.missing_followers()
             self.housekeeping.close(flushed=clean)
             self.segments.close()
-            self._reader.close()
+            self._reads.close()
             if clean and not missing:
                 self._files.unlink(ABORT)
                 self._files.sync_directory("")
@@ -546,9 +469,14 @@ class CommitLog:
             )
         return None
 
-    def _count_refused(self, obstacle: StrataError) -> None:
+    def _count_refused(self, obstacle: StrataError) -> PutStatus:
+        """Count a refusal, and answer the status that RocketMQ gives it."""
+        if not self._open:
+            return PutStatus.SERVICE_NOT_AVAILABLE
         name = type(obstacle).__name__
         self.refused_writes[name] = self.refused_writes.get(name, 0) + 1
+        crowded = self.appender.pending_bytes > self._config.max_pending_bytes
+        return PutStatus.OS_PAGECACHE_BUSY if crowded else PutStatus.SERVICE_NOT_AVAILABLE
 
     def _enqueue_put(
         self, outcomes: list[Prepared | PutResult], atomic: bool, done: PutDone
@@ -650,31 +578,3 @@ class CommitLog:
         if self._all_flushed() and offsets.confirmed == offsets.appended:
             self.hub.closing_at = offsets.appended
             self.hub.moved()
-
-
-def _batch_refusal(
-    messages: list[PutMessage], outcomes: list[Prepared | PutResult], max_bytes: int
-) -> PutResult | None:
-    """Why messages that must be stored together cannot be; None when they can."""
-    for outcome in outcomes:
-        if isinstance(outcome, PutResult):
-            return outcome
-    frames = [outcome for outcome in outcomes if isinstance(outcome, Prepared)]
-    if not frames:
-        return None
-    if len({(frame.topic, frame.queue_id) for frame in frames}) != 1:
-        error = InvalidRequestError("a batch goes to one topic and one queue: name the queue")
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
-    size = sum(len(frame.frame) for frame in frames)
-    if size > max_bytes:
-        error = InvalidRequestError(f"the batch has {size} bytes, more than {max_bytes}")
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
-    return None
-
-
-def encode_store_host(text: str) -> bytes:
-    """`address:port` or `[address]:port` as STOREHOST. InvalidRequestError for anything else."""
-    address, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit():
-        raise InvalidRequestError(f"store host {text!r}: expected an IP address and a port")
-    return encode_host(Host(address.strip("[]"), int(port)))

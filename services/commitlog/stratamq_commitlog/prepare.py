@@ -11,7 +11,7 @@ from stratamq.formats import frame as frame_format
 from stratamq.formats import property_crc, sysflag
 from stratamq.formats.delay import clamp_level, parse_java_int
 from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
-from stratamq.formats.hosts import encode_host
+from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import (
     DELAY,
     MAX_PROPERTIES_BYTES,
@@ -23,7 +23,7 @@ from stratamq.formats.properties import (
 )
 from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
-from stratamq_commitlog.messages import PutMessage, PutStatus
+from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus
 from stratamq_commitlog.topic_table import TopicTable
 
 _TAKEN_FLAGS = sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK
@@ -201,3 +201,31 @@ class Preparer:
 
 def _illegal(sentence: str) -> Refused:
     return Refused(PutStatus.MESSAGE_ILLEGAL, InvalidRequestError(sentence))
+
+
+def batch_refusal(
+    messages: list[PutMessage], outcomes: list[Prepared | PutResult], max_bytes: int
+) -> PutResult | None:
+    """Why messages that must be stored together cannot be; None when they can."""
+    for outcome in outcomes:
+        if isinstance(outcome, PutResult):
+            return outcome
+    frames = [outcome for outcome in outcomes if isinstance(outcome, Prepared)]
+    if not frames:
+        return None
+    if len({(frame.topic, frame.queue_id) for frame in frames}) != 1:
+        error = InvalidRequestError("a batch goes to one topic and one queue: name the queue")
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
+    size = sum(len(frame.frame) for frame in frames)
+    if size > max_bytes:
+        error = InvalidRequestError(f"the batch has {size} bytes, more than {max_bytes}")
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
+    return None
+
+
+def encode_store_host(text: str) -> bytes:
+    """`address:port` or `[address]:port` as STOREHOST. InvalidRequestError for anything else."""
+    address, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit():
+        raise InvalidRequestError(f"store host {text!r}: expected an IP address and a port")
+    return encode_host(Host(address.strip("[]"), int(port)))

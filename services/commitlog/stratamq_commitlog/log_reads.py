@@ -1,0 +1,75 @@
+"""Point and range reads of the log, by the process that writes it."""
+
+from collections.abc import Iterator
+
+from stratamq.errors import CorruptRecordError, InvalidRequestError, OffsetOutOfRangeError
+from stratamq.files.port import Files
+from stratamq.files.segment_reader import SegmentReader
+from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.frame_layout import I64, PHYSICAL_OFFSET_POSITION
+from stratamq_commitlog.follow_hub import LogOffsets
+from stratamq_commitlog.segment_set import DIRECTORY
+
+_PIECE_BYTES = 1 << 20
+
+
+class LogReads:
+    """`offsets` are the engine's, and move under it."""
+
+    def __init__(self, files: Files, segment_bytes: int, offsets: LogOffsets) -> None:
+        self._reader = SegmentReader(files, DIRECTORY, segment_bytes)
+        self._segment_bytes = segment_bytes
+        self._offsets = offsets
+
+    def frame_at(self, physical_offset: int) -> bytes:
+        """The whole frame that begins there, its body verified.
+
+        Raises OffsetOutOfRangeError, InvalidRequestError when no frame begins there, and
+        CorruptRecordError when one does but its body does not match its checksum.
+        """
+        offsets = self._offsets
+        if not offsets.minimum <= physical_offset < offsets.appended:
+            raise self._out_of_range(str(physical_offset))
+        window = self._reader.window(physical_offset)
+        limit = min(len(window), offsets.appended - physical_offset)
+        outcome, size = check(window, 0, limit=limit)
+        if outcome is Outcome.GOOD:
+            frame = bytes(window[:size])
+            if I64.unpack_from(frame, PHYSICAL_OFFSET_POSITION)[0] == physical_offset:
+                return frame
+        if outcome is Outcome.BODY_CRC:
+            raise CorruptRecordError(
+                f"the message at {physical_offset} is damaged: its body does not match its "
+                "checksum",
+                physical_offset,
+                "body_crc",
+            )
+        raise InvalidRequestError(f"no message begins at log offset {physical_offset}")
+
+    def range(self, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """Pieces of at most 1 MiB that never cross a segment; `end` 0 means the log's end."""
+        offsets = self._offsets
+        end = offsets.appended if end == 0 else end
+        if not offsets.minimum <= start <= end <= offsets.appended:
+            raise self._out_of_range(f"[{start}, {end})")
+        if max_bytes > 0:
+            end = min(end, start + max_bytes)
+        return self._pieces(start, end)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly these bytes, as the cache shows them."""
+        return self._reader.read(offset, size)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        while start < end:
+            segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
+            piece = self._reader.read(start, min(end, segment_end, start + _PIECE_BYTES) - start)
+            yield start, piece
+            start += len(piece)
+
+    def _out_of_range(self, what: str) -> OffsetOutOfRangeError:
+        minimum, end = self._offsets.minimum, self._offsets.appended
+        return OffsetOutOfRangeError(f"the log holds [{minimum}, {end}), not {what}", minimum, end)

@@ -1,0 +1,94 @@
+"""The first steps of a start: the lock, what to believe, recovery, a new generation.
+
+Nothing of the log is changed before `abort` is durable, so that a start that is interrupted counts
+as unclean; nothing at all is changed in a directory that is refused.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratamq.errors import StoreRefusedError
+from stratamq.files.port import Clock, Files, Lock, Random
+from stratamq.formats.checkpoint import Checkpoint
+from stratamq_commitlog import own_state, recovery
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.housekeeping import read_checkpoint
+from stratamq_commitlog.messages import Generation
+
+ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStore:
+    """A recovered directory. `foreign`: another program held it last."""
+
+    recovered: recovery.Recovered
+    checkpoint: Checkpoint
+    foreign: bool
+    history_known: bool
+    """Our generations still tell this log's history."""
+    report: list[str]
+
+
+def take_lock(files: Files, pid: int) -> Lock:
+    """StoreRefusedError when another process, ours or RocketMQ's, holds the store."""
+    try:
+        return files.lock(own_state.LOCK_PATH, own_state.lock_text(pid))
+    except BlockingIOError as error:
+        raise StoreRefusedError(
+            "the store is in use: another StrataMQ or RocketMQ process holds its lock file"
+        ) from error
+
+
+def open_store(
+    files: Files,
+    config: CommitLogConfig,
+    state: own_state.OwnState,
+    lock: Lock,
+    clock: Clock,
+    progress: Callable[[int, int], None] | None,
+) -> OpenedStore:
+    """Recover the directory. Raises StoreRefusedError, OSError."""
+    report: list[str] = []
+    foreign = not own_state.is_ours(lock.previous_text)
+    snapshot = state.load()
+    known_bytes = None if foreign else state.segment_bytes
+    inspected = recovery.inspect(files, config.segment_bytes, known_bytes)
+    if snapshot is not None and foreign:
+        report.append("another program held the store last: our own state is not used")
+        snapshot = None
+    elif snapshot is not None and not recovery.snapshot_holds(files, inspected, snapshot):
+        report.append("our snapshot no longer fits the log: it is not used")
+        snapshot = None
+    report += state.faults
+    unclean = files.entry(ABORT) is not None
+    if not unclean:
+        files.create(ABORT, 0, sparse=True)
+    files.clean_temporary()
+    checkpoint = read_checkpoint(files)
+    recovered = recovery.recover(
+        files,
+        inspected,
+        recovery.Evidence(snapshot, unclean, checkpoint, clock.wall_ms()),
+        verify_bodies=config.check_crc_on_recover,
+        progress=progress,
+    )
+    return OpenedStore(
+        recovered=recovered,
+        checkpoint=checkpoint,
+        foreign=foreign,
+        history_known=snapshot is not None,
+        report=report + recovered.report,
+    )
+
+
+def begin_generation(
+    state: own_state.OwnState, opened: OpenedStore, random: Random
+) -> list[Generation]:
+    """Open a generation at the log's end; the list is durable on return."""
+    known = state.generations if opened.history_known else []
+    newest = known[-1] if known else None
+    generation = own_state.next_generation(newest, opened.recovered.end, random)
+    generations = own_state.extend(known, generation)
+    state.store_generations(generations, opened.recovered.segment_bytes)
+    return generations
