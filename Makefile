@@ -21,7 +21,7 @@ test: venv  ## every test that needs no Java, with all the lints
 
 test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
 	scripts/require_java.sh
-	$(PYTEST) -m java $(ARGS)
+	$(PYTEST) -n 2 -m java $(ARGS)
 
 lint: venv  ## style, imports, protos, generated code and generated documentation
 	$(BIN)/ruff check .

@@ -1,0 +1,52 @@
+"""Puts RocketMQ's own questions, the `time` and `query` lines of a dump, to a running broker."""
+
+from tests.compatibility.judge import Line
+from tests.compatibility.scans import Answer, LogScan, Question
+from tests.support.answers import offsets_by_time
+from tests.support.brokers import Broker
+
+
+def comparable(line: Line) -> Line:
+    """What is compared of a line: all of it, save what loading removed."""
+    if line["kind"] == "recovery":
+        return {"kind": "recovery", "maxPhyOffset": line["maxPhyOffset"]}
+    return line
+
+
+def time_question(line: Line) -> tuple[str, int, int]:
+    return line["topic"], line["queueId"], line["timestamp"]
+
+
+def judge_times(broker: Broker, store: str, theirs: list[Line]) -> set[str]:
+    lines = [line for line in theirs if line["kind"] == "time"]
+    ours = offsets_by_time(broker, [time_question(line) for line in lines], 0)
+    differ = [line for line, offset in zip(lines, ours, strict=True) if line["offset"] != offset]
+    if store.startswith("4."):
+        return {"offset-by-time-of-4.x"} if differ else set()
+    assert differ == []
+    return set()
+
+
+def judge_queries(
+    theirs: list[Line],
+    questions: list[Question],
+    answers: list[Answer],
+    scan: LogScan,
+    tag_places: set[int],
+) -> set[str]:
+    """Whole-range queries as sets; the rows that the others show."""
+    rows: set[str] = set()
+    lines = [line for line in theirs if line["kind"] == "query"]
+    for line, question, (offsets, _) in zip(lines, questions, answers, strict=True):
+        there = line["phyOffsets"]
+        if there == sorted(offsets):
+            continue
+        missing = set(there) - set(offsets)
+        if question.of_tag and missing and not missing & tag_places:
+            rows.add("tag-keys-not-written")
+        elif len(there) > len(set(there)) and set(there) == set(offsets):
+            rows.add("each-message-once")
+        else:
+            assert not question.of_all_times, (question, there, offsets)
+            rows.add("times-of-queries-exact")
+    return rows

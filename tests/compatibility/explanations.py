@@ -1,0 +1,79 @@
+"""What each row of `docs/compatibility.md` allows to differ, as tightly as it can be said."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from stratamq.formats.javahash import tags_code
+from tests.compatibility.judge import Explanation, Line, Pair
+
+DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What the explanations may look at beside the two lines."""
+
+    opening: str
+    ours: list[Line]
+    theirs: list[Line]
+
+
+def delay_units(opened: Opened) -> Explanation:
+    """A delayed message's unit has the plain tag hash there and the deliver time here; `filtered`
+    lines, whose questions are these codes, follow."""
+    deliver = {
+        line["phyOffset"]: line["tagsCode"]
+        for line in opened.theirs
+        if line["kind"] == "frame" and line.get("topic") == DELAY_TOPIC
+    }
+    messages = [
+        line for line in opened.ours if line["kind"] == "message" and line["topic"] == DELAY_TOPIC
+    ]
+
+    def explains(pair: Pair) -> bool:
+        if pair.kind == "message" and pair.theirs and pair.ours:
+            tag = pair.theirs["properties"].get("TAGS")
+            return (
+                pair.fields() == {"tagsCode"}
+                and pair.theirs["tagsCode"] == (tags_code(tag) if tag else 0)
+                and pair.ours["tagsCode"] == deliver[pair.ours["phyOffset"]]
+            )
+        if pair.kind == "filtered" and pair.key[0] == DELAY_TOPIC:
+            if pair.ours is None:
+                return True
+            _, queue_id, code = pair.key
+            return pair.ours["phyOffsets"] == [
+                line["phyOffset"]
+                for line in messages
+                if line["queueId"] == queue_id and line["tagsCode"] == code
+            ]
+        return False
+
+    return explains
+
+
+def tag_keys(opened: Opened) -> Explanation:
+    """Index files that had to be built anew hold no items of tags: fewer items, other headers."""
+    files = [line for line in opened.theirs if line["kind"] == "index"]
+    first_rebuilt = 0 if opened.opening.endswith("+no-index") else len(files) - 1
+
+    def explains(pair: Pair) -> bool:
+        if pair.kind != "index" or pair.key[0] < first_rebuilt or pair.theirs is None:
+            return False
+        return pair.ours is None or "length" not in pair.fields()
+
+    return explains
+
+
+EXPLANATIONS: Mapping[str, Callable[[Opened], Explanation]] = {
+    "delay-units-after-a-crash": delay_units,
+    "tag-keys-not-written": tag_keys,
+}
+
+
+def explanations(
+    names: set[str], opening: str, ours: list[Line], theirs: list[Line]
+) -> dict[str, Explanation]:
+    """Those of the rows that an opening may show and that explain single lines."""
+    opened = Opened(opening, ours, theirs)
+    return {name: EXPLANATIONS[name](opened) for name in sorted(names & EXPLANATIONS.keys())}

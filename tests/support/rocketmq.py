@@ -1,0 +1,93 @@
+"""The real RocketMQ, run by the harness in `tests/interop/rocketmq`; its README has the commands.
+
+Needs Java 17 and Maven; tests that use it carry the marker `java`. Each version is built once, by
+whichever test process comes first.
+"""
+
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.support.fixtures import Geometry
+
+HARNESS = Path(__file__).parent.parent / "interop" / "rocketmq"
+VERSIONS = ("4.9.8", "5.5.1")
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_DEADLINE_S = 240
+_NO_COMMAND = 2
+_REFUSED = 3
+
+Line = dict[str, Any]
+
+
+class RocketMQFailedError(AssertionError):
+    """The harness ended otherwise than it should; the sentence holds what it wrote."""
+
+
+def geometry_file(root: Path, geometry: Geometry) -> None:
+    """Say how large the files of a store are, where the harness looks for it."""
+    (root / "geometry.properties").write_text(
+        f"log-bytes={geometry.log_bytes}\nqueue-units={geometry.queue_units}\n"
+        f"slots={geometry.slots}\nitems={geometry.items}\n"
+    )
+
+
+def dump(version: str, root: Path, scratch: Path) -> list[Line]:
+    """What RocketMQ says of a copy of the directory, after loading, recovery and dispatch."""
+    return list(_lines(version, scratch, "dump", str(root)))
+
+
+def write(version: str, root: Path, scratch: Path, **options: str | int | bool) -> list[Line]:
+    """Let RocketMQ put a seeded workload into the directory; the results of the puts."""
+    words: list[str] = []
+    for name, value in options.items():
+        words.append("--" + name.replace("_", "-"))
+        if value is not True:
+            words.append(str(value))
+    return list(_lines(version, scratch, "write", str(root), *words))
+
+
+def _lines(version: str, scratch: Path, *words: str) -> Iterator[Line]:
+    _build(version)
+    scratch.mkdir(parents=True, exist_ok=True)
+    out = scratch / "lines.jsonl"
+    done = _run(version, [*words, "--out", str(out)], scratch)
+    if done.returncode:
+        refused = " (the store refused to load)" if done.returncode == _REFUSED else ""
+        raise RocketMQFailedError(
+            f"RocketMQ {version}: {' '.join(words)} ended with {done.returncode}{refused}\n"
+            f"{done.stderr[-4000:]}"
+        )
+    with out.open(encoding="ascii") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+@cache
+def _build(version: str) -> None:
+    target = HARNESS / "target"
+    target.mkdir(exist_ok=True)
+    with (target / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = _run(version, [], target)
+    if done.returncode != _NO_COMMAND:
+        raise RocketMQFailedError(f"RocketMQ {version} cannot be built:\n{done.stderr[-4000:]}")
+
+
+def _run(version: str, words: list[str], scratch: Path) -> subprocess.CompletedProcess[str]:
+    options = f"{_QUICK_START} -Djava.io.tmpdir={scratch}"
+    return subprocess.run(
+        [HARNESS / "run", *words],
+        env={**os.environ, "ROCKETMQ": version, "JAVA_TOOL_OPTIONS": options},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        timeout=_DEADLINE_S,
+    )
