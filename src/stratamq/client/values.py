@@ -29,7 +29,7 @@ class Message:
     body: bytes
     tag: str = ""
     keys: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default=_NONE)
+    properties: Mapping[str, str] = field(default_factory=lambda: _NONE)
     queue_id: int | None = None
     unique_key: str | None = None
     flag: int = 0

@@ -1,0 +1,187 @@
+"""Reading a topic, without a wire: where each queue begins, what was read, what is to be committed.
+
+`plan_…` are generators that yield operations and are sent their results, so that the synchronous
+and the asyncio client run the same plan. A `Reading` is the state of one reader.
+"""
+
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from stratamq.api.v1 import dispatcher_pb2
+from stratamq.client import operations
+from stratamq.client.operations import Operation, tag_list, wire_message
+from stratamq.client.received import ReceivedMessage, split_frames
+from stratamq.client.values import Queue, TimeBoundary, Topic
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.runtime.framing import PULL_STREAM_RESPONSE
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first message that was stored at this time or later."""
+
+    timestamp_ms: int
+
+
+Start = str | int | datetime | AtTime
+"""`earliest`, `latest`, an offset for every queue, or a moment (a naive datetime is local time)."""
+
+
+@dataclass(slots=True)
+class Range:
+    """What is still to be read of one queue. `end` None: everything, as it comes."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    end: int | None
+
+    @property
+    def ended(self) -> bool:
+        return self.end is not None and self.offset >= self.end
+
+
+Plan = Generator[Operation[Any], Any, list[Range]]
+
+
+def plan_consume(
+    topic: str,
+    queue_ids: Collection[int] | None,
+    start: Start,
+    group: str | None,
+    follow: bool,
+) -> Plan:
+    """The ranges of a reader. NotFoundError when there is no such topic and it does not follow."""
+    start = checked_start(start)
+    found: list[Queue] = yield operations.queues(topic)
+    known = {queue.queue_id: queue for queue in found}
+    wanted = set(known) if queue_ids is None else set(queue_ids)
+    if queue_ids is None and (follow or not known):
+        try:
+            topics: list[Topic] = yield operations.topics()
+        except UnavailableError:
+            topics = []  # without the log service what is stored can still be read
+        counts = {one.name: one.read_queue_count for one in topics}
+        if not known and topic not in counts and not follow:
+            raise NotFoundError(f"there is no topic {topic}")
+        wanted |= set(range(counts.get(topic, 0)))
+    committed: Mapping[tuple[str, int], int] = {}
+    if group is not None:
+        committed = yield operations.committed_offsets(group, topic)
+    ranges = []
+    for queue_id in sorted(wanted):
+        queue = known.get(queue_id) or Queue(topic, queue_id, 0, 0, 0)
+        offset = committed.get((topic, queue_id))
+        if offset is None and isinstance(start, AtTime):
+            offset = yield operations.offset_at_time(topic, queue_id, start.timestamp_ms)
+        elif offset is None:
+            offset = {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(start, start)
+        end = None if follow else queue.max_offset
+        ranges.append(Range(topic, queue_id, max(offset, queue.min_offset), end))
+    return ranges
+
+
+def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
+    """What was stored from `begin_ms` to `end_ms`, both inclusive."""
+    if end_ms < begin_ms:
+        raise InvalidRequestError(f"the time range ends at {end_ms}, before it begins")
+    found: list[Queue] = yield operations.queues(topic)
+    if not found:
+        raise NotFoundError(f"there is no topic {topic}, or nothing in it")
+    ranges = []
+    for queue in sorted(found, key=lambda queue: queue.queue_id):
+        places = []
+        for moment in (begin_ms, end_ms + 1):
+            offset = yield operations.offset_at_time(
+                topic, queue.queue_id, moment, TimeBoundary.LOWER
+            )
+            places.append(offset)
+        ranges.append(Range(topic, queue.queue_id, *places))
+    return ranges
+
+
+def checked_start(start: Start) -> str | int | AtTime:
+    if isinstance(start, datetime):
+        return AtTime(int(start.timestamp() * 1000))
+    if isinstance(start, str) and start not in (EARLIEST, LATEST):
+        raise InvalidRequestError(f"{start!r} is no place to begin: earliest, latest, a number")
+    if isinstance(start, int) and start < 0:
+        raise InvalidRequestError("queue offsets are not negative")
+    return start
+
+
+class Reading:
+    """One reader's queues: the request that reads on, and what each answer means.
+
+    A message counts as taken when the reader asks for the next one.
+    """
+
+    def __init__(self, ranges: Iterable[Range], tags: Iterable[str], max_bytes: int) -> None:
+        self.ranges = list(ranges)
+        self._tags = tag_list(tags)
+        self._max_bytes = max_bytes
+        self._asked: list[Range] = []
+        self._given: dict[tuple[str, int], int] = {}
+        self._taken: dict[tuple[str, int], int] = {}
+        self._committed: dict[tuple[str, int], int] = {}
+
+    @property
+    def ended(self) -> bool:
+        return all(one.ended for one in self.ranges)
+
+    @property
+    def topics(self) -> set[str]:
+        return {one.topic for one in self.ranges}
+
+    def extend(self, ranges: Iterable[Range]) -> bool:
+        """Take up queues that are new; True when there were any."""
+        known = {(one.topic, one.queue_id) for one in self.ranges}
+        new = [one for one in ranges if (one.topic, one.queue_id) not in known]
+        self.ranges += new
+        return bool(new)
+
+    def request(self) -> dispatcher_pb2.PullStreamRequest:
+        """What reads on where the last answer ended."""
+        self._asked = [one for one in self.ranges if not one.ended]
+        queues = [
+            wire_message(
+                dispatcher_pb2.PullQueue,
+                topic=one.topic,
+                queue_id=one.queue_id,
+                offset=one.offset,
+                end_offset=one.end,
+            )
+            for one in self._asked
+        ]
+        return wire_message(
+            dispatcher_pb2.PullStreamRequest,
+            queues=queues,
+            tags=self._tags,
+            max_bytes=self._max_bytes,
+        )
+
+    def receive(self, response: bytes) -> Iterator[ReceivedMessage]:
+        """The messages of one answer. Iterate to the end: then the place moves on."""
+        head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
+        if not 0 <= head.stream_index < len(self._asked):
+            raise StrataError(f"the dispatcher answered for queue number {head.stream_index}")
+        one = self._asked[head.stream_index]
+        key = (one.topic, one.queue_id)
+        for message in split_frames(frames):
+            one.offset = self._given[key] = message.queue_offset + 1
+            yield message
+            self._taken[key] = one.offset
+        one.offset = self._given[key] = self._taken[key] = head.next_offset
+
+    def uncommitted(self) -> dict[tuple[str, int], int]:
+        """What was taken since the last commit."""
+        return {
+            key: offset for key, offset in self._taken.items() if self._committed.get(key) != offset
+        }
+
+    def committed(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._committed.update(offsets)

@@ -1,0 +1,280 @@
+"""Drives an engine that follows the log: the transport of `formats.follow`.
+
+    resume_point ──▶ Open ──▶ opened ──▶ apply, apply, …      a report every second
+                                  ▲                   │
+                                  └── back-off ◀── the log is gone, or speaks nonsense
+    Closing ──▶ close_at ──▶ the last report ──▶ the stream ends ──▶ wait for the log's next start
+
+What the log's bytes or the engine's own files refuse (anything that the engine raises) ends
+following for good: the engine is told and says why; a restart begins again from what is durable.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import grpc
+import numpy as np
+
+from stratamq.api.v1 import commitlog_pb2
+from stratamq.client.endpoints import Channels
+from stratamq.client.wire import COMMITLOG, METHODS
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.files.port import Random
+from stratamq.formats.follow import (
+    Apply,
+    Close,
+    Closing,
+    Cut,
+    Event,
+    Follower,
+    FollowError,
+    Opened,
+    Progress,
+    Report,
+)
+from stratamq.runtime.status import from_rpc_error
+
+log = logging.getLogger(__name__)
+
+REPORT_INTERVAL_S = 1.0
+FIRST_DELAY_S = 0.05
+LONGEST_DELAY_S = 2.0
+
+QueueTable = list[tuple[str, int, int]]
+"""topic, queue id, next queue offset."""
+
+
+class FollowerEngine(Protocol):
+    """What follows. Its methods run on the event loop and must not block it for long."""
+
+    name: str
+
+    def resume_point(self) -> tuple[int, int]:
+        """(generation, position) of what is applied, or after a start durable; (0, 0) nothing."""
+
+    def opened(self, opened: Opened) -> None:
+        """Drop everything from `opened.cut_to` on. Called once for each connection."""
+
+    def apply(self, event: Event) -> Iterator[None]:
+        """Do the work of one event in steps of 2 ms or less; an empty range only moves offsets."""
+
+    def report(self) -> Report: ...
+
+    def close_at(self, end: int, done: Callable[[], None]) -> None:
+        """The log stops at `end`: make everything durable, then call `done`."""
+
+    def stopped(self, error: BaseException) -> None:
+        """Following has failed for good."""
+
+
+class _EngineFailed(Exception):
+    """Carries what the engine raised past the handling of the connection's errors."""
+
+
+async def run_follower(
+    channels: Channels,
+    engine: FollowerEngine,
+    *,
+    random: Random,
+    replicable: bool = False,
+    learn_queues: Callable[[int, QueueTable], None] | None = None,
+    report_interval_s: float = REPORT_INTERVAL_S,
+    on_connected: Callable[[bool], None] | None = None,
+) -> None:
+    """Follow the log until cancelled, or until the engine fails.
+
+    `channels` finds the log again wherever it starts. `replicable` follows what slaves may get
+    instead of what consumers may see. `learn_queues` is given the log's queue table after each
+    opening. `on_connected` hears of every connection and of its end.
+    """
+    driver = _Driver(channels, engine, replicable, learn_queues, report_interval_s)
+    delay_s = FIRST_DELAY_S
+    while True:
+        try:
+            await driver.connect(on_connected)
+            error: StrataError = UnavailableError("the log ended the stream")
+        except _EngineFailed as failure:
+            reason = failure.__cause__
+            assert reason is not None
+            log.critical(
+                "following stopped", extra={"follower": engine.name, "error": repr(reason)}
+            )
+            engine.stopped(reason)
+            return
+        except grpc.RpcError as failure:
+            error = from_rpc_error(failure)
+        except StrataError as failure:
+            error = failure
+        finally:
+            if driver.connected and on_connected is not None:
+                on_connected(False)
+        if driver.connected:
+            delay_s = FIRST_DELAY_S
+        level = logging.INFO if isinstance(error, UnavailableError) else logging.ERROR
+        log.log(level, "log lost", extra={"follower": engine.name, "error": str(error)})
+        channels.renew(COMMITLOG)
+        await asyncio.sleep(delay_s * (0.5 + random.getrandbits(16) / 2**17))
+        delay_s = min(delay_s * 2, LONGEST_DELAY_S)
+
+
+class _Driver:
+    def __init__(
+        self,
+        channels: Channels,
+        engine: FollowerEngine,
+        replicable: bool,
+        learn_queues: Callable[[int, QueueTable], None] | None,
+        report_interval_s: float,
+    ) -> None:
+        self._channels = channels
+        self._engine = engine
+        self._horizon = (
+            commitlog_pb2.FOLLOW_HORIZON_REPLICABLE
+            if replicable
+            else commitlog_pb2.FOLLOW_HORIZON_CONFIRMED
+        )
+        self._learn_queues = learn_queues
+        self._report_interval_s = report_interval_s
+        self._writing = asyncio.Lock()
+        self.connected = False
+        """The last connection got as far as the log's answer."""
+
+    async def connect(self, on_connected: Callable[[bool], None] | None) -> None:
+        """One connection from its opening to its end. RpcError and StrataError are the
+        connection's, _EngineFailed is the engine's."""
+        self.connected = False
+        engine = self._engine
+        generation, position = engine.resume_point()
+        call = self._channels.callable(METHODS["Follow"])()
+        reporter: asyncio.Task[None] | None = None
+        try:
+            opening = commitlog_pb2.FollowOpen(
+                name=engine.name, horizon=self._horizon, generation=generation, position=position
+            )
+            await call.write(commitlog_pb2.FollowRequest(open=opening))
+            machine = Follower()
+            while (response := await call.read()) is not grpc.aio.EOF:
+                action = machine.receive(_message(response))
+                if isinstance(action, Cut):
+                    with _engine_failures():
+                        engine.opened(action.opened)
+                    self.connected = True
+                    log.info("following", extra=_fields(engine.name, position, action.opened))
+                    if on_connected is not None:
+                        on_connected(True)
+                    await self._ask_queues()
+                    reporter = asyncio.ensure_future(self._report_regularly(call))
+                elif isinstance(action, Close):
+                    await self._close(call, action.end)
+                else:
+                    await self._apply(action)
+        finally:
+            if reporter is not None:
+                reporter.cancel()
+            call.cancel()
+            if reporter is not None:
+                await asyncio.wait([reporter])
+
+    async def _apply(self, action: Apply | Progress) -> None:
+        with _engine_failures():
+            for _ in self._engine.apply(action.event):
+                # Pulls, queries and reports get their turn between two steps.
+                await asyncio.sleep(0)
+
+    async def _close(self, call: Any, end: int) -> None:
+        """The log stops: everything durable, said so, and nothing more from here."""
+        durable = asyncio.Event()
+        with _engine_failures():
+            self._engine.close_at(end, durable.set)
+        await durable.wait()
+        await self._report(call)
+        async with self._writing:
+            await call.done_writing()
+
+    async def _report_regularly(self, call: Any) -> None:
+        # The reader hears of a broken connection by itself.
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            while True:
+                await self._report(call)
+                await asyncio.sleep(self._report_interval_s)
+
+    async def _report(self, call: Any) -> None:
+        report = self._engine.report()
+        wire = commitlog_pb2.FollowReport(
+            applied_offset=report.applied,
+            durable_offset=report.durable,
+            durable_store_timestamp_ms=report.durable_store_timestamp_ms,
+            released_offset=report.released,
+        )
+        async with self._writing:
+            await call.write(commitlog_pb2.FollowRequest(report=wire))
+
+    async def _ask_queues(self) -> None:
+        if self._learn_queues is None:
+            return
+        get_table = self._channels.callable(METHODS["GetQueueTable"])
+        response = await get_table(commitlog_pb2.GetQueueTableRequest())
+        table = [(one.topic, one.queue_id, one.next_queue_offset) for one in response.queues]
+        with _engine_failures():
+            self._learn_queues(response.appended_offset, table)
+
+
+@contextlib.contextmanager
+def _engine_failures() -> Iterator[None]:
+    try:
+        yield
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except Exception as error:
+        raise _EngineFailed from error
+
+
+def _message(response: commitlog_pb2.FollowResponse) -> Opened | Event | Closing:
+    """FollowError for what is none of the three."""
+    kind = response.WhichOneof("kind")
+    if kind == "event":
+        return _event(response.event)
+    if kind == "closing":
+        return Closing(response.closing.end_offset)
+    if kind != "opened":
+        raise FollowError("the log sent a message of no known kind")
+    opened = response.opened
+    return Opened(
+        generation=opened.generation,
+        generation_start=opened.generation_start_offset,
+        cut_to=opened.cut_to,
+        minimum=opened.minimum_offset,
+        confirmed=opened.confirmed_offset,
+        flushed=opened.flushed_offset,
+        segment_bytes=opened.segment_bytes,
+    )
+
+
+def _event(event: commitlog_pb2.FollowEvent) -> Event:
+    packed = event.packed_lengths
+    if len(packed) % 4:
+        raise FollowError("an event's packed lengths are not a number of u32")
+    return Event(
+        generation=event.generation,
+        start=event.start_offset,
+        end=event.end_offset,
+        confirmed=event.confirmed_offset,
+        flushed=event.flushed_offset,
+        minimum=event.minimum_offset,
+        lengths=np.frombuffer(packed, np.dtype(">u4")).astype(np.uint32) if packed else None,
+        runs=[(run.topic, run.queue_id, run.first_queue_offset, run.count) for run in event.runs]
+        or None,
+    )
+
+
+def _fields(name: str, position: int, opened: Opened) -> dict[str, object]:
+    return {
+        "follower": name,
+        "position": position,
+        "cut_to": opened.cut_to,
+        "confirmed": opened.confirmed,
+        "generation": opened.generation,
+    }
