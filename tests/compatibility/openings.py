@@ -4,6 +4,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.fixtures import ALL_STORES, CLEAN_STORES
+
 
 def untouched(root: Path) -> None:
     """As RocketMQ left it."""
@@ -36,6 +38,12 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "one-queue": one_queue,
     "no-index": no_index,
 }
+
+
+OPENINGS = [
+    *ALL_STORES,
+    *(f"{store}+{change}" for store in CLEAN_STORES for change in CHANGES),
+]
 
 
 def split(opening: str) -> tuple[str, Callable[[Path], None]]:

@@ -26,21 +26,16 @@ from tests.support.answers import answers, placed_frames
 from tests.support.brokers import Broker, geometry_settings
 from tests.support.fixtures import (
     ALL_STORES,
-    CLEAN_STORES,
     CRASHED_STORES,
     expected,
     geometry,
     unpack,
 )
 
-OPENINGS = [
-    *ALL_STORES,
-    *(f"{store}+{change}" for store in CLEAN_STORES for change in openings.CHANGES),
-]
 EQUAL_KINDS = ("recovery", "store", "frame", "message", "queue", "filtered", "pull")
 
 
-@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("opening", openings.OPENINGS)
 def test_a_broker_answers_as_rocketmq_did(opening, tmp_path, subtests):
     store, change = openings.split(opening)
     root = unpack(store, tmp_path)
