@@ -1,0 +1,238 @@
+"""How much more the engine of the log costs than the work nobody can avoid.
+
+The engine runs alone, in this process: real files, async flush, its blocking tasks carried out
+between passes by the same thread, so that all of its CPU is seen. Rounds of engine and
+`floor_append` alternate; what counts is the median of the ratios of the rounds.
+"""
+
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from stratamq.files.real import RealFiles
+from stratamq.formats.frame import Frame, decode
+from stratamq.runtime.clock import SystemClock
+from stratamq_bench import floor_append
+from stratamq_bench.checks import Mismatch
+from stratamq_bench.machine import warm_memory
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
+
+TOPIC = "TopicTest"
+SEGMENT_BYTES = 1 << 28
+TICK_NS = 50_000_000
+KEPT_SEGMENTS = 2
+WRITTEN_BYTES_PER_S = 700_000_000
+SAMPLES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How many messages a pass holds, how large they are, over how many queues they go."""
+
+    batch: int
+    body_bytes: int = 1024
+    queues: int = 1
+
+    def runs(self) -> list[Run]:
+        counts = [len(part) for part in np.array_split(np.arange(self.batch), self.queues)]
+        return [Run(TOPIC, queue, count) for queue, count in enumerate(counts) if count]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRatio:
+    """CPU microseconds per message, medians of the rounds. `worker_us` is part of `engine_us`."""
+
+    load: Load
+    floor_us: float
+    engine_us: float
+    worker_us: float
+    ratio: float
+    passes_ratio: float
+    """The same without allocation, population and flushing."""
+    messages_per_s: float
+    messages: int
+
+
+class InlineWorker:
+    """A `Worker` whose tasks run when `drain` is called, on the engine's own thread."""
+
+    def __init__(self) -> None:
+        self.cpu_s = 0.0
+        self._tasks: deque[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = deque()
+
+    def submit(self, task: Callable[[], Any], on_done: Callable[[Any, Any], None]) -> None:
+        self._tasks.append((task, on_done))
+
+    def drain(self) -> None:
+        while self._tasks:
+            started = time.process_time()
+            task, on_done = self._tasks.popleft()
+            result, failure = None, None
+            try:
+                result = task()
+            except OSError as error:
+                failure = error
+            self.cpu_s += time.process_time() - started
+            on_done(result, failure)
+
+
+class SkippingClock(SystemClock):
+    """The system's clock, on which time can be made to pass."""
+
+    def __init__(self) -> None:
+        self._skipped_ns = 0
+
+    def skip(self, seconds: float) -> None:
+        self._skipped_ns += int(seconds * 1e9)
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self._skipped_ns
+
+
+class Engine:
+    """A log in a directory of its own, driven as its service drives it."""
+
+    def __init__(self, root: Path, load: Load) -> None:
+        self._load = load
+        self._clock = SkippingClock()
+        self._bodies = [os.urandom(load.body_bytes) for _ in range(load.batch)]
+        self.lengths, self.frames = floor_append.encode_batch(self._bodies, TOPIC.encode())
+        self._runs = load.runs()
+        self._wants_pass = False
+        self._next_tick_ns = 0
+        self._next_offsets = [0] * load.queues
+        self._answers: list[BatchResult] = []
+        self.worker = InlineWorker()
+        config = CommitLogConfig(
+            root=root,
+            segment_bytes=SEGMENT_BYTES,
+            flush_disk_type="ASYNC_FLUSH",
+            default_topic_queues=load.queues,
+            followers=(),
+        )
+        self.log = CommitLog(
+            RealFiles(root),
+            config,
+            clock=self._clock,
+            random=random.Random(1),
+            flush_worker=self.worker,
+            allocate_worker=self.worker,
+        )
+        self.log.open()
+        self.log.wake = self._wake
+
+    def _wake(self) -> None:
+        self._wants_pass = True
+
+    def append(self) -> None:
+        """One batch in, its answer out."""
+        lengths = np.frombuffer(self.lengths, ">u4").astype(np.uint32)
+        self.log.put_batch(FrameBatch(self._runs, lengths, self.frames), self._answers.append)
+        self._settle()
+        now = self._clock.monotonic_ns()
+        if now >= self._next_tick_ns:
+            self._next_tick_ns = now + TICK_NS
+            self.log.tick()
+            self._settle()
+
+    def _settle(self) -> None:
+        while self._wants_pass:
+            self._wants_pass = False
+            self.log.run_pass()
+            self.worker.drain()
+        self.worker.drain()
+
+    def run_for(self, seconds: float) -> tuple[int, float, float, float]:
+        """Returns (batches, CPU seconds, CPU seconds of the workers' tasks, wall seconds)."""
+        batches, worker = 0, self.worker.cpu_s
+        cpu, wall = time.process_time(), time.perf_counter()
+        while time.perf_counter() - wall < seconds:
+            for _ in range(16):
+                self.append()
+            batches += 16
+        return (
+            batches,
+            time.process_time() - cpu,
+            self.worker.cpu_s - worker,
+            time.perf_counter() - wall,
+        )
+
+    def check_and_forget(self, batches: int) -> None:
+        """Compare the answers and a sample of what is stored, then free its disk. Mismatch."""
+        if len(self._answers) != batches:
+            raise Mismatch(f"{batches} batches were appended, {len(self._answers)} answered")
+        for answer in self._answers:
+            if answer.status is not PutStatus.PUT_OK:
+                raise Mismatch(f"a batch was answered {answer.status.name}: {answer.error}")
+            if list(answer.first_queue_offsets) != self._next_offsets:
+                raise Mismatch(
+                    f"queue offsets {answer.first_queue_offsets}, expected {self._next_offsets}"
+                )
+            for queue, run in enumerate(self._runs):
+                self._next_offsets[queue] += run.count
+        size = int.from_bytes(self.lengths[:4], "big")
+        for answer in self._answers[:: max(1, len(self._answers) // SAMPLES)]:
+            start = answer.physical_offset
+            stored = b"".join(data for _, data in self.log.read_range(start, start + size, 0))
+            frame = decode(stored)
+            if not isinstance(frame, Frame) or frame.body != self._bodies[0]:
+                raise Mismatch(f"another message lies at {start}")
+        self._answers.clear()
+        self.log.commit.request(self.log.offsets.appended)
+        self._settle()
+        keep = self.log.offsets.flushed - KEPT_SEGMENTS * SEGMENT_BYTES
+        _, deleted = self.log.delete_below(max(0, keep), 1 << 16, True)
+        for _ in deleted:
+            self._clock.skip(1.1)
+            self.log.tick()
+            self._settle()
+
+    def close(self) -> None:
+        self.log.begin_close()
+        self._settle()
+        self.log.close()
+
+
+def compare(root: Path, load: Load, *, rounds: int, seconds: float) -> EngineRatio:
+    """Alternate `rounds` rounds of `seconds` each of floor and engine, both below `root`."""
+    engine = Engine(root / f"engine-{load.batch}-{load.queues}", load)
+    floor = floor_append.Segment(os.fspath(root))
+    floor_us, engine_us, worker_us, rates = [], [], [], []
+    messages = 0
+    try:
+        floor.touch_every_page(engine.lengths, engine.frames)
+        engine.check_and_forget(engine.run_for(seconds)[0])
+        warm_memory(int(rounds * seconds * WRITTEN_BYTES_PER_S))
+        for _ in range(rounds):
+            batches, cpu, _ = floor_append.run_for(seconds, floor, engine.lengths, engine.frames)
+            floor_us.append(cpu / batches / load.batch * 1e6)
+            batches, cpu, worker, wall = engine.run_for(seconds)
+            engine_us.append(cpu / batches / load.batch * 1e6)
+            worker_us.append(worker / batches / load.batch * 1e6)
+            rates.append(batches * load.batch / wall)
+            messages += batches * load.batch
+            engine.check_and_forget(batches)
+    finally:
+        floor.close()
+        engine.close()
+    pairs = list(zip(floor_us, engine_us, worker_us, strict=True))
+    return EngineRatio(
+        load=load,
+        floor_us=median(floor_us),
+        engine_us=median(engine_us),
+        worker_us=median(worker_us),
+        ratio=median(engine / floor for floor, engine, _ in pairs),
+        passes_ratio=median((engine - worker) / floor for floor, engine, worker in pairs),
+        messages_per_s=median(rates),
+        messages=messages,
+    )

@@ -1,0 +1,155 @@
+"""The unavoidable work of a batch append, in one process and nothing else.
+
+Per batch of complete frames: read the lengths, check size, magic and body CRC of every frame, patch
+queue offset, physical offset, store time and store host, and copy the bytes once into an allocated,
+mapped segment. No gRPC, no topics, no flush, no dispatch: what a real engine is measured against in
+the same minute.
+
+    python -m stratamq_bench.floor_append [--batch 64] [--body 1024] [--seconds 5] [--dir DIR]
+
+Prints one JSON object. The constants are its own on purpose: a floor shares no code with what is
+measured against it.
+"""
+
+import argparse
+import json
+import mmap
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from isal import isal_zlib
+
+SEGMENT_BYTES = 1 << 28
+MAGIC = 0xDAA320A7
+HEADER = struct.Struct(">iIiiiqqiq8sq8siqi")  # the frame up to and with BODYLENGTH, IPv4 hosts
+HEADER_BYTES = HEADER.size
+assert HEADER_BYTES == 88
+HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
+crc32 = isal_zlib.crc32
+
+
+def encode_batch(
+    bodies: Sequence[bytes],
+    topic: bytes = b"TopicTest",
+    first_key: int = 0,
+    born_ms: int = 1_700_000_000_000,
+) -> tuple[bytes, bytes]:
+    """Frames as a producer sends them: broker fields blank.
+
+    Returns (lengths as big-endian u32, frames).
+    """
+    topic_field = bytes((len(topic),)) + topic
+    parts: list[bytes] = []
+    lengths = []
+    for number, body in enumerate(bodies, first_key):
+        properties = b"UNIQ_KEY\x01%032X\x02TAGS\x01TagA" % number
+        size = HEADER_BYTES + len(body) + len(topic_field) + 2 + len(properties)
+        crc = crc32(body) & 0x7FFFFFFF
+        parts += (
+            HEADER.pack(
+                size, MAGIC, crc, 0, 0, 0, 0, 0, born_ms, HOST, 0, bytes(8), 0, 0, len(body)
+            ),
+            body,
+            topic_field,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+        lengths.append(size)
+    return struct.pack(f">{len(lengths)}I", *lengths), b"".join(parts)
+
+
+class Segment:
+    """A mapped, allocated file that starts again at zero when it is full."""
+
+    def __init__(self, directory: str | None) -> None:
+        self.fd, path = tempfile.mkstemp(dir=directory)
+        os.unlink(path)
+        os.posix_fallocate(self.fd, 0, SEGMENT_BYTES)
+        self.bytes = np.frombuffer(mmap.mmap(self.fd, SEGMENT_BYTES), np.uint8)
+        self.position = self.queue_offset = 0
+
+    def append(self, lengths: bytes, frames: bytes | memoryview) -> int:
+        """Check, patch, copy. Returns the first queue offset."""
+        source = np.frombuffer(bytearray(frames), np.uint8)  # private: patched before it is visible
+        sizes = np.frombuffer(lengths, ">u4").astype(np.int64)
+        starts = np.cumsum(sizes) - sizes
+        if starts[-1] + sizes[-1] != len(source):
+            raise ValueError("lengths do not add up")
+        windows = np.lib.stride_tricks.sliding_window_view(source, HEADER_BYTES)
+        headers = windows[starts].view(">u4")
+        if (headers[:, 0] != sizes).any() or (headers[:, 1] != MAGIC).any():
+            raise ValueError("size or magic")
+        view = memoryview(frames)
+        bodies = starts + HEADER_BYTES
+        for begin, end, expected in zip(
+            bodies.tolist(),
+            (bodies + headers[:, 21]).tolist(),
+            headers[:, 2].tolist(),
+            strict=False,
+        ):
+            if crc32(view[begin:end]) & 0x7FFFFFFF != expected:
+                raise ValueError("body CRC")
+        if self.position + len(source) + 8 > SEGMENT_BYTES:
+            self.position = 0
+        first = self.queue_offset
+        eight, sixteen = np.arange(8), np.arange(16)
+        queue_offsets = np.arange(first, first + len(sizes), dtype=">i8")
+        source[(starts + 20)[:, None] + eight] = queue_offsets.view(np.uint8).reshape(-1, 8)
+        offsets = (self.position + starts).astype(">i8")
+        source[(starts + 28)[:, None] + eight] = offsets.view(np.uint8).reshape(-1, 8)
+        stamp = struct.pack(">q8s", int(time.time() * 1000), HOST)
+        source[(starts + 56)[:, None] + sixteen] = np.frombuffer(stamp, np.uint8)
+        self.bytes[self.position + 8 : self.position + len(source)] = source[8:]
+        self.bytes[self.position : self.position + 8] = source[:8]  # published last
+        self.position += len(source)
+        self.queue_offset += len(sizes)
+        return first
+
+    def touch_every_page(self, lengths: bytes, frames: bytes) -> None:
+        for _ in range(SEGMENT_BYTES // len(frames) + 1):
+            self.append(lengths, frames)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def run_for(
+    seconds: float, segment: Segment, lengths: bytes, frames: bytes
+) -> tuple[int, float, float]:
+    """Append until the time is over. Returns (batches, CPU seconds, wall seconds)."""
+    batches, cpu, wall = 0, time.process_time(), time.perf_counter()
+    while time.perf_counter() - wall < seconds:
+        for _ in range(16):
+            segment.append(lengths, frames)
+        batches += 16
+    return batches, time.process_time() - cpu, time.perf_counter() - wall
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--batch", type=int, default=64, help="messages per pass")
+    parser.add_argument("--body", type=int, default=1024, help="bytes per body, incompressible")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--dir", default=None, help="where the segment lies")
+    options = parser.parse_args()
+    lengths, frames = encode_batch([os.urandom(options.body) for _ in range(options.batch)])
+    segment = Segment(options.dir)
+    segment.touch_every_page(lengths, frames)
+    batches, cpu, wall = run_for(options.seconds, segment, lengths, frames)
+    messages = batches * options.batch
+    answer = {
+        "floor": "append",
+        "batch": options.batch,
+        "body_bytes": options.body,
+        "messages_per_s": round(messages / wall),
+        "cpu_us_per_message": round(cpu / messages * 1e6, 3),
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
