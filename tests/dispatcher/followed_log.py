@@ -192,6 +192,7 @@ class Broker:
     """Send ranges without lengths, to be scanned."""
     event_members: int = 100
     position: int = 0
+    engine_files: Files = field(kw_only=True)
     follower: Follower = field(default_factory=Follower)
 
     @property
@@ -292,7 +293,7 @@ def start(
     values = {"queue_file_bytes": 160, "flush_window_bytes": 80} | settings
     engine = DispatchEngine(files, EngineSettings(**values), worker, clock)  # type: ignore[arg-type]
     engine.load()
-    broker = Broker(log, engine, worker, clock)
+    broker = Broker(log, engine, worker, clock, engine_files=files)
     if connect:
         broker.connect()
     return broker

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from stratamq.errors import OffsetOutOfRangeError, UnavailableError
+from stratamq.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
@@ -103,6 +103,8 @@ class DispatchEngine:
         self._compare = False
         """Whether a pass leaves bytes alone that are right already. Not after one that was broken
         off: what the cache shows need not be on disk then."""
+        self._doubtful = False
+        """The queues were found wrong: the watermark must not outlive this process."""
         self._opened = False
         self._pass: Pass | None = None
         self._pass_number = 0
@@ -346,9 +348,14 @@ class DispatchEngine:
 
     def _apply_columns(self, columns: DispatchColumns, position: int) -> None:
         grown: list[QueueKey] = []
-        for run in unit_runs(columns):
-            if self.queues.append(run, self.minimum) is not None:
-                grown.append((run.topic, run.queue_id))
+        try:
+            for run in unit_runs(columns):
+                if self.queues.append(run, self.minimum) is not None:
+                    grown.append((run.topic, run.queue_id))
+        except CorruptionError:
+            # Units are missing, here or in the log: the next start compares all queues.
+            self._doubtful = True
+            raise
         if len(columns):
             self._newest_ms = int(columns.store_timestamp_ms[-1])
         self.applied = position
@@ -371,22 +378,24 @@ class DispatchEngine:
         if self._pass is not None and erase:
             self.queues.mark_stale()
         after = None
-        if self._opened and (self._pass is None or ending):
+        if self._opened and (self._pass is None or ending) and not self._doubtful:
             clean = bool(self._when_flushed)
             after = DispatchState(self.generation, *self._covered, complete=True, clean=clean)
             if after == self._stored:
                 after = None
         waiting, self._when_flushed = self._when_flushed, []
-        if self._failure is not None or not (self.queues.dirty or after):
+        before = self._unclean() if self.queues.dirty or self._doubtful else None
+        if before == self._stored:
+            before = None
+        if self._failure is not None or not (self.queues.dirty or before or after):
             for done in waiting:
                 done()
             return
-        unclean = self._unclean()
         cycle = Cycle(
             limit=self._covered[0],
             erase=erase,
             compare=self._compare and self._pass is Pass.COMPARED,
-            before=unclean if self.queues.dirty and unclean != self._stored else None,
+            before=before,
             after=after,
         )
         number = self._pass_number
@@ -396,7 +405,7 @@ class DispatchEngine:
 
     def _unclean(self) -> DispatchState:
         """What must be on disk before files change."""
-        if self._pass is Pass.COMPARED or self._stored is None:
+        if self._pass is Pass.COMPARED or self._stored is None or self._doubtful:
             return DispatchState()
         return replace(self._stored, clean=False)
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
 from stratamq.files.port import File, Files
-from stratamq.formats.queue_unit import PRE_BLANK, QUEUE_UNIT_BYTES
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.queue_units import pre_blank_fill
 from stratamq_dispatcher.consume_queue import NO_MESSAGE
 from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory, set_aside
@@ -26,7 +27,7 @@ FileRange = tuple[int, int]
 
 FEW_FILES = 16
 """Up to so many are synced one by one: a syncfs waits for everything on the volume."""
-_PIECE_UNITS = 1 << 15
+_ERASED_UNITS = 1 << 15
 
 
 class SyncFailedError(StrataError):
@@ -208,11 +209,11 @@ class QueueWriter:
         return False
 
     def _fill(self, write: QueueWrite, compare: bool) -> None:
+        """Pre-blank units lie in one file: from its beginning to the queue's first unit."""
         index = write.fill_from
-        while index < write.start:
-            count = min(_PIECE_UNITS, write.start - index, self._next_file(index) - index)
-            self._put(write, index, PRE_BLANK * count, compare)
-            index += count
+        for piece in pre_blank_fill(write.start - index):
+            self._put(write, index, piece, compare)
+            index += len(piece) // QUEUE_UNIT_BYTES
 
     def _erase(self, write: QueueWrite) -> None:
         """Zero what is not ours behind the queue's end. Holes stay holes."""
@@ -221,7 +222,7 @@ class QueueWriter:
             return
         index, stop = write.end, min(known[1], write.end + write.erase)
         while index < stop:
-            count = min(_PIECE_UNITS, stop - index, self._next_file(index) - index)
+            count = min(_ERASED_UNITS, stop - index, self._next_file(index) - index)
             zeros = bytes(count * QUEUE_UNIT_BYTES)
             path = self._geometry.path(queue_directory(*write.key), index)
             file = self._open.get(path)
