@@ -156,21 +156,15 @@ class IndexState:
         self.next_item += count
         return items
 
-    def cut(
-        self, end_number: int, slot: NDArray[np.int32], previous: NDArray[np.int32],
-        end_phy_offset: int, end_timestamp_ms: int,
-    ) -> None:  # fmt: skip
+    def cut(self, end_number: int, slot: NDArray[np.int32], previous: NDArray[np.int32]) -> None:
         """Forget the items from `end_number` on, of which `slot` and `previous` are given in order.
 
-        The new end is the last kept item's, or the end of the file before when none is kept; the
-        begin of a file that is empty again is the caller's to set.
+        The header's end is the caller's to set.
         """
         # Written newest first, so that each slot ends with what its oldest lost item followed.
         self.table[slot[::-1]] = previous[::-1]
         self.hash_slot_count -= len(previous) - int(np.count_nonzero(previous))
         self.next_item = end_number
-        self.end_phy_offset = end_phy_offset
-        self.end_timestamp_ms = end_timestamp_ms
 
     def replay(self, key_hash: NDArray[np.int32]) -> NDArray[np.int32]:
         """Chain the next items of a file that exists; what each `previous` must be.

@@ -1,0 +1,95 @@
+"""How many slots and items an index file has: its bytes do not say, and a wrong guess corrupts.
+
+Candidates, in this order: the settings, what was used here before (`stratamq/geometry.json`),
+RocketMQ's defaults. A candidate is taken when files have its length and their newest items hang in
+the slots of their hashes. Our own record needs the length only: after a crash the slots of our
+current file may not have reached the disk.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratamq.errors import StoreRefusedError
+from stratamq.formats.index_layout import DEFAULT_ITEMS, DEFAULT_SLOTS, index_file_bytes
+from stratamq.formats.numbers import INT32_MAX
+
+PATH = "stratamq/geometry.json"
+MAX_FILE_BYTES = INT32_MAX
+"""RocketMQ maps a file with a 32-bit length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    slots: int
+    items: int
+
+    @property
+    def file_bytes(self) -> int:
+        return index_file_bytes(self.slots, self.items)
+
+    @property
+    def is_possible(self) -> bool:
+        return self.slots >= 1 and self.items >= 2 and self.file_bytes <= MAX_FILE_BYTES
+
+    def __str__(self) -> str:
+        return f"{self.slots} slots and {self.items} items"
+
+
+DEFAULT_GEOMETRY = Geometry(DEFAULT_SLOTS, DEFAULT_ITEMS)
+
+
+class Fit(enum.Enum):
+    """What the files that are there say to a candidate."""
+
+    ITEMS = "files have this length, and their items the right slots"
+    LENGTH = "files have this length, and no items that could tell"
+    NONE = "no file has this length, or the items are in other slots"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    geometry: Geometry
+    report: tuple[str, ...] = ()
+
+
+def choose(
+    slots: int | None,
+    items: int | None,
+    recorded: Geometry | None,
+    look: Callable[[Geometry], Fit] | None,
+) -> Choice:
+    """`slots` and `items` are the settings; `look` judges a candidate, None when no file is there.
+
+    StoreRefusedError when there are files and nothing fits them.
+    """
+    base = recorded or DEFAULT_GEOMETRY
+    configured = None
+    if slots is not None or items is not None:
+        configured = Geometry(slots or base.slots, items or base.items)
+    candidates = [c for c in (configured, recorded, DEFAULT_GEOMETRY) if c and c.is_possible]
+    if look is None:
+        return Choice(candidates[0])
+    fits = {candidate: look(candidate) for candidate in candidates}
+    chosen = next(
+        (
+            candidate
+            for candidate in candidates
+            if fits[candidate] is Fit.ITEMS
+            or (candidate == recorded and fits[candidate] is Fit.LENGTH)
+        ),
+        None,
+    )
+    if chosen is None:
+        chosen = next((c for c in candidates if fits[c] is Fit.LENGTH), recorded)
+    if chosen is None:
+        raise StoreRefusedError(
+            "the files in index/ fit neither the settings index.index_slots and index.index_items "
+            f"({configured or 'not given'}) nor RocketMQ's defaults ({DEFAULT_GEOMETRY}): set them "
+            "to the maxHashSlotNum and maxIndexNum that wrote these files, or remove index/ to "
+            "have it built anew"
+        )
+    report = ()
+    if configured is not None and configured != chosen:
+        report = (f"settings of {configured} do not fit the files in index/: {chosen} do",)
+    return Choice(chosen, report)

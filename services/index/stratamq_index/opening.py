@@ -1,0 +1,47 @@
+"""From a store directory to an index that can go on: left-overs, geometry, watermark, recovery."""
+
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.port import TEMPORARY_DIRECTORY, Files
+from stratamq_index import geometry as geometries
+from stratamq_index.directory import entries, is_index_name, look
+from stratamq_index.geometry import Geometry
+from stratamq_index.index_file import TEMPORARY_PREFIX
+from stratamq_index.recovery import Recovered, recover
+from stratamq_index.writer import Writer
+
+
+def open_directory(
+    files: Files, slots: int | None, items: int | None, writer: Writer, report: list[str]
+) -> tuple[Geometry, Recovered]:
+    """`slots` and `items` are the settings. StoreRefusedError when no geometry fits."""
+    for entry in files.list(TEMPORARY_DIRECTORY):
+        if entry.name.startswith(TEMPORARY_PREFIX):
+            files.unlink(f"{TEMPORARY_DIRECTORY}/{entry.name}")
+    geometry = _choose_geometry(files, slots, items, report)
+    watermark, faults = writer.load()
+    report += faults
+    return geometry, recover(files, geometry, watermark, report)
+
+
+def _choose_geometry(
+    files: Files, slots: int | None, items: int | None, report: list[str]
+) -> Geometry:
+    """Recorded, so that the next start needs no setting."""
+    file = MetadataFile(files, geometries.PATH)
+    data = file.load() or {}
+    report += file.found.faults
+    recorded = None
+    before = data.get("index_slots"), data.get("index_items")
+    if isinstance(before[0], int) and isinstance(before[1], int):
+        recorded = Geometry(before[0], before[1])
+    present = [entry for entry in entries(files, report) if is_index_name(entry)]
+    choice = geometries.choose(
+        slots,
+        items,
+        recorded if recorded and recorded.is_possible else None,
+        (lambda geometry: look(files, present, geometry)) if present else None,
+    )
+    report += choice.report
+    if choice.geometry != recorded:
+        file.store({"index_slots": choice.geometry.slots, "index_items": choice.geometry.items})
+    return choice.geometry

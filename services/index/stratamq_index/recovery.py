@@ -1,0 +1,225 @@
+"""What a start finds in `index/`, and where it goes on: a table of named cases.
+
+    watermark   closed   files listed by it            case       goes on
+    none        –        none                          EMPTY      nothing is indexed
+    none        –        some                          FOREIGN    adopts them (`adoption`)
+    there       yes      all there, all as they were   CLOSED     at the watermark
+    there       yes      changed, gone, or more        CHANGED    adopts what is there
+    there       no       all there                     CRASHED    at the watermark, last file cut
+    there       no       one is missing or damaged     DAMAGED    behind the files before that one
+    there       any      listed, and none is there     LOST       nothing is indexed
+
+EMPTY, LOST   The log is asked for everything from its minimum.
+FOREIGN       RocketMQ's directory, or one whose watermark is lost. Its files are held against the
+              log as it is read from its minimum; what does not hold is built anew.
+CLOSED        Slots and headers are on disk, nobody touched them.
+CHANGED       After our clean stop another program wrote here: RocketMQ, most likely. As FOREIGN.
+CRASHED       Items above the watermark are cut away, chains computed again from the hash column.
+              Files that the watermark does not list came after it: removed.
+DAMAGED       As CRASHED, from the end of the last file that is whole. That file's last message may
+              have more keys: it is read again, and what it has is left out (`Recovered.edge`).
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stratamq.files.port import Files
+from stratamq.formats.index_layout import IndexHeader
+from stratamq_index.directory import Found, scan
+from stratamq_index.geometry import Geometry
+from stratamq_index.index_file import (
+    DIRECTORY,
+    EdgeKeys,
+    IndexFileReader,
+    WritableIndexFile,
+    path_of,
+    rewrite,
+)
+from stratamq_index.replay import Replayed, replay, run
+from stratamq_index.series import OpenFile
+from stratamq_index.watermark import FileRecord, Watermark
+
+
+class Case(enum.Enum):
+    EMPTY = "nothing is there"
+    FOREIGN = "files without a watermark of ours"
+    CLOSED = "closed cleanly, and not touched since"
+    CHANGED = "changed by another program after a clean stop"
+    CRASHED = "not closed; the files are there"
+    DAMAGED = "not closed; a file is missing or damaged"
+    LOST = "the files of the watermark are gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that decides. `intact`: how many of the listed files, from the oldest on, are right.
+
+    `exact`: nothing but the listed files is there, and their headers are the listed ones.
+    """
+
+    watermark: bool
+    closed: bool
+    listed: int
+    intact: int
+    present: int
+    exact: bool
+
+
+def decide(facts: Facts) -> Case:
+    if not facts.watermark:
+        return Case.FOREIGN if facts.present else Case.EMPTY
+    if not facts.present:
+        return Case.LOST if facts.listed else (Case.CLOSED if facts.closed else Case.CRASHED)
+    if facts.closed:
+        exact = facts.exact and facts.intact == facts.listed
+        return Case.CLOSED if exact else Case.CHANGED
+    return Case.CRASHED if facts.intact == facts.listed else Case.DAMAGED
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Where to go on. `adopt`: the files that are to be held against the log first."""
+
+    case: Case
+    generation: int = 0
+    position: int = 0
+    sealed: list[FileRecord] = field(default_factory=list)
+    current: OpenFile | None = None
+    edge: EdgeKeys | None = None
+    adopt: list[Found] = field(default_factory=list)
+
+
+def recover(
+    files: Files, geometry: Geometry, watermark: Watermark | None, report: list[str]
+) -> Recovered:
+    """Bring `index/` to the state that the watermark tells, durably; a line in `report` for each
+    thing that was not as it should be. Running it again changes nothing more."""
+    found = scan(files, geometry, report)
+    if watermark is None:
+        case = Case.FOREIGN if found else Case.EMPTY
+        return Recovered(case, adopt=found)
+    by_name = {each.name: each for each in found}
+    current = _Current(files, geometry, watermark, by_name)
+    facts = Facts(
+        watermark=True,
+        closed=watermark.closed,
+        listed=len(watermark.files),
+        intact=_count_intact(watermark, by_name, geometry, current),
+        present=len(found),
+        exact=[each.name for each in found] == [record.name for record in watermark.files]
+        and all(by_name[record.name].header == record.header for record in watermark.files),
+    )
+    case = decide(facts)
+    if case is Case.CHANGED:
+        report.append("index/ was changed by another program since our clean stop")
+        return Recovered(case, adopt=found)
+    if case is Case.LOST:
+        report.append("the index files are gone: everything is indexed anew")
+        return Recovered(case)
+    kept = list(watermark.files[: facts.intact])
+    _remove(files, [each.name for each in found], kept, report)
+    recovered = Recovered(case, watermark.generation, watermark.position)
+    if case is Case.DAMAGED:
+        report.append(
+            f"index/{watermark.files[facts.intact].name} is missing or damaged: it and what "
+            "follows is indexed anew"
+        )
+        recovered.edge = edge_of(files, geometry, kept)
+        recovered.position = recovered.edge.physical_offset if recovered.edge else 0
+        if recovered.edge is None:
+            recovered.generation = 0
+    elif kept and kept[-1].header.next_item < geometry.items:
+        record = kept.pop()
+        recovered.current = current.open(kept[-1].header if kept else None, report)
+        assert recovered.current is not None, record
+    recovered.sealed = kept
+    return recovered
+
+
+class _Current:
+    """The watermark's last file, when it is not full: its items and what becomes of them."""
+
+    def __init__(
+        self, files: Files, geometry: Geometry, watermark: Watermark, found: dict[str, Found]
+    ) -> None:
+        self._files = files
+        self._geometry = geometry
+        self._record: FileRecord | None = None
+        self._replayed: Replayed | None = None
+        record = watermark.files[-1] if watermark.files else None
+        if record is None or record.name not in found:
+            return
+        if record.header.next_item < geometry.items:
+            self._record = record
+            reader = IndexFileReader.open(files, path_of(record.name), geometry)
+            try:
+                self._replayed = run(replay(reader, geometry, record.header))
+            finally:
+                reader.close()
+
+    @property
+    def intact(self) -> bool:
+        replayed = self._replayed
+        return replayed is not None and replayed.readable and replayed.chained
+
+    def open(self, before: IndexHeader | None, report: list[str]) -> OpenFile | None:
+        """Nothing behind the watermark's items is left in it."""
+        record, replayed = self._record, self._replayed
+        if record is None or replayed is None:
+            return None
+        path = path_of(record.name)
+        end = record.header.next_item
+        reader = IndexFileReader.open(self._files, path, self._geometry)
+        try:
+            clean = reader.is_zero_from(end)
+        finally:
+            reader.close()
+        table = replayed.state.table.copy()
+        if clean:
+            disk = WritableIndexFile(self._files.open(path, writable=True), self._geometry, table)
+        else:
+            report.append(f"{path}: items from number {end} on were not durable, and are cut")
+            disk = rewrite(self._files, path, self._geometry, end, record.header, table)
+        return OpenFile(record.name, replayed.state, before, written=end, disk=disk)
+
+
+def _count_intact(
+    watermark: Watermark, found: dict[str, Found], geometry: Geometry, current: _Current
+) -> int:
+    for number, record in enumerate(watermark.files):
+        on_disk = found.get(record.name)
+        full = record.header.next_item >= geometry.items
+        last = number == len(watermark.files) - 1
+        if on_disk is None:
+            return number
+        if last and not full:
+            if not current.intact:
+                return number
+        elif on_disk.header != record.header:
+            return number
+    return len(watermark.files)
+
+
+def _remove(
+    files: Files, present: Sequence[str], kept: Sequence[FileRecord], report: list[str]
+) -> None:
+    """Files behind the watermark can be built anew from the log, and will be."""
+    names = {record.name for record in kept}
+    surplus = [name for name in present if name not in names]
+    for name in surplus:
+        files.unlink(path_of(name))
+    if surplus:
+        files.sync_directory(DIRECTORY)
+        report.append(f"{len(surplus)} index files above the watermark are indexed anew")
+
+
+def edge_of(files: Files, geometry: Geometry, kept: Sequence[FileRecord]) -> EdgeKeys | None:
+    """The last message in these files, with its keys that are there."""
+    if not kept:
+        return None
+    reader = IndexFileReader.open(files, path_of(kept[-1].name), geometry)
+    try:
+        return reader.tail_keys(kept[-1].header.next_item)
+    finally:
+        reader.close()

@@ -1,0 +1,98 @@
+"""Questions under way: each goes through the query lane in turns, a few milliseconds at a time.
+
+A question that was overtaken by a cut or by a rebuilt file may have read a mixture of old and new,
+so it is asked again; while files are being exchanged new ones wait.
+"""
+
+from collections.abc import Callable
+
+from stratamq.errors import CorruptionError, UnavailableError
+from stratamq.files.port import Clock, Worker
+from stratamq_index.query import Answer, QueryLane, Search
+
+TURN_NS = 10_000_000
+"""The query lane turns to the next question after so long."""
+MAX_ATTEMPTS = 10
+
+Done = Callable[[Answer | None, BaseException | None], None]
+
+
+class Asked:
+    """One question. `cancel` when nobody waits for the answer any more."""
+
+    def __init__(self, plan: Callable[[], Search], done: Done) -> None:
+        self.plan = plan
+        self.done = done
+        self.attempts = 0
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Searches:
+    """Belongs to the engine; `done` is called where the engine runs."""
+
+    def __init__(self, worker: Worker, clock: Clock) -> None:
+        self.epoch = 0
+        """Grows whenever an answer in the making may have become wrong."""
+        self._worker = worker
+        self._clock = clock
+        self._held: list[Asked] | None = None
+
+    def ask(self, plan: Callable[[], Search], lane: QueryLane, done: Done) -> Asked:
+        """`plan` looks at what is in memory; it is called again when the question is."""
+        asked = Asked(plan, done)
+        self._begin(asked, lane)
+        return asked
+
+    def overtake(self) -> None:
+        """What was read so far may be wrong."""
+        self.epoch += 1
+
+    def hold(self) -> None:
+        """Begin no question until `release`: files are being exchanged."""
+        self.epoch += 1
+        self._held = []
+
+    def release(self, lane: QueryLane) -> None:
+        self.epoch += 1
+        held, self._held = self._held or [], None
+        for asked in held:
+            self._begin(asked, lane)
+
+    def _begin(self, asked: Asked, lane: QueryLane) -> None:
+        if asked.cancelled:
+            return
+        if self._held is not None:
+            self._held.append(asked)
+            return
+        asked.attempts += 1
+        if asked.attempts > MAX_ATTEMPTS:
+            asked.done(None, UnavailableError("the index changes faster than it can be searched"))
+            return
+        search = asked.plan()
+        self._turn(asked, search, iter(search.steps(lane)), self.epoch, lane)
+
+    def _turn(self, asked: Asked, search: Search, steps, epoch: int, lane: QueryLane) -> None:
+        clock = self._clock
+
+        def task() -> bool:
+            until = clock.monotonic_ns() + TURN_NS
+            return all(clock.monotonic_ns() < until for _ in steps)
+
+        def done(finished: bool | None, error: BaseException | None) -> None:
+            if asked.cancelled:
+                return
+            if epoch != self.epoch:
+                self._begin(asked, lane)
+            elif isinstance(error, OSError):
+                asked.done(None, CorruptionError(f"the index cannot be read: {error}"))
+            elif error is not None:
+                asked.done(None, error)
+            elif finished:
+                asked.done(search.answer, None)
+            else:
+                self._turn(asked, search, steps, epoch, lane)
+
+        self._worker.submit(task, done)
