@@ -270,8 +270,8 @@ class Appender:
             store_timestamp_ms=now,
             store_host=self._rules.store_host,
         )
-        if self._rules.property_checksum:
-            fill_property_checksums(raw, frames)
+        if len(checked.sealed):
+            fill_property_checksums(raw, checked)
         self._publish(raw)
         self.last_frame = (start + int(frames.start[-1]), int(frames.size[-1]))
         self._count(len(frames), len(raw))
@@ -298,16 +298,14 @@ class Appender:
         self._commit(self.appended, finish)
 
     def _refuse_bad(self, group: list[BatchItem], bad: BadFrame) -> None:
-        """Refuse the one batch that holds the bad frame, and append the others."""
-        ends = np.cumsum([len(item.batch.lengths) for item in group])
-        index = int(np.searchsorted(ends, bad.number, side="right"))
-        number = bad.number - (int(ends[index - 1]) if index else 0)
+        """Refuse the batches that hold bad frames, and append the others, one by one."""
+        if len(group) > 1:
+            for item in group:
+                self._append_batches([item])
+            return
+        number = bad.number
         error = InvalidRequestError(f"frame {number}: {bad}", frame=number, reason=bad.reason)
-        if group[:index]:
-            self._append_batches(group[:index])
-        group[index].done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
-        if group[index + 1 :]:
-            self._append_batches(group[index + 1 :])
+        group[0].done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
 
     def _take_queue_offsets(self, runs: list, counts: NDArray[np.int64]) -> list[int]:
         queues = self.queues

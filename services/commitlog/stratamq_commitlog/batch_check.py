@@ -1,7 +1,8 @@
 """Checks the ready frames of the fast stream, many batches in one pass of columns.
 
 What is looked at: lengths, magic, SYSFLAG, topic, body length and checksum, and with the record
-checksum switched on the room for it. Properties are not read: their meaning is the followers'.
+checksum switched on the room for it. Properties are not read: their meaning is the followers'. But
+what recovery takes for a torn or a damaged record (`text_rules`) must not get into the log.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from stratamq.formats.columns import (
 )
 from stratamq.formats.crc import CRC_MASK
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
+from stratamq_commitlog import text_rules
 from stratamq_commitlog.messages import FrameBatch, Run
 
 _FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
@@ -54,6 +56,8 @@ class CheckedFrames:
     frames: FrameColumns
     runs: list[Run]
     run_counts: NDArray[np.int64]
+    sealed: NDArray[np.int64]
+    """Rows that end in a record checksum, which is to be filled when they are patched."""
 
 
 class BadFrame(Exception):
@@ -83,11 +87,20 @@ def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
 def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:
     """Copy the frames into private memory and check every one. Raises BadFrame."""
     joined = bytearray().join([batch.frames for batch in batches])
-    raw = np.frombuffer(joined, np.uint8)
     lengths = (
         batches[0].lengths if len(batches) == 1 else np.concatenate([b.lengths for b in batches])
     )
     runs = batches[0].runs if len(batches) == 1 else [run for b in batches for run in b.runs]
+    try:
+        return _check(joined, lengths, runs, rules)
+    except BadFrame as bad:
+        raise _first_bad(joined, lengths, runs, rules, bad) from None
+
+
+def _check(
+    joined: bytearray, lengths: NDArray[np.uint32], runs: list[Run], rules: FrameRules
+) -> CheckedFrames:
+    raw = np.frombuffer(joined, np.uint8)
     try:
         frames = frame_columns(raw, lengths)
         if len(frames) != len(lengths):
@@ -99,7 +112,31 @@ def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:
     _check_fields(raw, frames, rules)
     counts = np.fromiter((run.count for run in runs), np.int64, len(runs))
     _check_topics(raw, frames, runs, counts)
-    return CheckedFrames(raw, frames, runs, counts)
+    return CheckedFrames(raw, frames, runs, counts, _check_text(raw, frames, rules))
+
+
+def _first_bad(
+    joined: bytearray,
+    lengths: NDArray[np.uint32],
+    runs: list[Run],
+    rules: FrameRules,
+    bad: BadFrame,
+) -> BadFrame:
+    """Columns find the first frame that fails the first check; an earlier one may fail a later."""
+    while bad.number:
+        count, before = bad.number, []
+        for run in runs:
+            if count <= 0:
+                break
+            before.append(Run(run.topic, run.queue_id, min(run.count, count)))
+            count -= run.count
+        try:
+            _check(joined, lengths[: bad.number], before, rules)
+        except BadFrame as earlier:
+            bad = earlier
+        else:
+            break
+    return bad
 
 
 def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules) -> None:
@@ -176,14 +213,36 @@ def _check_topics(
         first += run.count
 
 
-def fill_property_checksums(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
-    """Write the record checksums of patched frames that end in the placeholder."""
+def _check_text(
+    raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules
+) -> NDArray[np.int64]:
+    """Refuse text that recovery would take for a tear; the rows that end in a record checksum."""
+    if rules.property_checksum:
+        return np.arange(len(frames))
+    ends = frames.start + frames.size
+    with_properties = frames.properties_length > 0
+    last = raw[ends - 1]
+    _demand((last != 0) | ~with_properties, "properties", text_rules.ZERO_END)
+    for row in np.flatnonzero(frames.properties_length >= text_rules.ZERO_RUN_BYTES).tolist():
+        start = int(frames.properties_start[row])
+        if text_rules.looks_torn(bytes(raw[start : int(ends[row])])):
+            raise BadFrame(row, "properties", text_rules.ZERO_RUN)
+    rows = np.flatnonzero((last == _PLACEHOLDER[-1]) & (frames.properties_length >= 20))
+    if len(rows):
+        marks = windows(raw, _DIGITS_START)[ends[rows] - PROPERTY_CRC_BYTES]
+        rows = rows[(marks == _PLACEHOLDER[:_DIGITS_START]).all(axis=1)]
+    return rows
+
+
+def fill_property_checksums(raw: NDArray[np.uint8], checked: CheckedFrames) -> None:
+    """Write the record checksums of patched frames that end in one, whatever it said before."""
     crc32 = isal_zlib.crc32
     view = raw.data
-    ends = frames.start + frames.size - PROPERTY_CRC_BYTES
+    starts = checked.frames.start[checked.sealed]
+    ends = starts + checked.frames.size[checked.sealed] - PROPERTY_CRC_BYTES
     crcs = [
         crc32(view[start:end]) & CRC_MASK
-        for start, end in zip(frames.start.tolist(), ends.tolist(), strict=True)
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
     ]
     digits = (np.array(crcs, np.int64)[:, None] // _POWERS_OF_TEN) % 10 + ord("0")
     scatter(raw, ends + _DIGITS_START, digits.astype(np.uint8))

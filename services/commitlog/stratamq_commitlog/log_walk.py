@@ -124,7 +124,7 @@ class SegmentWalk:
     def _records_whole(
         self, data: bytes, raw: NDArray[np.uint8], frames: FrameColumns, base: int
     ) -> NDArray[np.bool_]:
-        whole = np.ones(len(frames), np.bool_)
+        whole = ~self._zero_tails(raw, frames, base)
         candidates = np.flatnonzero(frames.properties_length >= 20)
         if not len(candidates):
             return whole
@@ -134,13 +134,32 @@ class SegmentWalk:
         view = memoryview(data)
         for row in candidates[marked].tolist():
             start = int(frames.start[row])
-            whole[row] = check_property_crc(view[start : start + int(frames.size[row])]) is True
+            whole[row] &= check_property_crc(view[start : start + int(frames.size[row])]) is True
         if self._strict.durable is not None:
             unmarked = candidates[~marked]
             for row in unmarked[frames.properties_length[unmarked] >= SECTOR_BYTES].tolist():
                 start, end = _properties_span(frames, row)
-                whole[row] = not self._zero_sector(data, start, end, base)
+                whole[row] &= not self._zero_sector(data, start, end, base)
         return whole
+
+    def _zero_tails(
+        self, raw: NDArray[np.uint8], frames: FrameColumns, base: int
+    ) -> NDArray[np.bool_]:
+        """Frames above the durable position whose text ends in a zero byte: the disk stopped there.
+
+        No text that is appended here does: properties, or without any the topic.
+        """
+        durable = self._strict.durable
+        if durable is None:
+            return np.zeros(len(frames), np.bool_)
+        with_properties = frames.properties_length > 0
+        last = np.where(
+            with_properties,
+            frames.start + frames.size - 1,
+            frames.topic_start + frames.topic_length - 1,
+        )
+        text = with_properties | (frames.topic_length > 0)
+        return (raw[last] == 0) & text & (base + frames.start >= durable)
 
     def _zero_sector(self, data: bytes, start: int, end: int, base: int) -> bool:
         """Whether a whole sector of the file within data[start:end] is zero."""
@@ -223,7 +242,9 @@ class SegmentWalk:
         in_place = int(columns.physical_offset[0]) == offset
         checksum = check_property_crc(frame)
         start, end = _properties_span(columns, 0)
-        zero = self._zero_sector(bytes(frame), start, end, offset)
+        zero = self._zero_sector(bytes(frame), start, end, offset) or bool(
+            self._zero_tails(np.frombuffer(frame, np.uint8), columns, offset)[0]
+        )
         # Whatever else is wrong is named first by the table; what is left is the queue's order.
         whole = in_place and checksum is not False and not (checksum is None and zero)
         return Facts(

@@ -24,6 +24,7 @@ from stratamq.formats.properties import (
 from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
 from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus
+from stratamq_commitlog.text_rules import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.topic_table import TopicTable
 
 _TAKEN_FLAGS = sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK
@@ -127,6 +128,8 @@ class Preparer:
             raise _illegal("not exactly one whole frame")
         if len(decoded.store_host) != len(self._store_host):
             raise _illegal(f"STOREHOST must have {len(self._store_host)} bytes")
+        if looks_torn(decoded.properties_raw or decoded.topic_raw):
+            raise _illegal(f"{ZERO_END}, or {ZERO_RUN}")
         frame = bytearray(raw)
         at = 56 + len(decoded.born_host)
         frame[at : at + len(self._store_host)] = self._store_host
@@ -175,6 +178,8 @@ class Preparer:
             raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
         if self._property_checksum:
             raw = property_crc.reserve(raw)
+        elif looks_torn(raw):
+            raise _illegal(f"{ZERO_END}, or {ZERO_RUN}")
         if len(raw) > MAX_PROPERTIES_BYTES:
             raise Refused(
                 PutStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -195,7 +200,7 @@ class Preparer:
             queue_id=queue_id,
             counted=counted,
             store_timestamp_position=68 if born6 else 56,
-            has_checksum=self._property_checksum and property_crc.has_property_crc(frame),
+            has_checksum=property_crc.has_property_crc(frame),
         )
 
 

@@ -16,7 +16,8 @@ G  END_BODY. The body does not match BODYCRC.
 H  END_MISPLACED. A frame that says it lies elsewhere: bytes of an earlier life of the file.
 I  END_RECORD. The checksum over the whole record does not fit.
 J  END_SECTOR. Above our last durable position, without a record checksum: a whole 512-byte sector
-   of the properties is zero. The disk did not finish; RocketMQ would serve such a frame.
+   of the properties is zero, or the last byte of them (without properties: of the topic). The disk
+   did not finish; RocketMQ would serve such a frame. A tear takes the checksum's name away, too.
 K  END_QUEUE. Above our last durable position, of a queue that the snapshot knows: QUEUEOFFSET is
    not the next one. A frame from a history that was cut.
 L  END_SEGMENT. The segment is used to its last byte and there is no next one.
@@ -58,7 +59,7 @@ class Facts:
     record_checksum: bool | None = None
     """Whether the property checksum fits; None: there is none."""
     zero_sector: bool = False
-    """A whole sector of the properties is zero, and the place is above our durable position."""
+    """A sector or the end of the text is zero, and the place is above our durable position."""
     queue_in_order: bool = True
     """QUEUEOFFSET is the next, or nothing is known, or the place is below our durable position."""
 

@@ -130,6 +130,9 @@ class TopicTable:
         config = self._topics.get(topic)
         if topic in _NOT_FOR_PRODUCERS:
             raise InvalidRequestError(f"{topic} is the broker's own: producers may not send to it")
+        if topic.endswith("\0"):
+            # A name found in a torn frame, perhaps: a new frame would look torn, too.
+            raise InvalidRequestError("a topic name that ends in a zero byte")
         if config is None:
             self._validate(topic)
             if not self._auto_create:

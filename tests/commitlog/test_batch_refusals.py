@@ -1,0 +1,212 @@
+"""A batch with a bad frame is refused whole, the first bad frame is named, the others go on."""
+
+import struct
+
+import numpy as np
+import pytest
+from stratamq_commitlog.messages import FrameBatch, PutStatus, Run
+
+from stratamq.formats.frame import MAGIC_V2, encode_blank
+from stratamq.formats.hosts import encode_host
+from stratamq.formats.property_crc import check_property_crc, encode_property_crc, reserve
+from tests.support.logs import BORN_V6, Store, batch, batch_of, raw_batch, raw_frame
+
+V6 = encode_host(BORN_V6)
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store(1 << 16)
+    store.start()
+    return store
+
+
+def patched(frame: bytes, position: int, raw: bytes) -> bytes:
+    return frame[:position] + raw + frame[position + len(raw) :]
+
+
+GOOD = raw_frame(b"good")
+BAD = {
+    "magic": (patched(GOOD, 4, b"\1\2\3\4"), "magic"),
+    "no magic": (patched(GOOD, 4, bytes(4)), "magic"),
+    "V2": (raw_frame(b"x", magic=MAGIC_V2), "magic"),
+    "blank": (encode_blank(len(GOOD)).ljust(len(GOOD), b"\0"), "magic"),
+    "TOTALSIZE": (patched(GOOD, 0, struct.pack(">i", len(GOOD) + 1)), "length"),
+    "short": (GOOD[:50], "length"),
+    "body length": (patched(GOOD, 84, struct.pack(">i", 9)), None),
+    "huge body length": (patched(GOOD, 84, struct.pack(">i", 2**31 - 1)), "body_length"),
+    "negative body length": (
+        patched(raw_frame(b""), 84, struct.pack(">i", -1)),
+        "body_length",
+    ),
+    "negative properties length": (GOOD[:-2] + b"\xff\xff", "properties_length"),
+    "body": (patched(GOOD, 88, b"?"), "body_crc"),
+    "body crc": (patched(GOOD, 8, b"\1"), "body_crc"),
+    "topic": (raw_frame(b"x", topic="another"), "topic"),
+    "prefix of the topic": (raw_frame(b"x", topic="order"), "topic"),
+    "no topic": (raw_frame(b"x", topic=""), "topic"),
+    "topic length": (patched(GOOD, 92, b"\xff"), "topic_length"),
+    "store host": (raw_frame(b"x", store_host=V6), "host"),
+    "prepared": (raw_frame(b"x", sys_flag=0x4), "sys_flag"),
+    "commit": (raw_frame(b"x", sys_flag=0x8), "sys_flag"),
+    "rollback": (raw_frame(b"x", sys_flag=0xC), "sys_flag"),
+    "inner batch": (raw_frame(b"x", sys_flag=0x80), "sys_flag"),
+    "sign bit": (raw_frame(b"x", sys_flag=-(2**31)), "sys_flag"),
+    "zero end": (raw_frame(b"x", properties=b"k\x01v\0"), "properties"),
+    "zero sector": (raw_frame(b"x", properties=b"k\x01" + bytes(512) + b"v"), "properties"),
+}
+each_bad = pytest.mark.parametrize(("bad", "reason"), BAD.values(), ids=BAD)
+
+
+@each_bad
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_a_bad_frame_refuses_its_batch_and_is_named(store, bad, reason, number):
+    frames = [GOOD] * 5
+    frames[number] = bad
+    result = store.put_batch(raw_batch(frames))
+    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert result.physical_offset == -1
+    assert result.error.fields["frame"] == number
+    if reason is not None:
+        assert result.error.fields["reason"] == reason
+    assert (store.end(), store.queues(), store.frames()) == (0, {}, [])
+    assert store.put_batch(raw_batch([GOOD])).first_queue_offsets == (0,)
+
+
+@each_bad
+def test_other_batches_of_the_same_pass_are_stored(store, bad, reason):
+    for frames in ([GOOD] * 2, [GOOD, bad], [GOOD] * 3, [bad], [GOOD]):
+        store.send_batch(raw_batch(frames))
+    store.settle()
+    by_status = [result.status for result in store.answers.batches]
+    assert (
+        sorted(by_status, key=lambda s: s.value)
+        == [PutStatus.PUT_OK] * 3 + [PutStatus.MESSAGE_ILLEGAL] * 2
+    )
+    assert [frame.queue_offset for frame in store.frames()] == list(range(6))
+    assert [r.first_queue_offsets for r in store.answers.batches if not r.error] == [
+        (0,),
+        (2,),
+        (5,),
+    ]
+
+
+def test_the_first_bad_frame_is_named_whatever_the_order_of_the_checks(store):
+    late = [bad for bad, _ in BAD.values()]
+    for early, _ in BAD.values():
+        result = store.put_batch(raw_batch([GOOD, early, GOOD, *late]))
+        assert result.error.fields["frame"] == 1
+
+
+def test_a_pass_of_nothing_but_bad_batches_is_answered(store):
+    bad = raw_batch([BAD["body"][0]])
+    for _ in range(1500):
+        store.send_batch(bad)
+    store.send_batch(raw_batch([GOOD]))
+    store.settle()
+    assert len(store.answers.batches) == 1501
+    assert len(store.frames()) == 1
+
+
+def test_runs_are_checked_against_topics_frame_by_frame(store):
+    wrong = batch_of([("a", 0, [b"1"] * 3), ("b", 1, [b"2"] * 3), ("a", 2, [b"3"])])
+    wrong = FrameBatch(
+        [Run("a", 0, 3), Run("b", 1, 2), Run("a", 2, 2)], wrong.lengths, wrong.frames
+    )
+    assert store.put_batch(wrong).error.fields["frame"] == 5
+
+
+def test_many_topics_are_checked_like_few(store):
+    runs = [(f"topic-{number}", number % 4, [b"x"] * 2) for number in range(40)]
+    good = batch_of(runs)
+    assert store.put_batch(good).status is PutStatus.PUT_OK
+    swapped = [Run(r.topic, r.queue_id, r.count) for r in good.runs]
+    swapped[31] = Run("topic-9", 0, 2)
+    result = store.put_batch(FrameBatch(swapped, good.lengths, good.frames))
+    assert result.error.fields["frame"] == 62
+
+
+SHAPES = {
+    "empty": FrameBatch([], np.zeros(0, np.uint32), b""),
+    "no run": FrameBatch([], np.array([len(GOOD)], np.uint32), GOOD),
+    "lengths too long": FrameBatch(
+        [Run("orders", 0, 1)], np.array([len(GOOD) + 1], np.uint32), GOOD
+    ),
+    "lengths too short": FrameBatch(
+        [Run("orders", 0, 1)], np.array([len(GOOD) - 1], np.uint32), GOOD
+    ),
+    "lengths that wrap": FrameBatch(
+        [Run("orders", 0, 2)], np.array([2**32 - 1, len(GOOD) + 1], np.uint32), GOOD
+    ),
+    "run too long": raw_batch([GOOD], count=2),
+    "run too short": raw_batch([GOOD, GOOD], count=1),
+    "empty run": FrameBatch(
+        [Run("orders", 0, 1), Run("orders", 1, 0)], np.array([len(GOOD)], np.uint32), GOOD
+    ),
+    "negative run": FrameBatch(
+        [Run("orders", 0, 2), Run("orders", 1, -1)], np.array([len(GOOD)], np.uint32), GOOD
+    ),
+    "no such queue": raw_batch([GOOD], queue_id=4),
+    "negative queue": raw_batch([GOOD], queue_id=-1),
+    "bad topic name": raw_batch([raw_frame(b"x", topic="a b")], topic="a b"),
+    "the broker's own topic": raw_batch(
+        [raw_frame(b"x", topic="SCHEDULE_TOPIC_XXXX")], topic="SCHEDULE_TOPIC_XXXX"
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", SHAPES.values(), ids=SHAPES)
+def test_a_batch_that_contradicts_itself_is_refused_before_it_waits(store, wrong):
+    result = store.put_batch(wrong)
+    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert result.error is not None
+    assert store.log.appender.pending_bytes == 0
+    assert store.put_batch(raw_batch([GOOD])).status is PutStatus.PUT_OK
+
+
+def test_a_batch_has_limits_of_bytes_and_messages():
+    store = Store(1 << 16, max_batch_messages=10, max_batch_bytes=2048)
+    store.start()
+    assert store.put_batch(batch([b"x"] * 11)).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_batch(batch([b"x" * 1000] * 2)).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_batch(batch([b"x"] * 10)).status is PutStatus.PUT_OK
+
+
+def test_a_body_larger_than_the_limit_is_refused_in_a_batch():
+    store = Store(1 << 16, max_message_bytes=100)
+    store.start()
+    assert store.put_batch(batch([b"x" * 100])).status is PutStatus.PUT_OK
+    refused = store.put_batch(batch([b"x", b"x" * 101]))
+    assert refused.error.fields == {"frame": 1, "reason": "body_length"}
+
+
+# --- record checksums ---
+
+
+def test_with_checksums_on_a_frame_without_room_for_one_is_refused():
+    store = Store(1 << 16, property_checksum=True)
+    store.start()
+    room = raw_frame(b"x", properties=reserve(b"k\x01v"))
+    for bad in (
+        GOOD,
+        raw_frame(b"x", properties=b"k\x01" + b"v" * 40),
+        raw_frame(b"x", properties=reserve(b"") + b"k\x01v"),
+        raw_frame(b"x", properties=encode_property_crc(7)),
+    ):
+        result = store.put_batch(raw_batch([room, bad]))
+        assert result.error.fields == {"frame": 1, "reason": "property_checksum"}
+    assert store.put_batch(raw_batch([room] * 3)).status is PutStatus.PUT_OK
+    assert all(check_property_crc(raw) for raw in store.frame_bytes())
+
+
+def test_a_checksum_that_a_producer_sends_unasked_is_made_right():
+    """A message read from one broker and sent to another may bring one along."""
+    store = Store(1 << 16)
+    store.start()
+    foreign = raw_frame(b"x", properties=b"k\x01v\x02" + encode_property_crc(1234567890))
+    store.put_batch(raw_batch([GOOD, foreign, GOOD]))
+    store.put_raw(foreign)
+    assert [check_property_crc(raw) for raw in store.frame_bytes()] == [None, True, None, True]
+    store.kill()
+    store.start()
+    assert len(store.frames()) == 4
