@@ -1,0 +1,280 @@
+"""Runs the services of one broker as processes, and watches them.
+
+    start      all at once: they find each other through their run files, in any order
+    watch      one that dies is started again, later each time; one that says that an operator must
+               act (exit codes 2 and 3) ends everything
+    stop       the log first: it announces its end, the others bring everything to disk and say so;
+               then the others
+
+Services run in sessions of their own, so that a Ctrl-C of the terminal reaches the supervisor only;
+their output goes to files, which outlive all of this.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from stratamq.client.endpoints import CHANNEL_OPTIONS
+from stratamq.files.port import Clock
+from stratamq.runtime import discovery
+from stratamq.runtime.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
+
+LOG_ROOM = "commitlog"
+OPERATOR_EXITS = (EXIT_CONFIGURATION, EXIT_STORE_REFUSED)
+FIRST_RESTART_S = 0.2
+LONGEST_RESTART_S = 10.0
+STEADY_S = 30.0
+"""A service that ran so long starts again at once when it dies."""
+STOP_LIMIT_S = 60.0
+"""What has not stopped by then is killed: more than the log waits for followers, and its grace."""
+LARGEST_LOG_BYTES = 32 << 20
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A service to run: its name, and the command line that starts it."""
+
+    name: str
+    command: Sequence[str]
+
+
+@dataclass(slots=True)
+class Running:
+    """One room's process as it is now."""
+
+    room: Room
+    log_path: Path
+    process: asyncio.subprocess.Process | None = None
+    endpoint: discovery.Endpoint | None = None
+    ready: bool = False
+    restarts: int = 0
+    exit_code: int | None = None
+    started_ns: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def state(self) -> str:
+        if self.process is None:
+            return "stopped" if self.exit_code == 0 else f"exited {self.exit_code}"
+        return "ready" if self.ready else "starting"
+
+
+class Supervisor:
+    """`tell(room, sentence)` hears of everything that a person wants to know."""
+
+    def __init__(
+        self,
+        root: Path,
+        rooms: Sequence[Room],
+        clock: Clock,
+        tell: Callable[[str, str], None],
+    ) -> None:
+        self.running = {
+            room.name: Running(room, root / "stratamq" / "log" / f"{room.name}.log")
+            for room in rooms
+        }
+        self._root = root
+        self._clock = clock
+        self._tell = tell
+        self._stopping = asyncio.Event()
+        self._killed = False
+        self._failed_room: str | None = None
+        self._stop_task: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Until stopped or until an operator must act; the exit code."""
+        watchers = [asyncio.ensure_future(self._keep(each)) for each in self.running.values()]
+        try:
+            await self._stopping.wait()
+            await self._stop_all()
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            await self._end_everything()
+        if self._failed_room is not None:
+            return self.running[self._failed_room].exit_code or 1
+        return 1 if self._killed else 0
+
+    def request_stop(self) -> None:
+        """The first time: stop in order. The second: kill."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            return
+        self._killed = True
+        for each in self.running.values():
+            _send(each, signal.SIGKILL)
+
+    async def wait_ready(self, timeout_s: float | None = None) -> bool:
+        """All services answer that they serve. False when stopped, or not within the time."""
+
+        async def all_ready() -> None:
+            for each in self.running.values():
+                while not each.ready:
+                    each.changed.clear()
+                    await each.changed.wait()
+
+        waiting = asyncio.ensure_future(all_ready())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait(
+                [waiting, stopping], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            return waiting.done()
+        finally:
+            waiting.cancel()
+            stopping.cancel()
+
+    # --- one room ---
+
+    async def _keep(self, each: Running) -> None:
+        """Start the room again and again, until the supervisor stops."""
+        delay_s = FIRST_RESTART_S
+        while not self._stopping.is_set():
+            code = await self._run_once(each)
+            if self._stopping.is_set():
+                return
+            if code in OPERATOR_EXITS:
+                self._failed_room = each.room.name
+                self._tell(each.room.name, f"stopped for good: {last_line(each.log_path)}")
+                self._stopping.set()
+                return
+            lived_s = (self._clock.monotonic_ns() - each.started_ns) / 1e9
+            if lived_s >= STEADY_S:
+                delay_s = FIRST_RESTART_S
+            each.restarts += 1
+            what = "stopped by itself" if code == 0 else f"died ({describe_exit(code)})"
+            self._tell(each.room.name, f"{what}, started again in {delay_s:.1f} s")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay_s)
+            delay_s = min(2 * delay_s, LONGEST_RESTART_S)
+
+    async def _run_once(self, each: Running) -> int:
+        """One life of the process; its exit code."""
+        each.started_ns = self._clock.monotonic_ns()
+        each.exit_code = None
+        with open_log(each.log_path) as output:
+            process = await asyncio.create_subprocess_exec(
+                *each.room.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        each.process = process
+        if self._stopping.is_set():
+            _send(each, signal.SIGTERM)
+        watcher = asyncio.ensure_future(self._watch_health(each, process.pid))
+        try:
+            code = await process.wait()
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+            if process.returncode is not None:
+                each.process, each.endpoint, each.exit_code = None, None, process.returncode
+            self._set_ready(each, False)
+        return code
+
+    async def _watch_health(self, each: Running, pid: int) -> None:
+        """Find where the process listens, and hear from it whether it serves."""
+        while True:
+            endpoint = discovery.read(self._root, each.room.name)
+            if endpoint is None or endpoint.pid != pid:
+                await asyncio.sleep(_LOOK_S)  # it has not said where it listens
+                continue
+            each.endpoint = endpoint
+            options = CHANNEL_OPTIONS
+            async with grpc.aio.insecure_channel(endpoint.address, options=options) as channel:
+                stub = health_pb2_grpc.HealthStub(channel)
+                try:
+                    async for answer in stub.Watch(health_pb2.HealthCheckRequest()):
+                        serving = answer.status == health_pb2.HealthCheckResponse.SERVING
+                        self._set_ready(each, serving)
+                except grpc.RpcError:
+                    self._set_ready(each, False)
+            await asyncio.sleep(_LOOK_S)
+
+    def _set_ready(self, each: Running, ready: bool) -> None:
+        if each.ready is not ready:
+            each.ready = ready
+            each.changed.set()
+            if ready or not self._stopping.is_set():
+                self._tell(each.room.name, "ready" if ready else "not ready")
+
+    # --- the end ---
+
+    async def _stop_all(self) -> None:
+        log_service = self.running.get(LOG_ROOM)
+        if log_service is not None:
+            await self._stop([log_service])
+        await self._stop([each for each in self.running.values() if each.process is not None])
+
+    async def _stop(self, rooms: list[Running]) -> None:
+        stopping = [(each, each.process) for each in rooms if each.process is not None]
+        if not stopping:
+            return
+        for each, _ in stopping:
+            self._tell(each.room.name, "stopping")
+            _send(each, signal.SIGTERM)
+        waits = [asyncio.ensure_future(process.wait()) for _, process in stopping]
+        await asyncio.wait(waits, timeout=STOP_LIMIT_S)
+        for each, process in stopping:
+            if process.returncode is None:
+                self._killed = True
+                self._tell(each.room.name, f"did not stop within {STOP_LIMIT_S:.0f} s: killed")
+                _send(each, signal.SIGKILL)
+        await asyncio.gather(*waits)
+        for each, process in stopping:
+            if process.returncode:
+                self._tell(each.room.name, f"ended with {describe_exit(process.returncode)}")
+
+    async def _end_everything(self) -> None:
+        """Whatever happened here, no process stays."""
+        for each in self.running.values():
+            if each.process is not None and each.process.returncode is None:
+                _send(each, signal.SIGKILL)
+                await each.process.wait()
+
+
+def service_command(module: str, arguments: Sequence[str]) -> list[str]:
+    """`python -m MODULE …`, tied to the life of this process."""
+    return [sys.executable, "-m", "stratamq.runtime.supervised", module, *arguments]
+
+
+def open_log(path: Path) -> BinaryIO:
+    """The room's log file to append to; a large one is put aside as `.1` before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
+        os.replace(path, path.with_suffix(".log.1"))
+    return path.open("ab")
+
+
+def last_line(path: Path) -> str:
+    """What a service said before it ended."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 4096))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def describe_exit(code: int) -> str:
+    if code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def _send(each: Running, number: signal.Signals) -> None:
+    process = each.process
+    if process is not None and process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)

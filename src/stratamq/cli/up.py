@@ -1,0 +1,243 @@
+"""`stratamq up`: a whole broker over one directory, as separate processes, until Ctrl-C."""
+
+import asyncio
+import os
+import signal
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stratamq.cli.broker import DEFAULT_DATA, ENVIRONMENT_DATA
+from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
+from stratamq.cli.log_lines import LogWatch
+from stratamq.cli.supervisor import Room, Running, Supervisor, service_command
+from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.files.real import RealFiles
+from stratamq.runtime.address import join_address, split_address
+from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.given import is_given
+
+ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor", "schedule", "transaction", "tier")
+"""In the order of their ports. Those that are not installed are left out."""
+LAPTOP_SIZES = {
+    ("commitlog", "segment_bytes"): 128 << 20,
+    ("index", "index_slots"): 500_000,
+    ("index", "index_items"): 2_000_000,
+}
+LOCK_PATH = "stratamq/up.lock"
+COLOURS = {
+    "commitlog": "cyan",
+    "dispatcher": "green",
+    "index": "magenta",
+    "ha": "blue",
+    "janitor": "yellow",
+}
+LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
+LOOK_AT_LOGS_S = 0.25
+READY_NOTICE_S = 20.0
+"""A start that takes longer is recovery, and is said to be."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up")(up)
+
+
+def up(
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data", "-d", envvar=ENVIRONMENT_DATA, help="the store directory; made if missing"
+        ),
+    ] = Path(DEFAULT_DATA),
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", exists=True, dir_okay=False, help="a TOML file with settings"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SERVICE.SETTING=VALUE", help="change one setting; may be repeated"
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="where to listen: the log service at PORT, the others at the ports behind it; "
+            "without it, free ports of this machine only",
+        ),
+    ] = None,
+) -> int:
+    """Start the services of a broker over one directory, watch them, and stop them on Ctrl-C.
+
+    On an empty directory log segments have 128 MiB and index files 500 000 slots; an existing one,
+    RocketMQ's too, keeps the sizes of its files. What the services say goes to stratamq/log/ in
+    the directory. A service that dies is started again. The first Ctrl-C stops everything in
+    order, the second kills.
+
+    Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
+    store was refused.
+    """
+    overrides = [*addresses(address), *(settings or ())]
+    data.mkdir(parents=True, exist_ok=True)
+    lock = take_lock(data)
+    try:
+        rooms = plan(data, config, overrides)
+        return asyncio.run(_watch(data, rooms, Screen()))
+    finally:
+        lock.close()
+
+
+def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
+    """The command line of every service that is installed."""
+    sizes = []
+    if is_fresh(data):
+        sizes = [
+            f"{section}.{name}={value}"
+            for (section, name), value in LAPTOP_SIZES.items()
+            if not is_given(section, name, config, overrides=overrides)
+        ]
+    arguments = [] if config is None else ["--config", str(config)]
+    for override in (*sizes, *overrides):
+        arguments += ["--set", override]
+    return [
+        Room(name, service_command(f"stratamq_{name}", ["--data", str(data), *arguments]))
+        for name in installed_rooms()
+    ]
+
+
+def installed_rooms() -> list[str]:
+    """Services of this installation; a package without `__main__` is no service."""
+    return [
+        name
+        for name in ROOMS
+        if find_spec(f"stratamq_{name}") is not None
+        and find_spec(f"stratamq_{name}.__main__") is not None
+    ]
+
+
+def is_fresh(data: Path) -> bool:
+    """No file of the store says yet how large its files are."""
+    kept = (data / "commitlog", data / "index")
+    return not any(directory.is_dir() and any(directory.iterdir()) for directory in kept)
+
+
+def addresses(address: str | None) -> list[str]:
+    """Settings that make the services listen at consecutive ports. ConfigurationError."""
+    if address is None:
+        return []
+    host, port = split_address(address) if has_port(address) else (address.strip("[]"), 0)
+    return [
+        f"{name}.address={join_address(host, port + number if port else 0)}"
+        for number, name in enumerate(ROOMS)
+        if name in installed_rooms()
+    ]
+
+
+def has_port(address: str) -> bool:
+    tail = address.rpartition("]")[2]
+    return ":" in tail and (address.count(":") == 1 or address.startswith("["))
+
+
+def take_lock(data: Path):
+    """Only one `up` at a time. ConfigurationError or StoreRefusedError in one line."""
+    try:
+        return RealFiles(data).lock(LOCK_PATH, f"{os.getpid()}\n".encode())
+    except BlockingIOError as error:
+        holder = (data / LOCK_PATH).read_text(encoding="utf-8", errors="replace").strip()
+        raise StoreRefusedError(
+            f"stratamq up is already running over {data} (process {printable(holder)}): "
+            f"see `stratamq status --data {data}`, or stop that one first"
+        ) from error
+    except PermissionError as error:
+        raise ConfigurationError([f"{data} cannot be written: {error.strerror}"]) from error
+
+
+async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
+    loop = asyncio.get_running_loop()
+    supervisor = Supervisor(data, rooms, SystemClock(), screen.say)
+    logs = LogWatch(
+        {name: each.log_path for name, each in supervisor.running.items()}, screen.log_line
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _interrupt, supervisor, screen)
+    started_ns = SystemClock().monotonic_ns()
+    screen.print(f"starting {', '.join(supervisor.running)} over {data}")
+    supervising = asyncio.ensure_future(supervisor.run())
+    watching = asyncio.ensure_future(_look_at_logs(logs))
+    try:
+        if not await supervisor.wait_ready(READY_NOTICE_S) and not supervising.done():
+            screen.print("not everything is ready yet: recovery goes on")
+            await supervisor.wait_ready()
+        if all(each.ready for each in supervisor.running.values()):
+            seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
+            screen.table(supervisor.running.values(), data)
+            screen.print(f"ready after {seconds:.1f} s; Ctrl-C stops everything")
+        code = await supervising
+    finally:
+        watching.cancel()
+        logs.look()
+    screen.print("everything has stopped" if code == 0 else f"stopped with exit code {code}")
+    return code
+
+
+def _interrupt(supervisor: Supervisor, screen: "Screen") -> None:
+    supervisor.request_stop()
+    screen.print("stopping (once more: kill)")
+
+
+async def _look_at_logs(logs: LogWatch) -> None:
+    while True:
+        logs.look()
+        await asyncio.sleep(LOOK_AT_LOGS_S)
+
+
+class Screen:
+    """Short lines with a time and a room in its colour."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        if not self._console.is_terminal:
+            self._console.width = WIDTH_WITHOUT_TERMINAL
+
+    def print(self, text: str) -> None:
+        self._console.print(Text(printable(text)))
+
+    def say(self, room: str, text: str) -> None:
+        self._line(room, Text(printable(text)))
+
+    def log_line(self, room: str, level: str, text: str) -> None:
+        self._line(room, Text(printable(text), style=LEVEL_STYLES.get(level, "dim")))
+
+    def table(self, running, data: Path) -> None:
+        table = Table(header_style="bold")
+        for name in ("service", "state", "address", "metrics", "process", "log"):
+            table.add_column(name)
+        for each in running:
+            table.add_row(*_cells(each, data), style=COLOURS.get(each.room.name, ""))
+        self._console.print(table)
+
+    def _line(self, room: str, text: Text) -> None:
+        line = Text(time.strftime("%H:%M:%S "), style="dim")
+        line.append(f"{room:<10} ", style=COLOURS.get(room, ""))
+        line.append_text(text)
+        self._console.print(line)
+
+
+def _cells(each: Running, data: Path) -> list[str]:
+    endpoint = each.endpoint
+    process = each.process
+    return [
+        each.room.name,
+        each.state,
+        endpoint.address if endpoint else "",
+        f"http://{endpoint.metrics}/metrics" if endpoint and endpoint.metrics else "",
+        str(process.pid) if process else "",
+        str(each.log_path.relative_to(data)),
+    ]
