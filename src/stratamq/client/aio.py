@@ -341,8 +341,8 @@ def connect_async(
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> AsyncClient:
-    """An asyncio client of the broker at `target`: a store directory, `host:port` of the commit log, or
-    `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet."""
+    """An asyncio client of the broker at `target`: a store directory, `host:port` of the commit
+    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet."""
     return AsyncClient(
         parse_target(target),
         timeout_s=timeout_s,

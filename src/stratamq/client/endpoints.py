@@ -40,6 +40,10 @@ class Endpoints:
         self.root = root
         self._addresses = dict(addresses or {})
 
+    def names(self, room: str) -> bool:
+        """Whether anybody said, or may yet say, where the room is."""
+        return self.root is not None or room in self._addresses
+
     def address(self, room: str) -> str:
         """UnavailableError when nobody said where the room is."""
         if room in self._addresses:

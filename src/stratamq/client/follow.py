@@ -113,7 +113,10 @@ async def run_follower(
                 on_connected(False)
         if driver.connected:
             delay_s = FIRST_DELAY_S
-        level = logging.INFO if isinstance(error, UnavailableError) else logging.ERROR
+        level = logging.ERROR
+        if isinstance(error, UnavailableError):
+            # Said once; that nobody answers is said again and again at DEBUG only.
+            level = logging.INFO if driver.connected else logging.DEBUG
         log.log(level, "log lost", extra={"follower": engine.name, "error": str(error)})
         channels.renew(COMMITLOG)
         await asyncio.sleep(delay_s * (0.5 + random.getrandbits(16) / 2**17))

@@ -1,0 +1,159 @@
+"""`stratamq status`: is every service of the broker well, and how far is each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import typer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from stratamq.cli.broker import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
+from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_rows import Row
+from stratamq.client import Client
+from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
+from stratamq.client.values import FollowerServiceState, LogState
+from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.runtime import discovery
+from stratamq.runtime.status import from_rpc_error
+
+COLUMNS = ("service", "state", "address", "applied", "durable", "lag", "detail")
+FURTHER_ROOMS = ("ha", "janitor", "schedule", "transaction", "tier")
+"""Shown when they have announced themselves."""
+ANSWER_S = 3.0
+
+
+def register(app: typer.Typer) -> None:
+    app.command("status")(status)
+
+
+def status(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> int:
+    """Every service: does it serve, how far is it, what did it find when it started.
+
+    Exit code 0: every service is healthy and messages are taken. 1: not so.
+    """
+    where = endpoints(data, address)
+    printer = Printer(output, COLUMNS)
+    healthy = True
+    notes: list[Row] = []
+    with Client(where, timeout_s=ANSWER_S) as client:
+        for room in _rooms(where):
+            row, reports = describe(room, where, client)
+            healthy = healthy and row["state"] == "ready"
+            notes += reports
+            printer.row(row)
+    printer.flush()
+    for note in notes:
+        printer.note(note, f"{note['service']}: {note['text']}", note["kind"] == "problem")
+    return 0 if healthy else 1
+
+
+def _rooms(where: Endpoints) -> Iterator[str]:
+    for room in ROOMS:
+        if where.names(room):
+            yield room
+    if where.root is not None:
+        for room in FURTHER_ROOMS:
+            if discovery.read(where.root, room) is not None:
+                yield room
+
+
+def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row]]:
+    """The row of one service, and what else is to be said of it."""
+    row: Row = {"kind": "service", "service": room, "state": "not running", "address": ""}
+    try:
+        row["address"] = _address(room, where)
+        row["state"] = _health(row["address"])
+    except UnavailableError as error:
+        if row["address"]:
+            row["state"] = "unreachable"
+        return row | {"detail": error.message}, []
+    try:
+        if room == COMMITLOG:
+            return _with_log(row, client.log_state())
+        if room in (DISPATCHER, INDEX):
+            state = client.dispatch_state() if room == DISPATCHER else client.index_state()
+            return _with_follower(row, state, "queues" if room == DISPATCHER else "files")
+    except StrataError as error:
+        return row | {"detail": error.message}, []
+    return row, []
+
+
+def _address(room: str, where: Endpoints) -> str:
+    if room in ROOMS or where.root is None:
+        return where.address(room)
+    endpoint = discovery.read(Path(where.root), room)
+    return "" if endpoint is None else endpoint.address
+
+
+def _health(address: str) -> str:
+    """`ready` or `not ready`; UnavailableError when nobody answers."""
+    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=ANSWER_S
+            )
+        except grpc.RpcError as failure:
+            raise UnavailableError(from_rpc_error(failure).message) from failure
+    serving = answer.status == health_pb2.HealthCheckResponse.SERVING
+    return "ready" if serving else "not ready"
+
+
+def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
+    if not state.writable and row["state"] == "ready":
+        row["state"] = "not writable"
+    detail = (
+        f"{state.role.name if state.role else 'no role'}, "
+        f"{'sync' if state.sync_flush else 'async'} flush, {state.segment_count} segments of "
+        f"{state.segment_bytes}, disk {state.disk_used_ratio:.0%} full"
+    )
+    row |= {
+        "applied": state.appended_offset,
+        "durable": state.flushed_offset,
+        "lag": state.appended_offset - state.flushed_offset,
+        "detail": detail,
+        "minimum": state.minimum_offset,
+        "confirmed": state.confirmed_offset,
+        "role": state.role.name if state.role else "",
+        "generation": state.generation,
+        "writable": state.writable,
+        "segmentBytes": state.segment_bytes,
+        "segments": state.segment_count,
+        "diskUsedRatio": state.disk_used_ratio,
+        "brokerName": state.broker_name,
+        "brokerId": state.broker_id,
+    }
+    notes = [_note(row, "report", line) for line in state.recovery_report]
+    if state.not_writable_reason:
+        notes.append(_note(row, "problem", f"takes no messages: {state.not_writable_reason}"))
+    notes += [
+        _note(row, "problem", f"the follower {one.name} is away, {one.lag_bytes} bytes behind")
+        for one in state.followers
+        if not one.connected
+    ]
+    return row, notes
+
+
+def _with_follower(row: Row, state: FollowerServiceState, parts: str) -> tuple[Row, list[Row]]:
+    row |= {
+        "applied": state.applied_offset,
+        "durable": state.durable_offset,
+        "lag": max(0, state.log_confirmed_offset - state.applied_offset),
+        "detail": f"{state.parts} {parts}",
+        parts: state.parts,
+    }
+    if state.stopped_reason and row["state"] == "ready":
+        row["state"] = "stopped"
+    notes = [_note(row, "report", line) for line in state.recovery_report]
+    if state.stopped_reason:
+        notes.append(_note(row, "problem", state.stopped_reason))
+    return row, notes
+
+
+def _note(row: Row, kind: str, text: str) -> Row:
+    return {"kind": kind, "service": row["service"], "text": text}
