@@ -1,0 +1,8 @@
+"""`python -m stratamq_bench …` is `stratamq bench …`."""
+
+import sys
+
+from stratamq.cli.__main__ import main
+
+if __name__ == "__main__":
+    main(["bench", *sys.argv[1:]])
