@@ -68,9 +68,7 @@ class FixtureStore:
 
     # --- what we say ---
 
-    def pull(
-        self, key: Key, offset: int, most: int, tags_code: int | None = None
-    ) -> PullAnswer:
+    def pull(self, key: Key, offset: int, most: int, tags_code: int | None = None) -> PullAnswer:
         plan = plan_pull(
             self.engine.queues.get(*key),
             PullQuery(
@@ -127,7 +125,7 @@ class FixtureStore:
 def filtered_pages(
     messages: list[dict[str, Any]], tags_code: int, units_per_file: int
 ) -> tuple[list[str], list[int]]:
-    """The `pages` and `phyOffsets` of a `filtered` line, by looking at one message after another."""
+    """`pages` and `phyOffsets` of a `filtered` line, by looking at one message after another."""
     pages, found, at = [], [], 0
     while at < len(messages):
         stop = min(at - at % units_per_file + units_per_file, len(messages))

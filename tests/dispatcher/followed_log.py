@@ -6,7 +6,7 @@ the log service knows of its generations is kept as a list, and its answers foll
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
@@ -54,6 +54,17 @@ class WrittenLog:
     lengths: dict[int, int] = field(default_factory=dict)
     """By log offset, of frames and blanks."""
     now_ms: int = START_MS
+
+    def copy(self, files: Files) -> "WrittenLog":
+        """The same log on a copy of its disk."""
+        return replace(
+            self,
+            files=files,
+            generations=list(self.generations),
+            next_queue_offset=dict(self.next_queue_offset),
+            messages=list(self.messages),
+            lengths=dict(self.lengths),
+        )
 
     def put(
         self,
@@ -123,7 +134,9 @@ class WrittenLog:
                 continue
             file = self.files.open(path, writable=True)
             file.zero(offset - segment, self.segment_bytes - (offset - segment))
+            file.flush()
             file.close()
+        self.files.sync_directory("commitlog")
         self.messages = [m for m in self.messages if m.offset < offset]
         self.lengths = {at: size for at, size in self.lengths.items() if at < offset}
         self.generations = [(g, min(start, offset)) for g, start in self.generations]

@@ -1,4 +1,4 @@
-"""The columnar builder of queue units, held against the scalar codec and against RocketMQ's files."""
+"""The builder of queue units by columns, held against the scalar codec and RocketMQ's files."""
 
 from pathlib import Path
 
@@ -156,9 +156,7 @@ def units(*fields: tuple[int, int]) -> np.ndarray:
         ([(0, 2**31 - 1), (100, 100)], 1000, -1, 0),  # pre-blank is no message
     ],
 )
-def test_the_ordered_prefix_ends_at_the_first_unit_that_cannot_follow(
-    fields, below, after, length
-):
+def test_the_ordered_prefix_ends_at_the_first_unit_that_cannot_follow(fields, below, after, length):
     assert ordered_prefix(units(*fields), below, after) == length
 
 

@@ -2,9 +2,11 @@
 
     stratamq/dispatcher.json           generation, position, store time, complete, clean
     stratamq/dispatcher-queues.json    size of a queue file; first and last file of every queue
+    stratamq/dispatcher-stale.json     up to which index queues are being zeroed; mostly none
 
-The first changes every second, the second when a file is made or removed. Without the first, or
-with `complete` false, nothing is known of the queue files and all are compared with the log.
+The first changes every second, the second when a file is made or removed, the third when a cut is
+carried out. Without the first, or with `complete` false, nothing is known of the queue files and
+all are compared with the log.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -16,9 +18,14 @@ from stratamq_dispatcher.queue_files import Geometry
 
 STATE_PATH = f"{OWN_DIRECTORY}/dispatcher.json"
 QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.json"
+STALE_PATH = f"{OWN_DIRECTORY}/dispatcher-stale.json"
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
 """By topic and queue id: first unit of the first file, unit behind the last file."""
+
+
+Stale = dict[tuple[str, int], int]
+"""By topic and queue id: the index up to which there may be something to zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +48,45 @@ class RecordedQueues:
     ranges: Ranges
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a start finds. Each is None when missing or unusable; `report` says why."""
+
+    state: DispatchState | None
+    queues: RecordedQueues | None
+    stale: Stale
+    never_ours: bool
+    """There is no watermark of ours, not even a damaged one."""
+    report: list[str]
+
+
 class StateFile:
-    """Both files. `load` before anything runs, `store…` on the writer's lane only."""
+    """The three files. `load` before anything runs, `store…` on the writer's lane only."""
 
     def __init__(self, files: Files) -> None:
         self._state = MetadataFile(files, STATE_PATH)
         self._queues = MetadataFile(files, QUEUES_PATH)
+        self._stale = MetadataFile(files, STALE_PATH)
 
-    def load(self) -> tuple[DispatchState | None, RecordedQueues | None, list[str]]:
-        """State and list, each None when missing or unusable, and what there is to report."""
+    def load(self) -> Remembered:
+        """Never raises for what the files hold."""
         state = _state_of(self._state.load())
         if state is not None and self._state.found.outcome is not Outcome.OK:
             state = replace(state, clean=False)  # an older one: files may have changed since
         queues = _queues_of(self._queues.load())
-        report = [*self._state.found.faults, *self._queues.found.faults]
-        return state, queues, report
+        if self._queues.found.outcome is not Outcome.OK:
+            queues = None  # files may have been made and removed since
+        stale = _stale_of(self._stale.load())
+        if stale is None or self._stale.found.outcome not in (Outcome.OK, Outcome.MISSING):
+            state = None  # what was being zeroed is not known any more
+        found = (self._state.found, self._queues.found, self._stale.found)
+        return Remembered(
+            state,
+            queues,
+            stale or {},
+            never_ours=self._state.found.outcome is Outcome.MISSING,
+            report=[fault for one in found for fault in one.faults],
+        )
 
     def store(self, state: DispatchState) -> None:
         self._state.store(asdict(state))
@@ -67,6 +98,12 @@ class StateFile:
             names = [first * QUEUE_UNIT_BYTES, last * QUEUE_UNIT_BYTES]
             queues.setdefault(topic, {})[str(queue_id)] = names
         self._queues.store({"file_bytes": geometry.file_bytes, "queues": queues})
+
+    def store_stale(self, stale: Stale) -> None:
+        queues: dict[str, dict[str, int]] = {}
+        for (topic, queue_id), upto in sorted(stale.items()):
+            queues.setdefault(topic, {})[str(queue_id)] = upto
+        self._stale.store({"queues": queues})
 
 
 def _state_of(data: dict[str, object] | None) -> DispatchState | None:
@@ -98,3 +135,17 @@ def _queues_of(data: dict[str, object] | None) -> RecordedQueues | None:
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     return RecordedQueues(file_bytes, ranges)
+
+
+def _stale_of(data: dict[str, object] | None) -> Stale | None:
+    """Empty when there is none; None for anything that is not what `store_stale` writes."""
+    if data is None:
+        return {}
+    try:
+        return {
+            (topic, int(queue_id)): int(upto)
+            for topic, by_id in data["queues"].items()  # type: ignore[attr-defined]
+            for queue_id, upto in by_id.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

@@ -100,9 +100,10 @@ class DispatchEngine:
         """What lies in the state file."""
         self._report: list[str] = []
         self._trusted = False
+        self._never_ours = False
         self._compare = False
-        """Whether a pass leaves bytes alone that are right already. Not after one that was broken
-        off: what the cache shows need not be on disk then."""
+        """Whether a pass leaves bytes alone that are right already: another's, or ours after a
+        clean stop. Otherwise what the cache shows need not be on disk."""
         self._doubtful = False
         """The queues were found wrong: the watermark must not outlive this process."""
         self._opened = False
@@ -127,17 +128,21 @@ class DispatchEngine:
     def load(self) -> None:
         """Find out what the files hold. Raises StoreRefusedError."""
         settings = self._settings
-        state, recorded, faults = self._state_file.load()
-        loaded = load_queues(self._files, settings.queue_file_bytes, recorded)
-        self._report += faults + loaded.report
+        remembered = self._state_file.load()
+        state = remembered.state
+        loaded = load_queues(self._files, settings.queue_file_bytes, remembered.queues)
+        self._report += remembered.report + loaded.report
         self._stored = state
+        self._never_ours = remembered.never_ours
         self._ranges = loaded.ranges
         open_files = OpenFiles(self._files, settings.max_open_files // 2)
         self.queues = QueueTable(self._files, loaded.geometry, open_files)
         window_units = -(-settings.flush_window_bytes // QUEUE_UNIT_BYTES)
         if state is not None and state.complete and not loaded.damaged:
             erase = 0 if state.clean else window_units
-            self._trusted = self.queues.open_trusted(loaded.ranges, state.position, erase)
+            self._trusted = self.queues.open_trusted(
+                loaded.ranges, remembered.queues, state.position, erase
+            )
         if state is not None and self._trusted:
             self.generation = state.generation
             self.applied = self.durable = state.position
@@ -148,6 +153,8 @@ class DispatchEngine:
             loaded.geometry,
             loaded.ranges,
             self._state_file,
+            remembered.stale,
+            listed=remembered.queues is not None and remembered.queues.ranges == loaded.ranges,
             max_open_files=settings.max_open_files - settings.max_open_files // 2,
             window_units=window_units,
         )
@@ -300,7 +307,7 @@ class DispatchEngine:
         if first and not (self._trusted and opened.minimum < cut_to < self.applied):
             # No watermark; or a generation that the log does not know, so that RocketMQ or another
             # history may have written these files.
-            self._compare = self._stored is None or self._stored.complete
+            self._compare = self._never_ours or (self._stored is not None and self._stored.clean)
             self.queues.open_untrusted(self._ranges, cut_to)
             self._begin(Pass.COMPARED, opened)
             self._report.append(f"all queues are compared with the log from {cut_to} on")
@@ -417,7 +424,7 @@ class DispatchEngine:
         waiting: list[Callable[[], None]],
         error: BaseException | None,
     ) -> None:
-        self.flush_blocked = ""
+        was_blocked, self.flush_blocked = self.flush_blocked, ""
         if error is None:
             self._stored = cycle.after or cycle.before or self._stored
             if number == self._pass_number:
@@ -428,7 +435,8 @@ class DispatchEngine:
                     self.durable_store_timestamp_ms = cycle.after.store_timestamp_ms
         elif isinstance(error, OSError):
             self.flush_blocked = f"queue files cannot be written: {error}"
-            log.error("flush failed, tried again", extra={"error": str(error)})
+            if not was_blocked:
+                log.error("queue files cannot be written", extra={"error": str(error)})
         else:
             self._failure = error
             self.stopped(error)

@@ -6,7 +6,7 @@ from stratamq.errors import CorruptionError
 from stratamq.files.port import Files
 from stratamq.formats.queue_units import UnitRun
 from stratamq_dispatcher.consume_queue import ERASE_ALL, ConsumeQueue
-from stratamq_dispatcher.dispatch_state import Ranges
+from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.opening import open_trusted, open_untrusted
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles, can_be_directory, set_aside
 
@@ -44,13 +44,25 @@ class QueueTable:
 
     # --- opening ---
 
-    def open_trusted(self, ranges: Ranges, position: int, erase: int) -> bool:
-        """Open every queue at our watermark. False when one of them is not what it says."""
+    def open_trusted(
+        self, ranges: Ranges, recorded: RecordedQueues | None, position: int, erase: int
+    ) -> bool:
+        """Open every queue at our watermark. False when one of them is not what it says.
+
+        The list is stored before the watermark. Files that it does not name (made just before a
+        crash, or back after one) hold nothing below the watermark, and are removed with the first
+        flush.
+        """
         good = True
         for (topic, queue_id), files in ranges.items():
             queue = ConsumeQueue(topic, queue_id, self.geometry)
+            listed = files if recorded is None else recorded.ranges.get((topic, queue_id))
             try:
-                open_trusted(queue, files, self.open_files, position, erase)
+                if listed is None:
+                    queue.erase = ERASE_ALL
+                else:
+                    stale = erase if listed == files else ERASE_ALL
+                    open_trusted(queue, listed, self.open_files, position, stale)
             except (CorruptionError, OSError) as error:
                 good = False
                 self.report.append(f"{queue.directory}: {error}; compared with the log again")

@@ -2,7 +2,8 @@
 
     job:  our state says that files will change     (only when it does not say so already)
           files that are no longer part of a queue   unlinked, oldest first
-          for each queue                             pre-blanks, units, zeros over what is stale
+          what is stale behind queues' ends          recorded
+          for each queue                             pre-blank units, units, zeros
           everything synced                          few files by fdatasync, many by one syncfs
           the list of files, then the watermark      stored
 
@@ -10,15 +11,16 @@ A job writes at most `window_units` of a queue between two syncs. After a power 
 lies further than that beyond what was synced, so that a start need not look further.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
+from stratamq.files.paths import parent
 from stratamq.files.port import File, Files
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import pre_blank_fill
 from stratamq_dispatcher.consume_queue import NO_MESSAGE
-from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
+from stratamq_dispatcher.dispatch_state import DispatchState, Stale, StateFile
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory, set_aside
 
 QueueKey = tuple[str, int]
@@ -79,18 +81,26 @@ class QueueWriter:
         geometry: Geometry,
         ranges: dict[QueueKey, FileRange],
         state_file: StateFile,
+        erasing: Stale,
         *,
+        listed: bool,
         max_open_files: int,
         window_units: int,
     ) -> None:
+        """`listed` says that the stored list names exactly `ranges`; `erasing` is what an earlier
+        process may have left half erased."""
         self._files = files
         self._geometry = geometry
         self._ranges = ranges
         self._state_file = state_file
         self._open = OpenFiles(files, max_open_files, writable=True)
         self._window = window_units
+        self._erasing = erasing
+        """Recorded on disk: zeros are being written up to there, whatever the cache shows."""
         self._dirty: set[str] = set()
-        self._listed_changed = False
+        self._doomed: list[str] = []
+        """Files to unlink before anything is written."""
+        self._listed_changed = not listed
 
     def run(self, job: FlushJob) -> FlushDone:
         """Everything in `job` is durable on return.
@@ -101,14 +111,15 @@ class QueueWriter:
         done = FlushDone(job)
         if job.before is not None:
             self._state_file.store(job.before)
-        self._remove(job.writes, done)
+        self._forget(job.writes)
+        self._remove(done)
+        self._find_stale(job.writes)
         rounds = [_Progress(write) for write in job.writes if write.data or write.erase]
         while rounds:
             rounds = [progress for progress in rounds if self._advance(progress, job, done)]
             self._sync()
-        if self._listed_changed:
-            self._state_file.store_ranges(self._geometry, self._ranges)
-            self._listed_changed = False
+        self._store_list()
+        self._erased(job.writes)
         if job.after is not None:
             self._state_file.store(job.after)
         return done
@@ -118,41 +129,47 @@ class QueueWriter:
 
     # --- which files there are ---
 
-    def _remove(self, writes: Iterable[QueueWrite], done: FlushDone) -> None:
-        """Unlink files that are below the first or beyond the end. The list goes first: a file
-        that it names and that is gone counts as damage."""
-        doomed: list[tuple[str, list[str]]] = []
+    def _forget(self, writes: Iterable[QueueWrite]) -> None:
+        """Take files that are below a queue's first or beyond its end out of the list."""
+        units = self._geometry.units_per_file
         for write in writes:
             known = self._ranges.get(write.key)
-            if known is None:
+            if known is None or (kept := self._kept(known, write)) == known:
                 continue
-            kept = self._kept(known, write)
-            if kept == known:
-                continue
-            units = self._geometry.units_per_file
             directory = queue_directory(*write.key)
-            gone = [
+            self._doomed += [
                 self._geometry.path(directory, first)
                 for first in range(known[0], known[1], units)
                 if not kept[0] <= first < kept[1]
             ]
-            doomed.append((directory, gone))
+            self._listed_changed = True
             if kept[0] < kept[1]:
                 self._ranges[write.key] = kept
             else:
                 del self._ranges[write.key]
-        if not doomed:
+
+    def _remove(self, done: FlushDone) -> None:
+        """Unlink what was forgotten, now or in a job that failed. The list goes first: a file that
+        it names and that is gone counts as damage."""
+        if not self._doomed:
             return
-        self._state_file.store_ranges(self._geometry, self._ranges)
-        self._listed_changed = False
-        for directory, paths in doomed:
-            for path in paths:
-                self._open.forget(path)
-                self._dirty.discard(path)
-                if self._files.entry(path) is not None:
-                    self._files.unlink(path)
-                done.removed.append(path)
+        self._store_list()
+        directories: dict[str, None] = {}
+        for path in self._doomed:
+            self._open.forget(path)
+            self._dirty.discard(path)
+            if self._files.entry(path) is not None:
+                self._files.unlink(path)
+            done.removed.append(path)
+            directories[parent(path)] = None
+        for directory in directories:
             self._synced(lambda directory=directory: self._files.sync_directory(directory))
+        self._doomed.clear()
+
+    def _store_list(self) -> None:
+        if self._listed_changed:
+            self._state_file.store_ranges(self._geometry, self._ranges)
+            self._listed_changed = False
 
     def _kept(self, known: FileRange, write: QueueWrite) -> FileRange:
         """The files of `known` that stay: from the queue's first one to the one with its end."""
@@ -215,22 +232,6 @@ class QueueWriter:
             self._put(write, index, piece, compare)
             index += len(piece) // QUEUE_UNIT_BYTES
 
-    def _erase(self, write: QueueWrite) -> None:
-        """Zero what is not ours behind the queue's end. Holes stay holes."""
-        known = self._ranges.get(write.key)
-        if known is None:
-            return
-        index, stop = write.end, min(known[1], write.end + write.erase)
-        while index < stop:
-            count = min(_ERASED_UNITS, stop - index, self._next_file(index) - index)
-            zeros = bytes(count * QUEUE_UNIT_BYTES)
-            path = self._geometry.path(queue_directory(*write.key), index)
-            file = self._open.get(path)
-            if file.read(self._geometry.position(index), len(zeros)) != zeros:
-                file.write(self._geometry.position(index), zeros)
-                self._dirty.add(path)
-            index += count
-
     def _put(self, write: QueueWrite, index: int, data: bytes | memoryview, compare: bool) -> None:
         file = self._file_for(write, index)
         position = self._geometry.position(index)
@@ -240,6 +241,61 @@ class QueueWriter:
 
     def _next_file(self, index: int) -> int:
         return self._geometry.file_of(index) + self._geometry.units_per_file
+
+    # --- what is stale behind a queue's end ---
+
+    def _find_stale(self, writes: Iterable[QueueWrite]) -> None:
+        """Record how far there is something to erase, before any of it is.
+
+        Were a sync to fail then, the cache would show zeros that the disk does not have, and a
+        start that looks for what is stale would find nothing.
+        """
+        found = False
+        for write in writes:
+            upto = max((end for end, stale in self._behind(write) if stale), default=0)
+            if upto > self._erasing.get(write.key, 0):
+                self._erasing[write.key] = upto
+                found = True
+        if found:
+            self._state_file.store_stale(self._erasing)
+
+    def _behind(self, write: QueueWrite) -> Iterator[tuple[int, bool]]:
+        """Pieces behind the queue's end: where each ends, and whether anything is in it."""
+        known = self._ranges.get(write.key)
+        if not write.erase or known is None:
+            return
+        index, stop = max(write.end, known[0]), min(known[1], write.end + write.erase)
+        while index < stop:
+            end = min(index + _ERASED_UNITS, stop, self._next_file(index))
+            file = self._open.get(self._path(write, index))
+            length = (end - index) * QUEUE_UNIT_BYTES
+            data = file.read(self._geometry.position(index), length)
+            yield end, data != bytes(length)
+            index = end
+
+    def _erase(self, write: QueueWrite) -> None:
+        """Zeros over what is recorded. Holes behind it stay holes."""
+        index = write.end
+        stop = min(self._erasing.get(write.key, 0), self._ranges.get(write.key, (0, 0))[1])
+        while index < stop:
+            end = min(index + _ERASED_UNITS, stop, self._next_file(index))
+            path = self._path(write, index)
+            self._open.get(path).write(
+                self._geometry.position(index), bytes((end - index) * QUEUE_UNIT_BYTES)
+            )
+            self._dirty.add(path)
+            index = end
+
+    def _erased(self, writes: Iterable[QueueWrite]) -> None:
+        """It is durable: forget the record."""
+        done = [write.key for write in writes if write.erase and write.key in self._erasing]
+        if done:
+            for key in done:
+                del self._erasing[key]
+            self._state_file.store_stale(self._erasing)
+
+    def _path(self, write: QueueWrite, index: int) -> str:
+        return self._geometry.path(queue_directory(*write.key), index)
 
     # --- durability ---
 

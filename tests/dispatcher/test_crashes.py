@@ -1,0 +1,268 @@
+"""The queues after a crash or a failure at every single call to the disk.
+
+The log is durable and whole; whatever is lost, torn or left half done below `consumequeue/` and
+`stratamq/`, the next start must bring the queues to what the log says, to the byte.
+"""
+
+import contextlib
+import errno
+import functools
+import random
+from collections.abc import Callable
+
+import pytest
+from stratamq_dispatcher.engine import DispatchEngine
+
+from stratamq.errors import StrataError
+from stratamq.files.simulated import (
+    SimulatedCrash,
+    SimulatedDisk,
+    keep_everything,
+    keep_nothing,
+    random_choice,
+)
+from tests.dispatcher.followed_log import Broker, WrittenLog, start
+from tests.dispatcher.queue_checks import check_files, check_queues
+
+Act = Callable[[SimulatedDisk, WrittenLog], None]
+
+CRASHES = {
+    "nothing kept": lambda seed: keep_nothing,
+    "everything kept": lambda seed: keep_everything,
+    "some kept": lambda seed: random_choice(random.Random(seed)),
+}
+
+
+def new_log(disk: SimulatedDisk) -> WrittenLog:
+    log = WrittenLog(disk.files(name="log"))
+    log.put_many(90, topics=2, queues=2)
+    return log
+
+
+def first_pass(disk: SimulatedDisk, log: WrittenLog) -> None:
+    """A dispatcher meets a log for the first time, in three portions."""
+    broker = start(disk.files(name="dispatcher"), log, connect=False)
+    for message in (log.messages[30], log.messages[60], None):
+        broker.confirmed = message.offset if message else None
+        if message is log.messages[30]:
+            broker.connect()
+        broker.follow()
+    broker.stop()
+
+
+def next_start(disk: SimulatedDisk, log: WrittenLog) -> None:
+    """A dispatcher comes back, catches up, and stops in order."""
+    broker = start(disk.files(name="dispatcher"), log)
+    broker.follow()
+    broker.stop()
+
+
+def with_more_messages(disk: SimulatedDisk) -> WrittenLog:
+    log = new_log(disk)
+    next_start(disk, log)
+    log.put_many(50)
+    return log
+
+
+def after_a_cut(disk: SimulatedDisk) -> WrittenLog:
+    log = new_log(disk)
+    next_start(disk, log)
+    log.cut(log.messages[37].offset)
+    log.restart()
+    log.put_many(20)
+    return log
+
+
+def after_an_unknown_history(disk: SimulatedDisk) -> WrittenLog:
+    log = new_log(disk)
+    next_start(disk, log)
+    log.forget_generations()
+    return log
+
+
+def after_deletion(disk: SimulatedDisk) -> WrittenLog:
+    log = WrittenLog(disk.files(name="log"))
+    log.put_many(150, topics=1, queues=1)
+    next_start(disk, log)
+    log.delete_below(2 * log.segment_bytes)
+    return log
+
+
+SCENARIOS: dict[str, tuple[Callable[[SimulatedDisk], WrittenLog], Act]] = {
+    "first pass": (new_log, first_pass),
+    "more messages": (with_more_messages, next_start),
+    "after a cut": (after_a_cut, next_start),
+    "unknown history": (after_an_unknown_history, next_start),
+    "deletion": (after_deletion, next_start),
+}
+
+
+@functools.cache
+def prepared(scenario: str) -> tuple[SimulatedDisk, WrittenLog]:
+    disk = SimulatedDisk(seed=1)
+    return disk, SCENARIOS[scenario][0](disk)
+
+
+def prepare(scenario: str) -> tuple[SimulatedDisk, WrittenLog, Act]:
+    """A disk of one's own in the scenario's first state."""
+    disk, log = prepared(scenario)
+    twin = disk.image(keep_everything)
+    return twin, log.copy(twin.files(name="log")), SCENARIOS[scenario][1]
+
+
+def calls_of(scenario: str) -> int:
+    disk, log, act = prepare(scenario)
+    before = disk.calls
+    act(disk, log)
+    return disk.calls - before
+
+
+def check_next_start(disk: SimulatedDisk, log: WrittenLog) -> Broker:
+    log.files = disk.files(name="log")
+    broker = start(disk.files(name="dispatcher"), log)
+    broker.follow()
+    assert broker.engine.serving
+    assert broker.engine.durable == log.end
+    check_queues(broker)
+    if log.minimum == 0:
+        check_files(broker)
+    return broker
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_power_is_lost_at_every_call(scenario, crash):
+    total = calls_of(scenario)
+    assert total > 30
+    for call in range(1, total + 1):
+        disk, log, act = prepare(scenario)
+        disk.crash_at(disk.calls + call)
+        try:
+            act(disk, log)
+        except SimulatedCrash:
+            disk.crash(CRASHES[crash](call))
+        disk.clear_faults()
+        check_next_start(disk, log)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_process_is_killed_at_every_call(scenario):
+    for call in range(1, calls_of(scenario) + 1):
+        disk, log, act = prepare(scenario)
+        disk.crash_at(disk.calls + call)
+        try:
+            act(disk, log)
+        except SimulatedCrash:
+            disk.kill()
+        disk.clear_faults()
+        check_next_start(disk, log)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_is_lost_again_and_again(seed):
+    """Also in the start after a loss, and in the one after that."""
+    chance = random.Random(seed)
+    disk = SimulatedDisk(seed=seed)
+    log = new_log(disk)
+    for _ in range(6):
+        disk.crash_at(disk.calls + chance.randrange(1, 150))
+        try:
+            next_start(disk, log)
+        except SimulatedCrash:
+            disk.crash(random_choice(chance))
+        disk.clear_faults()
+        log.files = disk.files(name="log")
+        log.restart()
+        log.put_many(chance.randrange(20))
+    check_next_start(disk, log)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_under_async_flush_the_log_loses_its_tail_and_other_messages_take_its_place(seed):
+    """What was applied above `flushed` must leave no trace when the log cannot give it again."""
+    chance = random.Random(seed)
+    disk = SimulatedDisk(seed=seed)
+    log = new_log(disk)
+    for _ in range(5):
+        broker = start(disk.files(name="dispatcher"), log, seed=seed)
+        kept = sum(message.end <= log.generations[-1][1] for message in log.messages)
+        broker.flushed = log.messages[chance.randrange(kept, len(log.messages))].offset
+        disk.crash_at(disk.calls + chance.randrange(1, 200))
+        with contextlib.suppress(SimulatedCrash):
+            broker.follow()
+        disk.clear_faults()
+        disk.crash(random_choice(chance))
+        log.files = disk.files(name="log")
+        log.cut(broker.flushed)
+        log.restart()
+        log.put_many(chance.randrange(1, 30), topics=3)
+    check_next_start(disk, log)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_call_fails_in_turn(scenario, error):
+    """Whatever becomes of the process then, the next start is right; and no failed sync is
+    followed by a watermark that counts on it."""
+    total = calls_of(scenario)
+    for call in range(1, total + 1):
+        disk, log, act = prepare(scenario)
+        disk.fail_at(disk.calls + call, error)
+        with contextlib.suppress(OSError, StrataError):  # a bug would be another exception
+            act(disk, log)
+        disk.clear_faults()
+        disk.crash(keep_nothing)
+        check_next_start(disk, log)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_after_a_failed_sync_a_start_writes_again_what_only_the_cache_has(scenario):
+    """The cache shows the right bytes, clean, and the disk has others: comparing proves nothing."""
+    for operation in ("flush", "sync_all", "sync_directory"):
+        for nth in range(1, 8):
+            disk, log, act = prepare(scenario)
+            disk.fail(operation, "consumequeue*", nth, partial=True)
+            disk.fail(operation, "", nth, partial=True)
+            with contextlib.suppress(OSError, StrataError):
+                act(disk, log)
+            disk.clear_faults()
+            disk.kill()
+            check_next_start(disk, log).stop()
+            disk.crash(keep_nothing)
+            check_next_start(disk, log)
+
+
+def test_a_failed_sync_stops_writing_and_following():
+    disk = SimulatedDisk(seed=1)
+    log = new_log(disk)
+    broker = start(disk.files(), log)
+    disk.fail("flush", "consumequeue/*")
+    broker.send()
+    broker.flush()
+    engine: DispatchEngine = broker.engine
+    assert "could not be synced" in engine.stopped_reason
+    assert engine.durable == 0
+    log.put_many(10)
+    with pytest.raises(Exception, match="could not be synced"):
+        broker.send()
+    calls = disk.calls
+    broker.flush()
+    assert disk.calls == calls
+    check_queues(broker, upto=engine.applied)  # what is applied can still be read
+
+
+def test_a_full_disk_is_a_level_that_clears_itself():
+    disk = SimulatedDisk(seed=1)
+    log = new_log(disk)
+    broker = start(disk.files(), log)
+    fault = disk.fail("write", "consumequeue/*", error=errno.ENOSPC, repeat=True)
+    broker.send()
+    broker.flush()
+    assert "cannot be written" in broker.engine.flush_blocked
+    assert broker.engine.durable == 0
+    check_queues(broker)
+    disk.faults.remove(fault)
+    broker.flush()
+    assert broker.engine.flush_blocked == ""
+    assert broker.engine.durable == log.end
+    check_files(broker)
