@@ -369,3 +369,26 @@ def swallow(_: object) -> None:
 
 
 Wake = Callable[[], None]
+
+
+def load_directory(disk: SimulatedDisk, root: Path) -> None:
+    """Copy a real directory onto an empty simulated disk, durably, times included."""
+    files = disk.files(name="copy")
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_dir():
+            files.make_directory(name)
+            continue
+        content = path.read_bytes()
+        files.create(name, len(content), sparse=True)
+        if content:
+            file = files.open(name, writable=True)
+            file.write(0, content)
+            file.flush()
+            file.close()
+        files.set_mtime(name, path.stat().st_mtime_ns)
+    files.remove_directory("stratamq/tmp")
+    files.remove_directory("stratamq")
+    files.sync_all()
+    files.kill()
+    disk.calls = 0

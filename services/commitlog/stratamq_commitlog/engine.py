@@ -120,9 +120,9 @@ class CommitLog:
             raise
 
     def _open_store(self, progress: Callable[[int, int], None] | None) -> None:
-        self._lock = opening.take_lock(self._files, self._pid)
+        self._lock, foreign = opening.take_lock(self._files, self._pid, self._adopt)
         opened = opening.open_store(
-            self._files, self._config, self._state, self._lock, self._clock, progress
+            self._files, self._config, self._state, foreign, self._clock, progress
         )
         self.report = opened.report
         self.report += self.topics.load(foreign=opened.foreign)
@@ -130,9 +130,15 @@ class CommitLog:
         generations = opening.begin_generation(self._state, opened, self._random)
         self._assemble(recovered, generations)
         self.housekeeping.start(opened.checkpoint, recovered)
+        self._state.set_found_clean(False)
         self._open = True
         for line in self.report:
             log.info("recovery", extra={"detail": line})
+
+    def _adopt(self) -> None:
+        """Another program went on with the store: nothing that we knew of it counts any more."""
+        self._state.discard()
+        self.topics.adopt()
 
     def _assemble(self, recovered: recovery.Recovered, generations: list[Generation]) -> None:
         config, end = self._config, recovered.end

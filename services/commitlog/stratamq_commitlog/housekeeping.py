@@ -78,7 +78,8 @@ class Housekeeping:
         self._busy: set[str] = set()
         self._snapshot: Snapshot | None = None
         self._snapshot_offset = -1
-        self._durable_snapshot_offset = -1
+        self._snapshot_needs = 0
+        """The durable snapshot stands on the frame here: nothing from it on may be deleted."""
         self._last_frame: FrameMark | None = None
         self._flushed_timestamps: deque[tuple[int, int]] = deque()
         self._physic_timestamp_ms = 0
@@ -222,7 +223,7 @@ class Housekeeping:
 
     def _store_snapshot(self, snapshot: Snapshot) -> None:
         self._state.store_snapshot(snapshot)
-        self._durable_snapshot_offset = snapshot.offset
+        self._snapshot_needs = snapshot.offset if snapshot.frame is None else snapshot.frame.offset
 
     # --- topics ---
 
@@ -259,7 +260,7 @@ class Housekeeping:
                 state.durable if (state := engine.hub.followers.get(name)) is not None else 0
                 for name in engine.config.followers
             ]
-            limit = min([limit, max(self._durable_snapshot_offset, 0), *watermarks])
+            limit = min([limit, self._snapshot_needs, *watermarks])
         count = 0
         while (
             count < len(segments.offsets) - 1

@@ -82,6 +82,9 @@ class SegmentWalk:
         position = walked.end - self._base
         left = self._file.size - position
         if left < BLANK.size:
+            if left:
+                # No writer leaves less than a blank needs; RocketMQ's reader stops here as well.
+                return Case.END_TORN
             return Case.NEXT_SEGMENT if self._next_exists else Case.END_SEGMENT
         data = self._file.read(position, min(left, CHUNK_BYTES))
         if len(data) >= 8:
@@ -96,7 +99,10 @@ class SegmentWalk:
         walked.end += taken
         if accepted == len(lengths) and not stop and taken:
             return None
-        return self._judge_one(data, taken, left)
+        case = self._judge_one(data, taken, left)
+        if rewrite is not None and case is Case.NEXT_SEGMENT:
+            rewrite(position + taken, data[taken : taken + BLANK.size])
+        return case
 
     def _accept(self, data: bytes, lengths: NDArray[np.uint32]) -> int:
         """How many of the frames are plainly good; the walk's knowledge includes them."""

@@ -30,46 +30,66 @@ class OpenedStore:
     report: list[str]
 
 
-def take_lock(files: Files, pid: int) -> Lock:
-    """StoreRefusedError when another process, ours or RocketMQ's, holds the store."""
+def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, bool]:
+    """The store's lock; True if another program held it last, after `adopt` has run.
+
+    The text becomes ours only when nothing of ours tells of an older history any more: a start that
+    is interrupted in between finds the other's text again. StoreRefusedError when another process,
+    ours or RocketMQ's, holds the store.
+    """
+    # Read before the lock is taken: while it is held, closing any descriptor of it would drop it.
+    text = own_state.read_lock_text(files)
+    ours = own_state.lock_text(pid)
+    if own_state.is_ours(text):
+        return _lock(files, text, ours), False
+    lock = _lock(files, text, text)
     try:
-        return files.lock(own_state.LOCK_PATH, own_state.lock_text(pid))
+        adopt()
+    finally:
+        lock.close()
+    return _lock(files, text, ours), True
+
+
+def _lock(files: Files, expected: bytes, text: bytes) -> Lock:
+    in_use = "the store is in use: another StrataMQ or RocketMQ process holds its lock file"
+    try:
+        lock = files.lock(own_state.LOCK_PATH, text)
     except BlockingIOError as error:
-        raise StoreRefusedError(
-            "the store is in use: another StrataMQ or RocketMQ process holds its lock file"
-        ) from error
+        raise StoreRefusedError(in_use) from error
+    if lock.previous_text != expected:
+        lock.close()
+        raise StoreRefusedError(f"{in_use}, or did so a moment ago")
+    return lock
 
 
 def open_store(
     files: Files,
     config: CommitLogConfig,
     state: own_state.OwnState,
-    lock: Lock,
+    foreign: bool,
     clock: Clock,
     progress: Callable[[int, int], None] | None,
 ) -> OpenedStore:
     """Recover the directory. Raises StoreRefusedError, OSError."""
     report: list[str] = []
-    foreign = not own_state.is_ours(lock.previous_text)
-    snapshot = state.load()
-    known_bytes = None if foreign else state.segment_bytes
-    inspected = recovery.inspect(files, config.segment_bytes, known_bytes)
-    if snapshot is not None and foreign:
+    if foreign and state.discarded:
         report.append("another program held the store last: our own state is not used")
-        snapshot = None
-    elif snapshot is not None and not recovery.snapshot_holds(files, inspected, snapshot):
+    snapshot = state.load()
+    inspected = recovery.inspect(files, config.segment_bytes, state.segment_bytes)
+    if snapshot is not None and not recovery.snapshot_holds(files, inspected, snapshot):
         report.append("our snapshot no longer fits the log: it is not used")
         snapshot = None
     report += state.faults
     unclean = files.entry(ABORT) is not None
     if not unclean:
+        state.set_found_clean(snapshot is None)
         files.create(ABORT, 0, sparse=True)
     files.clean_temporary()
     checkpoint = read_checkpoint(files)
     recovered = recovery.recover(
         files,
         inspected,
-        recovery.Evidence(snapshot, unclean, checkpoint, clock.wall_ms()),
+        recovery.Evidence(snapshot, unclean, checkpoint, clock.wall_ms(), state.found_clean),
         verify_bodies=config.check_crc_on_recover,
         progress=progress,
     )

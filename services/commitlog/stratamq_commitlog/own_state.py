@@ -5,6 +5,9 @@
     stratamq/queue-offsets.json     {"generation", "offset", "queues": [[topic, id, next], …],
                                      "frame", "store_timestamp_ms"}
 
+    stratamq/found-clean            there while the first recovery of a directory runs that RocketMQ
+                                    had stopped cleanly
+
 `frame` is [physical offset, size, SHA-256] of the last frame below the offset that the file stands
 on (null in an empty log). If RocketMQ ran in between, or the frame is no longer there, nothing of
 this is believed, and the log is recovered as RocketMQ's own directory would be.
@@ -13,12 +16,13 @@ this is believed, and the log is recovered as RocketMQ's own directory would be.
 import hashlib
 from dataclasses import dataclass
 
-from stratamq.files.metadata import JsonObject, MetadataFile
-from stratamq.files.port import Files, Random
+from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
+from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
 from stratamq_commitlog.messages import Generation
 
 GENERATIONS_PATH = "stratamq/generations.json"
 SNAPSHOT_PATH = "stratamq/queue-offsets.json"
+FOUND_CLEAN_PATH = "stratamq/found-clean"
 LOCK_PATH = "lock"
 LOCK_MARK = b"stratamq "
 
@@ -62,6 +66,18 @@ def lock_text(pid: int) -> bytes:
     return LOCK_MARK + b"pid %d\n" % pid
 
 
+def read_lock_text(files: Files) -> bytes:
+    """What the lock file holds; nothing if it cannot be read: whoever locks it will be told why."""
+    try:
+        file = files.open(LOCK_PATH)
+    except OSError:
+        return b""
+    try:
+        return file.read(0, file.size)
+    finally:
+        file.close()
+
+
 def is_ours(previous_lock_text: bytes) -> bool:
     """False when RocketMQ, or nobody, held the store last."""
     return previous_lock_text.startswith(LOCK_MARK)
@@ -91,11 +107,14 @@ class OwnState:
     """Reads and writes the two files. `generations` is the list as last loaded or stored."""
 
     def __init__(self, files: Files) -> None:
+        self._files = files
         self._generations_file = MetadataFile(files, GENERATIONS_PATH)
         self._snapshot_file = MetadataFile(files, SNAPSHOT_PATH)
         self.segment_bytes: int | None = None
         self.generations: list[Generation] = []
         self.faults: list[str] = []
+        self.discarded = False
+        """`discard` found something."""
 
     def load(self) -> Snapshot | None:
         """The snapshot, and as attributes the generations; nonsense is a fault, not an error."""
@@ -103,6 +122,10 @@ class OwnState:
         self.faults += self._generations_file.found.faults
         if document is not None:
             self._take_generations(document)
+            found = self._generations_file.found
+            if found.outcome is Outcome.USED_PREVIOUS and found.faults:
+                # The list before the last: where later generations began is not in it.
+                self.generations = []
         document = self._snapshot_file.load()
         self.faults += self._snapshot_file.found.faults
         if document is None:
@@ -112,6 +135,33 @@ class OwnState:
         except (KeyError, TypeError, ValueError) as error:
             self.faults.append(f"{SNAPSHOT_PATH}: {error!r}")
             return None
+
+    def discard(self) -> None:
+        """Remove everything: it tells of a history that others went on with. Durable on return."""
+        self.generations, self.segment_bytes = [], None
+        for path in (GENERATIONS_PATH, SNAPSHOT_PATH, FOUND_CLEAN_PATH):
+            for name in (path, f"{path}.previous", f"{path}.tmp"):
+                entry = self._files.entry(name)
+                if entry is not None and entry.kind is not Kind.DIRECTORY:
+                    self._files.unlink(name)
+                    self.discarded = True
+        if self.discarded:
+            self._files.sync_directory(OWN_DIRECTORY)
+
+    @property
+    def found_clean(self) -> bool:
+        """A recovery that did not end had found a directory that RocketMQ stopped cleanly."""
+        return self._files.entry(FOUND_CLEAN_PATH) is not None
+
+    def set_found_clean(self, value: bool) -> None:
+        """Durable on return."""
+        if value is self.found_clean:
+            return
+        if value:
+            self._files.create(FOUND_CLEAN_PATH, 0, sparse=True)
+        else:
+            self._files.unlink(FOUND_CLEAN_PATH)
+            self._files.sync_directory(OWN_DIRECTORY)
 
     def store_generations(self, generations: list[Generation], segment_bytes: int) -> None:
         """Durable on return."""

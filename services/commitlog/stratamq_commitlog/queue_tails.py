@@ -1,35 +1,49 @@
-"""The ends of consume queues, read from their files: for queues whose messages are all deleted.
+"""The ends of consume queues, read from their files, for a directory without our snapshot.
 
-Such a queue's next offset stands nowhere in the log. Only a directory without our snapshot needs
-this; the files belong to the dispatcher and are only read.
+Where a queue's messages are all deleted, or lie in a part of the log that cannot be read, its next
+offset stands in its files only. The files belong to the dispatcher and are only read.
 """
 
-from stratamq.files.port import Files, Kind
+from collections.abc import Callable
+
+from stratamq.files.port import File, Files, Kind
 from stratamq.formats.file_names import parse_offset_name
+from stratamq.formats.frame import Frame
 from stratamq_commitlog.own_state import QueueTable
 
 DIRECTORY = "consumequeue"
 UNIT_BYTES = 20
-_UNWRITTEN = bytes(UNIT_BYTES)
 
 
-def queue_tails(files: Files, minimum: int) -> QueueTable:
-    """Next queue offsets of the queues whose last unit points below `minimum`, the log's first.
+def queue_tails(
+    files: Files, minimum: int, end: int, frame_at: Callable[[int, int], Frame | None]
+) -> QueueTable:
+    """Next queue offset of each queue by its last unit below `end`, the log's.
 
-    What cannot be read is passed over: the queue starts at 0 again, as in RocketMQ.
+    A unit that points into the log ([minimum, end)) counts only if the frame there says the same.
+    What cannot be read or does not fit is passed over.
     """
     tails: QueueTable = {}
     for topic in _directories(files, DIRECTORY):
         for queue in _directories(files, f"{DIRECTORY}/{topic}"):
             if not (queue.isascii() and queue.isdigit() and len(queue) <= 10):
                 continue
-            following = _next_offset(files, f"{DIRECTORY}/{topic}/{queue}", minimum)
-            if following:
-                tails[topic, int(queue)] = following
+            last = _last_unit(files, f"{DIRECTORY}/{topic}/{queue}", end)
+            if last is None:
+                continue
+            queue_offset, physical, size = last
+            frame = frame_at(physical, size) if physical >= minimum else None
+            if physical < minimum or (
+                frame is not None
+                and (frame.topic, frame.queue_id) == (topic, int(queue))
+                and (frame.queue_offset, frame.physical_offset) == (queue_offset, physical)
+            ):
+                tails[topic, int(queue)] = queue_offset + 1
     return tails
 
 
-def _next_offset(files: Files, directory: str, minimum: int) -> int:
+def _last_unit(files: Files, directory: str, end: int) -> tuple[int, int, int] | None:
+    """(queue offset, physical offset, size) of the last unit that points below `end`."""
     for entry in reversed(files.list(directory)):
         base = parse_offset_name(entry.name)
         if base is None or entry.kind is not Kind.FILE or entry.size < UNIT_BYTES:
@@ -37,26 +51,28 @@ def _next_offset(files: Files, directory: str, minimum: int) -> int:
         try:
             file = files.open(f"{directory}/{entry.name}")
         except OSError:
-            return 0
+            return None
         try:
             low, high = 0, entry.size // UNIT_BYTES
             while low < high:
                 middle = (low + high) // 2
-                if file.read(middle * UNIT_BYTES, UNIT_BYTES) == _UNWRITTEN:
-                    high = middle
-                else:
+                physical, size = _unit(file, middle)
+                if size > 0 and 0 <= physical < end:
                     low = middle + 1
-            if not low:
-                continue
-            unit = file.read((low - 1) * UNIT_BYTES, UNIT_BYTES)
+                else:
+                    high = middle
+            if low:
+                return base // UNIT_BYTES + low - 1, *_unit(file, low - 1)
         finally:
             file.close()
-        physical = int.from_bytes(unit[:8], "big", signed=True)
-        size = int.from_bytes(unit[8:12], "big", signed=True)
-        if physical < 0 or size <= 0 or physical >= minimum:
-            return 0
-        return base // UNIT_BYTES + low
-    return 0
+    return None
+
+
+def _unit(file: File, index: int) -> tuple[int, int]:
+    raw = file.read(index * UNIT_BYTES, UNIT_BYTES)
+    return int.from_bytes(raw[:8], "big", signed=True), int.from_bytes(
+        raw[8:12], "big", signed=True
+    )
 
 
 def _directories(files: Files, path: str) -> list[str]:

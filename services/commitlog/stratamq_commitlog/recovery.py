@@ -15,12 +15,13 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stratamq.errors import StoreRefusedError
+from stratamq.errors import CorruptRecordError, StoreRefusedError
 from stratamq.files.port import ASIDE_DIRECTORY, File, Files, Kind
 from stratamq.files.segments import FamilyReport, FindingKind, SegmentEntry, scan_family
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
-from stratamq.formats.frame_layout import HEAD, MAGIC_V1
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, HEAD, MAGIC_V1
 from stratamq.formats.sysflag import host_bytes
 from stratamq_commitlog.log_walk import SegmentWalk, Strictness, Walked, survey
 from stratamq_commitlog.own_state import FrameMark, QueueTable, Snapshot, mark
@@ -28,6 +29,8 @@ from stratamq_commitlog.queue_tails import queue_tails
 from stratamq_commitlog.recovery_cases import DAMAGE, Case
 
 DIRECTORY = "commitlog"
+MIN_SEGMENT_BYTES = 128
+"""As the setting's bound: a shorter file tells nothing about the size of segments."""
 _COPY_BYTES = 4 << 20
 _NORMAL_RECOVERY_FILES = 3
 
@@ -81,23 +84,28 @@ class Evidence:
     """`abort` is there: nobody stopped the last run cleanly."""
     checkpoint: Checkpoint
     wall_ms: int
+    found_clean: bool = False
+    """`abort` is ours, from a recovery that did not end: RocketMQ had stopped cleanly."""
 
 
 def inspect(files: Files, configured_bytes: int, known_bytes: int | None) -> Inspected:
     """Decide the segment size and whether the files can be a log. StoreRefusedError says why not.
 
-    The size is the one our own state names, else that of the files, else the configured one.
+    The size is the one our own state names, else that of the files, else the configured one. A file
+    that is shorter than our own state says was cut short, whatever its length.
     """
     sizes = (
         {
             entry.size
             for entry in files.list(DIRECTORY)
-            if entry.kind is Kind.FILE and entry.size and parse_offset_name(entry.name) is not None
+            if entry.kind is Kind.FILE
+            and entry.size >= MIN_SEGMENT_BYTES
+            and parse_offset_name(entry.name) is not None
         }
         if _is_directory(files)
         else set()
     )
-    if known_bytes is not None and (not sizes or known_bytes in sizes):
+    if known_bytes is not None and (known_bytes in sizes or max(sizes, default=0) < known_bytes):
         segment_bytes = known_bytes
     elif len(sizes) == 1:
         segment_bytes = sizes.pop()
@@ -176,7 +184,8 @@ def snapshot_holds(files: Files, inspected: Inspected, snapshot: Snapshot) -> bo
     """Whether the log still holds what a snapshot stands on."""
     frame = snapshot.frame
     if frame is None:
-        return snapshot.offset == 0 or snapshot.offset in inspected.segments
+        # There was no frame yet: the log must still begin there.
+        return snapshot.offset == (inspected.segments[0] if inspected.segments else snapshot.offset)
     base = frame.offset - frame.offset % inspected.segment_bytes
     if base not in inspected.segments or frame.end > snapshot.offset:
         return False
@@ -198,7 +207,7 @@ def choose_start(files: Files, inspected: Inspected, evidence: Evidence) -> tupl
         return Start.EMPTY, evidence.snapshot.offset if evidence.snapshot is not None else 0
     if evidence.snapshot is not None:
         return Start.SNAPSHOT, evidence.snapshot.offset
-    if not evidence.unclean:
+    if not evidence.unclean or evidence.found_clean:
         return Start.ROCKETMQ_NORMAL, segments[max(0, len(segments) - _NORMAL_RECOVERY_FILES)]
     limit_ms = evidence.checkpoint.min_timestamp_ms
     for base in reversed(segments):
@@ -254,11 +263,9 @@ class _Recovery:
         else:
             self._survey_older(offset, walked)
         case = self._walk(offset, walked, start)
-        if start in (Start.ROCKETMQ_NORMAL, Start.ROCKETMQ_ABNORMAL) or snapshot is None:
-            # Queues whose messages are all deleted keep their numbers in their files only.
-            minimum = self._segments[0] if self._segments else walked.end
-            for key, following in queue_tails(self._files, minimum).items():
-                walked.queues.setdefault(key, following)
+        self._demand_room(walked.end)
+        if snapshot is None:
+            self._read_queue_files(walked)
         last_frame = self._last_frame(walked, snapshot)
         self._cut(walked.end, case, start)
         return Recovered(
@@ -272,6 +279,41 @@ class _Recovery:
             end_case=case,
             report=self._report,
         )
+
+    def _demand_room(self, end: int) -> None:
+        left = self._size - end % self._size
+        if left < END_FILE_MIN_BLANK_LENGTH:
+            raise StoreRefusedError(
+                f"{_path(end - end % self._size)}: its last message leaves {left} bytes, and "
+                f"nothing can be written behind it: a blank needs {END_FILE_MIN_BLANK_LENGTH}. No "
+                "writer leaves a segment like this; restore the file"
+            )
+
+    def _read_queue_files(self, walked: Walked) -> None:
+        """Queues go on where log and queue files say, whichever is further.
+
+        Of queues whose messages are all deleted, or lie where the log cannot be read, the number
+        stands in their files only.
+        """
+        minimum = self._segments[0] if self._segments else walked.end
+        tails = queue_tails(self._files, minimum, walked.end, self._frame_at)
+        for key, following in tails.items():
+            if following > walked.queues.get(key, 0):
+                walked.queues[key] = following
+
+    def _frame_at(self, offset: int, size: int) -> Frame | None:
+        """What lies at `offset`, if it is a whole frame of `size` bytes."""
+        base = offset - offset % self._size
+        if base not in self._segments or not 0 < size <= self._size - (offset - base):
+            return None
+        file = self._files.open(_path(base))
+        try:
+            found = decode(file.read(offset - base, size), verify_body=False)
+        except CorruptRecordError:
+            return None
+        finally:
+            file.close()
+        return found if isinstance(found, Frame) else None
 
     # --- before the walk ---
 
@@ -349,18 +391,10 @@ class _Recovery:
             while (case := walk.step(file.write if rewrites else None)) is None:
                 self._progress(walked.end - self._segments[0], self._total())
             if rewrites:
-                if case is Case.NEXT_SEGMENT:
-                    self._write_blank_again(file, base, walked)
                 file.flush()
             return case
         finally:
             file.close()
-
-    def _write_blank_again(self, file: File, base: int, walked: Walked) -> None:
-        frame_end = sum(walked.last_frame) if walked.last_frame is not None else base
-        position = max(frame_end - base, 0)
-        if position <= self._size - 8:
-            file.write(position, file.read(position, 8))
 
     def _last_frame(self, walked: Walked, snapshot: Snapshot | None) -> FrameMark | None:
         if walked.last_frame is None:
@@ -399,8 +433,8 @@ class _Recovery:
                 file.close()
         later = [segment for segment in self._segments if segment >= end and segment != base]
         for segment in reversed(later):
+            # From the last on, and each for good: a crash in between must not leave a gap.
             self._remove(segment)
-        if later:
             self._files.sync_directory(DIRECTORY)
         self._segments = [segment for segment in self._segments if segment not in later]
         if self._segments and not trusted:

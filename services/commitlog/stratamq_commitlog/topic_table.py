@@ -85,6 +85,11 @@ class TopicTable:
             self._take(document)
         return list(self._file.found.faults)
 
+    def adopt(self) -> None:
+        """RocketMQ wrote the file since we did: it counts as it is, also at later starts."""
+        self._file.load(foreign=True, keep_aside=False)
+        self._file.adopt()
+
     def discover(self, queues: Iterable[tuple[str, int]]) -> None:
         """Make known what exists on disk; never narrows a topic, changes no file by itself."""
         found: dict[str, int] = {}

@@ -146,16 +146,28 @@ class MetadataFile:
             digests = [_digest(raw)]
             if main.raw is not None and main.data is not None:
                 digests.append(_digest(main.raw))
-            checksums = _seal(_dump_json({"contents": digests}))
-            self._write_whole(f"{self._checksums}.tmp", checksums)
-            self._files.replace(f"{self._checksums}.tmp", self._checksums)
-            self._files.sync_directory(parent(self._checksums))
+            self._store_checksums(digests)
         self._write_whole(self._temporary, raw)
         if main.data is not None:
             self._files.replace(self.path, self._previous)
         self._files.replace(self._temporary, self.path)
         self._files.sync_directory(parent(self.path))
         self._main = _Content(data=data, verified=True, raw=raw, kind=Kind.FILE)
+
+    def adopt(self) -> None:
+        """Vouch for the main file as the last load found it: RocketMQ wrote it. Durable on return.
+
+        Else a later load, when nobody remembers that RocketMQ ran, would prefer an older file that
+        fits its checksum.
+        """
+        if not self._own and self.found.outcome is Outcome.UNVERIFIED and self._main is not None:
+            assert self._main.raw is not None
+            self._store_checksums([_digest(self._main.raw)])
+
+    def _store_checksums(self, digests: list[str]) -> None:
+        self._write_whole(f"{self._checksums}.tmp", _seal(_dump_json({"contents": digests})))
+        self._files.replace(f"{self._checksums}.tmp", self._checksums)
+        self._files.sync_directory(parent(self._checksums))
 
     # --- reading ---
 
