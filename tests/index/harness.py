@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from stratamq_index.engine import EngineSettings, IndexEngine
+from stratamq_index.query import Answer, Question
+from stratamq_index.rebuild import Rebuild, Rebuilt, Wait
 
 from stratamq.files.port import Files
 from stratamq.files.simulated import SimulatedClock, SimulatedScheduler
@@ -15,9 +18,6 @@ from stratamq.formats.follow import Event, Opened
 from stratamq.formats.frame import Frame, decode, encode, encode_blank, fits
 from stratamq.formats.index_columns import IndexFilesBuilder, index_keys
 from stratamq.formats.properties import encode_properties, split_keys
-from stratamq_index.engine import EngineSettings, IndexEngine
-from stratamq_index.query import Answer, Question
-from stratamq_index.rebuild import Rebuild, Rebuilt, Wait
 
 SEGMENT_BYTES = 4096
 SLOTS, ITEMS = 8, 16

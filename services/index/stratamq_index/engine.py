@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from stratamq.errors import StoreRefusedError, UnavailableError
+from stratamq.errors import OffsetOutOfRangeError, StoreRefusedError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.follow import Event, FollowError, Opened, Report
@@ -25,7 +25,13 @@ from stratamq_index.cut import CutJob, cut_series
 from stratamq_index.directory import Found, scan
 from stratamq_index.edge import EdgeFilter
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import DIRECTORY, WritableIndexFile, sync_files, unlink_files
+from stratamq_index.index_file import (
+    DIRECTORY,
+    WritableIndexFile,
+    close_all,
+    sync_files,
+    unlink_files,
+)
 from stratamq_index.log_pieces import LogPieces, Piece
 from stratamq_index.opening import open_directory
 from stratamq_index.query import LOG_DIRECTORY, QueryLane, Question, Search, Source
@@ -193,12 +199,19 @@ class IndexEngine:
         if self._gaps is not None and (yield from self._pass_over(self._gaps, event)):
             self._progress()
             return
-        for piece in self.log.read(event.start, event.end, event.lengths):
-            while self.series.pending_items > MAX_PENDING_ITEMS or self.exchange:
-                self._check()
+        try:
+            for piece in self.log.read(event.start, event.end, event.lengths):
+                while self.series.pending_items > MAX_PENDING_ITEMS or self.exchange:
+                    self._check()
+                    yield
+                self._put(piece)
                 yield
-            self._put(piece)
-            yield
+        except OffsetOutOfRangeError as error:
+            # A full disk does not wait for followers: what was deleted needs no index.
+            if error.minimum < event.end:
+                raise
+            self._edge = EdgeFilter(None)
+            self.series.mark(event.end)
         self._progress()
 
     def report(self) -> Report:
@@ -244,6 +257,15 @@ class IndexEngine:
         self._query_worker.submit(self.lane.forget, _ignore)
         self.searches.release(self.lane)
         self._pump()
+
+    @property
+    def applied(self) -> int:
+        return self.series.position
+
+    @property
+    def stop_reason(self) -> str:
+        """Why nothing is indexed any more; empty while all is well."""
+        return self.stopped_reason or str(self.writer.failure or "")
 
     @property
     def is_closing(self) -> bool:
@@ -422,12 +444,13 @@ class IndexEngine:
         started_ns = self._last_write_ns
         series = self.series
 
-        def work() -> list[WritableIndexFile | None]:
+        def work() -> list[WritableIndexFile]:
             sync_files(self.files, unsynced)
             return job.run()
 
-        def then(disks: list[WritableIndexFile | None]) -> None:
-            series.finish(job, disks)
+        def then(disks: list[WritableIndexFile]) -> None:
+            sealed = series.finish(job, disks)
+            self.worker.submit(lambda: close_all(sealed), _ignore)
             self._force = False
             self._unsynced, self._expired = [], []
             self.durable = job.mark.position
@@ -501,4 +524,4 @@ def _end_ms(sealed: Sequence[FileRecord]) -> int:
 
 def _ignore(result: object, error: BaseException | None) -> None:
     if error is not None:
-        log.error("query lane failed", extra={"reason": str(error)})
+        log.error("closing files failed", extra={"reason": str(error)})

@@ -264,6 +264,11 @@ class SyncError(Exception):
         self.error = error
 
 
+def close_all(disks: Sequence[WritableIndexFile]) -> None:
+    for disk in disks:
+        disk.close()
+
+
 def sync_files(files: Files, names: Sequence[str]) -> None:
     """Whatever other processes wrote there. SyncError."""
     for name in names:

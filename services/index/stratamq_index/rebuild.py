@@ -27,6 +27,7 @@ from stratamq_index.index_file import (
     EdgeKeys,
     IndexFileReader,
     WritableIndexFile,
+    close_all,
     path_of,
     unlink_files,
 )
@@ -87,6 +88,7 @@ class Rebuild:
         self.rebuilt = Rebuilt(0, 0)
         self._engine = engine
         self._start, self._end = (start, end) if end else (0, NO_LIMIT)
+        self._work: _Work | None = None
 
     def steps(self) -> Iterator[Wait | None]:
         engine = self._engine
@@ -96,8 +98,12 @@ class Rebuild:
         try:
             yield from self._steps()
         finally:
-            engine.end_rebuild()
             engine.worker.submit(lambda: _clean(engine), _ignore)
+            if self._work is not None:
+                # Whoever gives up while files are exchanged must not stop that half-way.
+                self._work.exchanged.then(engine.end_rebuild)
+            else:
+                engine.end_rebuild()
 
     def _steps(self) -> Iterator[Wait | None]:
         engine = self._engine
@@ -115,7 +121,7 @@ class Rebuild:
         with_open = last >= sealed
         if with_open:
             first, last = min(first, sealed), len(records) - 1
-        work = _Work(engine, records, first, last, with_open)
+        work = self._work = _Work(engine, records, first, last, with_open)
         yield from work.read()
         yield from work.exchange()
         self.rebuilt = work.rebuilt
@@ -133,6 +139,9 @@ class _Work:
         with_open: bool,
     ) -> None:
         self.rebuilt = Rebuilt(0, 0)
+        self.exchanged = Wait()
+        """Over unless an exchange is under way."""
+        self.exchanged.end()
         self._engine = engine
         self._cut_count = engine.cut_count
         self._with_open = with_open
@@ -182,7 +191,7 @@ class _Work:
         following = [r.name for r in engine.records if r.name > self._old[-1]]
         if not self._with_open and new and following and new[-1].name >= following[0]:
             raise UnavailableError("there is no name left for one more file: rebuild a wider range")
-        done = Wait()
+        done = self.exchanged = Wait()
         engine.searches.hold()
 
         def failed(error: BaseException) -> None:
@@ -234,7 +243,7 @@ class _Work:
             first = len(self._kept)
             engine.series.sealed[first : first + len(self._old)] = series.records()
         disks = [file.disk for file in replaced.open if file.disk is not None]
-        engine.worker.submit(lambda: [disk.close() for disk in disks], _ignore)
+        engine.worker.submit(lambda: close_all(disks), _ignore)
 
     def _without_following(self, keys: IndexKeys) -> IndexKeys:
         """Leave out what stands in the file behind: the last keys of its first message."""
@@ -260,11 +269,12 @@ class _Work:
         wait = Wait()
         failures: list[BaseException] = []
 
-        def done(disks: list[WritableIndexFile | None] | None, error: BaseException | None) -> None:
+        def done(disks: list[WritableIndexFile] | None, error: BaseException | None) -> None:
             if error is not None:
                 failures.append(error)
             elif disks is not None:
-                self._series.finish(job, disks)
+                sealed = self._series.finish(job, disks)
+                engine.worker.submit(lambda: close_all(sealed), _ignore)
             wait.end()
 
         engine.worker.submit(job.run, done)

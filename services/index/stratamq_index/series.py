@@ -126,9 +126,9 @@ class WriteJob:
         self._prefix = prefix
         self._geometry = geometry
 
-    def run(self) -> list[WritableIndexFile | None]:
-        """Each part's file, open still unless it was sealed. All synced."""
-        disks: list[WritableIndexFile | None] = []
+    def run(self) -> list[WritableIndexFile]:
+        """Each part's file, open still: what names them may yet fail. All synced."""
+        disks = []
         made = []
         try:
             for part in self.parts:
@@ -146,10 +146,7 @@ class WriteJob:
             for disk in made:
                 disk.close()
             raise
-        for part, disk in zip(self.parts, disks, strict=True):
-            if part.seal and disk is not None:
-                disk.close()
-        return [None if part.seal else d for part, d in zip(self.parts, disks, strict=True)]
+        return disks
 
     def _create(self, part: Part) -> WritableIndexFile:
         path = f"{self._prefix}{part.file.name}"
@@ -267,8 +264,9 @@ class FileSeries:
                 parts.append(Part(file, file.disk, blocks, header, slots or seal, seal))
         return WriteJob(files, prefix, self.geometry, parts, mark, tuple(records))
 
-    def finish(self, job: WriteJob, disks: Sequence[WritableIndexFile | None]) -> None:
-        """The job ran: forget what is on disk now."""
+    def finish(self, job: WriteJob, disks: Sequence[WritableIndexFile]) -> list[WritableIndexFile]:
+        """The job ran: forget what is on disk now. The write lane is to close what comes out."""
+        sealed = []
         for part, disk in zip(job.parts, disks, strict=True):
             file = part.file
             file.disk = disk
@@ -282,9 +280,11 @@ class FileSeries:
                 assert self.open[0] is file
                 self.open.pop(0)
                 self.sealed.append(FileRecord(file.name, part.header))
+                sealed.append(disk)
         if self._marks and self._marks[0] is job.mark:
             self._marks.popleft()
         self._written = job.mark
+        return sealed
 
     def has_news(self, flushed: int) -> bool:
         """Whether there is something to write that *flushed* allows."""

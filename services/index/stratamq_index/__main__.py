@@ -1,0 +1,107 @@
+"""The index service: follows the commit log, keeps `index/`, answers by key."""
+
+import asyncio
+import logging as std_logging
+import os
+import random
+import sys
+
+import grpc
+
+from stratamq.api.v1 import index_pb2_grpc
+from stratamq.client.endpoints import Channels, Endpoints
+from stratamq.client.follow import run_follower
+from stratamq.client.wire import COMMITLOG
+from stratamq.errors import StoreRefusedError
+from stratamq.files.port import Lock
+from stratamq.files.real import RealFiles
+from stratamq.runtime import logging
+from stratamq.runtime.arguments import parse_arguments
+from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.config import load
+from stratamq.runtime.server import Server, run_service
+from stratamq.runtime.worker import ThreadWorker
+from stratamq_index.config import IndexConfig
+from stratamq_index.engine import IndexEngine
+from stratamq_index.metrics import Observer
+from stratamq_index.servicer import SERVICE_NAME, IndexServicer
+
+log = std_logging.getLogger(__name__)
+
+LOCK = "stratamq/index.lock"
+SWITCH_INTERVAL_SECONDS = 0.001
+"""How long a worker's Python code may hold up the event loop."""
+
+
+async def main() -> None:
+    arguments = parse_arguments("index", __doc__ or "")
+    config = load(IndexConfig, "index", arguments.toml_path, overrides=arguments.overrides)
+    logging.configure("index", config.log_format == "json", config.log_level)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    files = RealFiles(config.root)
+    lock = _lock(files)
+    loop = asyncio.get_running_loop()
+    write_worker = ThreadWorker(loop, "index-write")
+    query_worker = ThreadWorker(loop, "index-query")
+    engine = IndexEngine(files, config.engine_settings, write_worker, query_worker, SystemClock())
+    engine.load()
+
+    addresses = {COMMITLOG: config.log_address} if config.log_address else {}
+    channels = Channels(Endpoints(config.root, addresses), grpc.aio.insecure_channel)
+    server = Server(
+        "index",
+        root=config.root,
+        metrics_address=config.metrics_address,
+        stop_grace_ms=config.stop_grace_ms,
+    )
+    server.add_servicer(
+        index_pb2_grpc.add_IndexServiceServicer_to_server, IndexServicer(engine), SERVICE_NAME
+    )
+    following = asyncio.create_task(run_follower(channels, engine, random=random.SystemRandom()))
+    ticking = asyncio.create_task(_tick(engine, server, config.tick_interval_ms / 1000))
+    for task in (following, ticking):
+        task.add_done_callback(lambda task: _ended(task, server))
+
+    async def close() -> None:
+        for task in (following, ticking):
+            task.cancel()
+        await asyncio.wait([following, ticking])
+        closed = asyncio.Event()
+        engine.shutdown(closed.set)
+        await closed.wait()
+        await write_worker.close()
+        await query_worker.close()
+        for channel in channels.close():
+            await channel.close()
+        lock.close()
+
+    await server.serve(config.address, close=close, ready=False)
+    if ticking.done() and not ticking.cancelled():
+        ticking.result()
+
+
+async def _tick(engine: IndexEngine, server: Server, interval_s: float) -> None:
+    observer = Observer(engine)
+    while True:
+        engine.tick()
+        observer.observe()
+        server.set_ready(engine.serving and not engine.stop_reason, engine.stop_reason)
+        await asyncio.sleep(interval_s)
+
+
+def _ended(task: asyncio.Task[None], server: Server) -> None:
+    """A bug ends the process; following that failed is told by health, and waits for a restart."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("task failed", exc_info=task.exception())
+        server.request_stop()
+
+
+def _lock(files: RealFiles) -> Lock:
+    try:
+        return files.lock(LOCK, str(os.getpid()).encode())
+    except BlockingIOError:
+        raise StoreRefusedError("another index service runs on this directory") from None
+
+
+if __name__ == "__main__":
+    run_service(main)

@@ -1,0 +1,119 @@
+"""IndexService: messages of the wire in, engine calls out, and nothing else."""
+
+import asyncio
+from typing import Any
+
+from stratamq.api.v1 import common_pb2, index_pb2_grpc
+from stratamq.api.v1 import index_pb2 as pb
+from stratamq.errors import InvalidRequestError
+from stratamq_index.engine import REPORT_LINES, IndexEngine
+from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUILDS
+from stratamq_index.query import DEFAULT_MESSAGES, MAX_MESSAGES, Answer, Question
+from stratamq_index.rebuild import Rebuild, Wait
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexService"].full_name
+
+
+class IndexServicer(index_pb2_grpc.IndexServiceServicer):
+    """Belongs to the event loop that the engine runs on."""
+
+    def __init__(self, engine: IndexEngine) -> None:
+        self._engine = engine
+
+    async def QueryKey(self, request: pb.QueryKeyRequest, context: Any) -> pb.QueryKeyResponse:
+        question = _question(request)
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def done(answer: Answer | None, error: BaseException | None) -> None:
+            if answered.done():
+                return
+            if answer is not None:
+                answered.set_result(answer)
+            else:
+                answered.set_exception(error or RuntimeError("neither answer nor error"))
+
+        applied = self._engine.applied
+        with QUERY_SECONDS.time():
+            asked = self._engine.ask(question, done)
+            try:
+                answer = await answered
+            finally:
+                asked.cancel()
+        QUERIES.inc()
+        QUERY_MESSAGES.inc(len(answer.frames))
+        return pb.QueryKeyResponse(
+            frames=[
+                common_pb2.StoredFrame(physical_offset=offset, frame=raw)
+                for offset, raw in answer.frames
+            ],
+            applied_offset=applied,
+            truncated=answer.truncated,
+        )
+
+    async def Rebuild(self, request: pb.RebuildRequest, context: Any) -> pb.RebuildResponse:
+        rebuild = Rebuild(self._engine, request.start_offset, request.end_offset)
+        steps = rebuild.steps()
+        try:
+            for step in steps:
+                # Appends, queries and other calls get their turn between two steps.
+                await (asyncio.sleep(0) if step is None else _over(step))
+        finally:
+            steps.close()
+        REBUILDS.inc()
+        return pb.RebuildResponse(files_rebuilt=rebuild.rebuilt.files, items=rebuild.rebuilt.items)
+
+    async def GetIndexStatus(
+        self, request: pb.GetIndexStatusRequest, context: Any
+    ) -> pb.GetIndexStatusResponse:
+        engine = self._engine
+        return pb.GetIndexStatusResponse(
+            applied_offset=engine.applied,
+            durable_offset=engine.durable,
+            log_confirmed_offset=engine.confirmed,
+            files=[
+                pb.IndexFileInfo(
+                    name=record.name,
+                    begin_timestamp_ms=record.header.begin_timestamp_ms,
+                    end_timestamp_ms=record.header.end_timestamp_ms,
+                    begin_physical_offset=record.header.begin_phy_offset,
+                    end_physical_offset=record.header.end_phy_offset,
+                    hash_slot_count=record.header.hash_slot_count,
+                    index_count=record.header.index_count,
+                )
+                for record in engine.records
+            ],
+            serving=engine.serving,
+            recovery_report=engine.report_lines[:REPORT_LINES],
+            stopped_reason=engine.stop_reason,
+        )
+
+
+def _question(request: pb.QueryKeyRequest) -> Question:
+    if not request.topic:
+        raise InvalidRequestError("topic is empty")
+    if not request.key:
+        raise InvalidRequestError("key is empty")
+    if not 0 <= request.max_messages <= MAX_MESSAGES:
+        raise InvalidRequestError(
+            f"max_messages is at most {MAX_MESSAGES}, 0 means {DEFAULT_MESSAGES}; "
+            f"not {request.max_messages}"
+        )
+    begin_ms, end_ms = request.begin_timestamp_ms, request.end_timestamp_ms
+    everything = begin_ms == 0 and end_ms == 0
+    if begin_ms < 0 or (end_ms < begin_ms and not everything):
+        raise InvalidRequestError(f"no time lies between {begin_ms} and {end_ms}")
+    return Question(
+        topic=request.topic,
+        key=request.key,
+        unique_only=request.unique_key_only,
+        max_messages=request.max_messages or DEFAULT_MESSAGES,
+        begin_ms=begin_ms,
+        end_ms=None if everything else end_ms,
+        oldest_first=request.oldest_first,
+    )
+
+
+async def _over(wait: Wait) -> None:
+    over = asyncio.Event()
+    wait.then(over.set)
+    await over.wait()

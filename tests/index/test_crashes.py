@@ -1,0 +1,169 @@
+"""Wherever it crashes, whatever of the unsynced bytes survives, the next start ends the same."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from stratamq_index.engine import EngineSettings
+
+from stratamq.files.simulated import (
+    SimulatedCrash,
+    SimulatedDisk,
+    keep_everything,
+    keep_nothing,
+    random_choice,
+)
+from tests.index.harness import ITEMS, SLOTS, Follower, TestLog, contents, names
+
+SETTINGS = EngineSettings(SLOTS, ITEMS, sync_interval_ms=1000, slot_interval_ms=1)
+CHOICES = {
+    "nothing": lambda seed: keep_nothing,
+    "everything": lambda seed: keep_everything,
+    "something": lambda seed: random_choice(random.Random(seed)),
+}
+
+Life = Callable[[Follower], None]
+
+
+def logged(disk: SimulatedDisk, count: int = 30, seed: int = 5) -> TestLog:
+    log = TestLog(disk.files(name="log"))
+    log.fill(count, seed=seed)
+    return log
+
+
+def steady(follower: Follower) -> None:
+    """A start, a second's writing every few messages, a clean stop."""
+    follower.load().connect()
+    follower.apply(count=4, between=follower.sync)
+    follower.sync()
+    follower.stop()
+
+
+def behind_the_flush(follower: Follower) -> None:
+    """The log flushes late: items wait in memory over several files."""
+    follower.load().connect()
+    follower.settle()
+    log = follower.log
+    for number, event in enumerate(log.events(follower.engine.applied, 7, flushed=0, count=6)):
+        flushed = event.start if number % 4 == 3 else 0
+        steps = follower.engine.apply(
+            type(event)(event.generation, event.start, event.end, log.end, flushed, 0)
+        )
+        for _ in steps:
+            follower.settle()
+        follower.sync()
+    follower.engine.close_at(log.end, lambda: None)
+    follower.settle()
+
+
+def cut_and_refilled(follower: Follower) -> None:
+    """The log goes back into a sealed file, and comes again."""
+    steady_start = follower.load()
+    steady_start.connect()
+    follower.apply(count=4, between=follower.sync)
+    follower.sync()
+    middle = follower.log.messages[len(follower.log.messages) // 3].offset
+    follower.connect(cut_to=middle, generation=8)
+    follower.apply(count=4, between=follower.sync)
+    follower.sync()
+    follower.stop()
+
+
+def rebuilt(follower: Follower) -> None:
+    follower.load().connect()
+    follower.apply(count=4)
+    follower.sync()
+    follower.rebuild()
+    follower.rebuild(follower.log.end // 3, follower.log.end // 2)
+    follower.sync()
+    follower.stop()
+
+
+LIVES: dict[str, Life] = {
+    "steady": steady,
+    "behind-the-flush": behind_the_flush,
+    "cut": cut_and_refilled,
+    "rebuilt": rebuilt,
+}
+
+
+def live(disk: SimulatedDisk, log: TestLog, life: Life, seed: int) -> bool:
+    """True when it came to its end."""
+    follower = Follower(log, SETTINGS, seed=seed, files=disk.files(name="index"))
+    try:
+        life(follower)
+    except SimulatedCrash:
+        follower.lanes.discard()
+        return False
+    return True
+
+
+def end_of(disk: SimulatedDisk, log: TestLog, generation: int) -> tuple[list[str], list[bytes]]:
+    """Start again after what happened, catch up, stop: names and bytes."""
+    log.files = disk.files(name="log")
+    follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    known, position = follower.engine.resume_point()
+    assert position <= log.end
+    if known not in (0, generation):
+        # The life ended before the log's second answer was taken note of.
+        assert known == 7
+        cut_to = min(position, log.messages[len(log.messages) // 3].offset)
+        follower.connect(cut_to=cut_to, generation=generation)
+    else:
+        follower.connect(generation=generation)
+    follower.apply()
+    follower.assert_answers_like_the_log()
+    follower.sync()
+    follower.stop()
+    return names(log.files), contents(log.files)
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_a_crash_at_any_call_changes_nothing_in_the_end(life):
+    whole = SimulatedDisk(1)
+    log = logged(whole)
+    before = whole.calls
+    assert live(whole, log, LIVES[life], 0)
+    calls = whole.calls - before
+    generation = 8 if life == "cut" else 7
+    expected = end_of(whole, log, generation)
+    assert expected[1] == log.index_files()
+    assert calls > 100
+    for call in range(1, calls + 1):
+        kept = list(CHOICES)[call % 3]
+        disk = SimulatedDisk(call)
+        log = logged(disk)
+        disk.crash_at(disk.calls + call)
+        finished = live(disk, log, LIVES[life], 0)
+        assert not finished
+        disk.clear_faults()
+        disk.crash(CHOICES[kept](call))
+        assert end_of(disk, log, generation) == expected, (call, kept)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_crash_after_crash_changes_nothing_in_the_end(seed):
+    chance = random.Random(seed)
+    disk = SimulatedDisk(seed)
+    log = logged(disk, count=60, seed=seed)
+    for _ in range(6):
+        life = chance.choice([steady, behind_the_flush, rebuilt])
+        disk.crash_at(disk.calls + chance.randrange(1, 250))
+        log.files = disk.files(name="log")
+        live(disk, log, life, seed)
+        disk.clear_faults()
+        disk.crash(random_choice(random.Random(chance.random())))
+    assert end_of(disk, log, 7)[1] == log.index_files()
+
+
+def test_a_kill_without_power_loss_loses_no_more_than_the_watermark_says():
+    disk = SimulatedDisk(3)
+    log = logged(disk)
+    follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    follower.connect()
+    follower.apply(count=4, between=follower.sync)
+    durable = follower.engine.report().durable
+    disk.kill()
+    log.files = disk.files(name="log")
+    again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    assert again.engine.resume_point() == (7, durable)
