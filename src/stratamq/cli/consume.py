@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.broker import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_rows import COLUMNS, message_row
 from stratamq.cli.moments import parse_moment
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.client import EARLIEST, LATEST, AtTime
 from stratamq.client.consuming import Start
 from stratamq.errors import InvalidRequestError
@@ -50,7 +50,7 @@ def consume(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Print the messages of a topic, each queue in order.
 
     Exit code 0 also when there are none; 1 when the topic does not exist or the broker is away.
@@ -80,7 +80,6 @@ def consume(
                 if not follow:
                     raise
     printer.flush()
-    return 0
 
 
 def parse_start(text: str) -> Start:

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.broker import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.client import Topic
 
 TOPIC_COLUMNS = ("topic", "readQueues", "writeQueues", "permission", "ordered", "systemFlags")
@@ -27,11 +27,11 @@ def list_topics(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """All topics. Permission: 2 write, 4 read, 6 both."""
     with open_client(data, address) as client:
         found = client.topics()
-    return _show(output, TOPIC_COLUMNS, [_topic_row(topic) for topic in found])
+    _show(output, TOPIC_COLUMNS, [_topic_row(topic) for topic in found])
 
 
 @topics_app.command("create")
@@ -44,11 +44,11 @@ def create_topic(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Create a topic, or change the one there is; on disk when this returns."""
     with open_client(data, address) as client:
         made = client.put_topic(Topic(topic, queue_count, queue_count, permission))
-    return _show(output, TOPIC_COLUMNS, [_topic_row(made)])
+    _show(output, TOPIC_COLUMNS, [_topic_row(made)])
 
 
 def queues(
@@ -56,7 +56,7 @@ def queues(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Queues with messages: the offsets that can be read, and the newest message's time."""
     with open_client(data, address) as client:
         found = client.queues(topic)
@@ -72,7 +72,7 @@ def queues(
         }
         for queue in sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
     ]
-    return _show(output, QUEUE_COLUMNS, rows)
+    _show(output, QUEUE_COLUMNS, rows)
 
 
 def groups(
@@ -80,7 +80,7 @@ def groups(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Consumer groups: how far each is in every queue, and how far behind."""
     with open_client(data, address) as client:
         found = client.groups()
@@ -97,7 +97,7 @@ def groups(
         for one in sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
         if group in ("", one.group)
     ]
-    return _show(output, GROUP_COLUMNS, rows)
+    _show(output, GROUP_COLUMNS, rows)
 
 
 def _topic_row(topic: Topic) -> Row:
@@ -112,9 +112,8 @@ def _topic_row(topic: Topic) -> Row:
     }
 
 
-def _show(output: Output, columns: tuple[str, ...], rows: list[Row]) -> int:
+def _show(output: Output, columns: tuple[str, ...], rows: list[Row]) -> None:
     printer = Printer(output, columns)
     for row in rows:
         printer.row(row)
     printer.flush()
-    return 0

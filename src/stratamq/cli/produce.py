@@ -20,8 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from stratamq.cli.broker import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.client import Message, SendResult
 from stratamq.errors import InvalidRequestError, StrataError
 
@@ -71,7 +71,7 @@ def produce(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Store messages. Answers when all of them are as safe as the broker promises.
 
     Exit code 0: all are stored. 1: some are not, or perhaps not; standard error says why.
@@ -94,7 +94,8 @@ def produce(
     tally.print(Printer(output, ("topic", *_Tally.COLUMNS)), topic, time.monotonic() - started)
     if fault is not None:
         raise fault
-    return 0 if tally.stored == tally.sent else 1
+    if tally.stored != tally.sent:
+        raise typer.Exit(1)
 
 
 def read_messages(

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.broker import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_rows import COLUMNS, message_row
 from stratamq.cli.moments import parse_moment
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.client import ReceivedMessage
 from stratamq.errors import NotFoundError
 
@@ -45,7 +45,7 @@ def query_key(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Messages of a topic with a key."""
     with open_client(data, address) as client:
         if unique:
@@ -59,14 +59,13 @@ def query_key(
                 end_ms=0 if end is None and begin is None else _end(end),
                 oldest_first=oldest_first,
             )
-    code = _show(found.messages, f"no message of {topic} has the key {key}", output, body, detail)
+    _show(found.messages, f"no message of {topic} has the key {key}", output, body, detail)
     if found.truncated:
         Printer(output, ()).note(
             {"kind": "truncated", "count": count},
             f"there are more than {count}: see --count",
             False,
         )
-    return code
 
 
 @query_app.command("msgid")
@@ -76,11 +75,11 @@ def query_msgid(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """The message with an offset message id."""
     with open_client(data, address) as client:
         message = client.message_by_id(message_id)
-    return _show([message], "", output, body, True)
+    _show([message], "", output, body, True)
 
 
 @query_app.command("offset")
@@ -92,11 +91,11 @@ def query_offset(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """The message that begins at an offset of the log."""
     with open_client(data, address) as client:
         message = client.message_at(physical_offset)
-    return _show([message], "", output, body, True)
+    _show([message], "", output, body, True)
 
 
 @query_app.command("time")
@@ -113,7 +112,7 @@ def query_time(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Messages of a topic that were stored within a time, queue by queue."""
     begin_ms = 0 if begin is None else parse_moment(begin)
     with (
@@ -121,7 +120,7 @@ def query_time(
         client.between(topic, begin_ms, _end(end), tags=tags or ()) as reader,
     ):
         messages = list(islice(reader, count))
-    return _show(messages, f"nothing of {topic} was stored then", output, body, detail)
+    _show(messages, f"nothing of {topic} was stored then", output, body, detail)
 
 
 def _end(text: str | None) -> int:
@@ -131,11 +130,10 @@ def _end(text: str | None) -> int:
 
 def _show(
     messages: Sequence[ReceivedMessage], nothing: str, output: Output, body: BodyAs, detail: bool
-) -> int:
+) -> None:
     printer = Printer(output, COLUMNS, cards=detail)
     for message in messages:
         printer.row(message_row(message, body))
     printer.flush()
     if not messages:
         raise NotFoundError(nothing)
-    return 0

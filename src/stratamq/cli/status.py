@@ -7,9 +7,9 @@ import grpc
 import typer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from stratamq.cli.broker import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
 from stratamq.client import Client
 from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.client.values import FollowerServiceState, LogState
@@ -32,7 +32,7 @@ def status(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
-) -> int:
+) -> None:
     """Every service: does it serve, how far is it, what did it find when it started.
 
     Exit code 0: every service is healthy and messages are taken. 1: not so.
@@ -50,7 +50,8 @@ def status(
     printer.flush()
     for note in notes:
         printer.note(note, f"{note['service']}: {note['text']}", note["kind"] == "problem")
-    return 0 if healthy else 1
+    if not healthy:
+        raise typer.Exit(1)
 
 
 def _rooms(where: Endpoints) -> Iterator[str]:
@@ -109,8 +110,8 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         row["state"] = "not writable"
     detail = (
         f"{state.role.name if state.role else 'no role'}, "
-        f"{'sync' if state.sync_flush else 'async'} flush, {state.segment_count} segments of "
-        f"{state.segment_bytes}, disk {state.disk_used_ratio:.0%} full"
+        f"{'sync' if state.sync_flush else 'async'} flush, segments: {state.segment_count} of "
+        f"{state.segment_bytes} bytes, disk {state.disk_used_ratio:.0%} full"
     )
     row |= {
         "applied": state.appended_offset,
@@ -144,7 +145,7 @@ def _with_follower(row: Row, state: FollowerServiceState, parts: str) -> tuple[R
         "applied": state.applied_offset,
         "durable": state.durable_offset,
         "lag": max(0, state.log_confirmed_offset - state.applied_offset),
-        "detail": f"{state.parts} {parts}",
+        "detail": f"{parts}: {state.parts}",
         parts: state.parts,
     }
     if state.stopped_reason and row["state"] == "ready":

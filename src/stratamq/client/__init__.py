@@ -1,11 +1,11 @@
 """The client of a StrataMQ broker, synchronous and asyncio.
 
-    from stratamq.client import connect
+from stratamq.client import connect
 
-    with connect("./stratamq-data") as client:
-        client.send("flights", b"UA1545", tag="EWR", keys=["N14228"])
-        for message in client.consume("flights"):
-            print(message.queue_offset, message.body)
+with connect("./stratamq-data") as client:
+    client.send("flights", b"UA1545", tag="EWR", keys=["N14228"])
+    for message in client.consume("flights"):
+        print(message.queue_offset, message.body)
 """
 
 from stratamq.client.aio import AsyncClient, connect_async

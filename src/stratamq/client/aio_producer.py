@@ -16,7 +16,6 @@ from stratamq.client.endpoints import Channels
 from stratamq.client.intake import (
     Intake,
     ProducerSettings,
-    TopicQueues,
     check_place,
     perhaps_stored,
 )
@@ -55,7 +54,6 @@ class AsyncProducer:
         self._random = random
         self._outbox: Outbox = settings.outbox()
         self._intake = Intake(settings, clock, random)
-        self._topics = TopicQueues(self._outbox)
         self._waiters: dict[Unit, asyncio.Future[None]] = {}
         self._singles: set[asyncio.Task[None]] = set()
         self._failed: list[Unit] = []
@@ -90,15 +88,19 @@ class AsyncProducer:
         InvalidRequestError when the message can never be stored, UnavailableError when no
         connection can be made at first. Everything else is in the delivery.
         """
+        introduce = False
         if not self._opened or (queue_id is None and topic not in self._outbox.queue_counts):
-            await self._prepare(topic, queue_id)
+            introduce = await self._prepare(topic, queue_id)
         row, born_timestamp_ms = self._intake.row(
             body, tag, keys, properties, unique_key, born_timestamp_ms
         )
         fields = (flag, sys_flag, born_timestamp_ms, reconsume_times)
         check_place(topic, queue_id, fields)
         if self._outbox.carries(topic, row):
-            return await self._add(topic, queue_id, fields, row)
+            delivery = await self._add(topic, queue_id, fields, row)
+            if introduce:
+                await self._introduce(delivery)
+            return delivery
         message = Message(
             topic,
             body,
@@ -154,10 +156,16 @@ class AsyncProducer:
     ) -> list[AsyncDelivery]:
         """Bodies with properties that are encoded already: the quick way for many. No unique keys
         are made; InvalidRequestError leaves the rows before the bad one given up for sending."""
-        await self._prepare(topic, queue_id)
+        introduce = await self._prepare(topic, queue_id)
         fields = (flag, sys_flag, born_timestamp_ms or self._clock.wall_ms(), 0)
         check_place(topic, queue_id, fields)
-        return [await self._add(topic, queue_id, fields, row) for row in rows]
+        deliveries = []
+        for row in rows:
+            deliveries.append(await self._add(topic, queue_id, fields, row))
+            if introduce:
+                await self._introduce(deliveries[-1])
+                introduce = False
+        return deliveries
 
     async def flush(self) -> None:
         """Return when everything sent so far is answered. Raises the first failure that neither a
@@ -219,9 +227,9 @@ class AsyncProducer:
             self._work.set()
         return AsyncDelivery(self._waiters, batch, run, index)
 
-    async def _prepare(self, topic: str, queue_id: int | None) -> None:
+    async def _prepare(self, topic: str, queue_id: int | None) -> bool:
         """Before a message is added: a stream has been opened once, the topic has been asked
-        about."""
+        about. True when the broker does not have the topic yet."""
         if not self._opened:
             if self._runner is None:
                 self._runner = asyncio.ensure_future(self._run())
@@ -232,8 +240,24 @@ class AsyncProducer:
                 await self._answered.wait()
             if self._refusal is not None:
                 raise self._refusal
-        if queue_id is None and self._topics.unknown(topic):
-            await self._ask()
+        if queue_id is not None or topic in self._outbox.queue_counts:
+            return False
+        await self._ask()
+        return topic not in self._outbox.queue_counts
+
+    async def _introduce(self, delivery: AsyncDelivery) -> None:
+        """Wait for the message that makes a topic, and learn its queues: or all that follow would
+        pile up in its first queue."""
+        self._flushes += 1
+        self._outbox.flushing = True
+        self._work.set()
+        try:
+            while not delivery.done:
+                await self._answered.wait()
+        finally:
+            self._flushes -= 1
+            self._outbox.flushing = self._flushes > 0
+        await self._ask()
 
     async def _wait_for_room(self) -> None:
         while self._outbox.pending_bytes >= self._settings.max_pending_bytes and not self._closing:
@@ -331,9 +355,6 @@ class AsyncProducer:
                     settled.append(batch)
             self._work.set()
             self._tell(settled)
-            topics = [topic for batch in settled for topic, _ in batch.runs]
-            if self._topics.stored(topics):
-                await self._ask()
 
     async def _broken(self, stream: "_Stream", error: StrataError) -> None:
         passing = isinstance(error, UnavailableError) and not self._closing
@@ -412,7 +433,7 @@ class AsyncProducer:
             response = await call(operation.request, timeout=self._settings.timeout_s)
         except (grpc.RpcError, UnavailableError):
             return
-        self._topics.learn(operation.result(response))
+        self._outbox.learn(operation.result(response))
 
 
 class _Stream:

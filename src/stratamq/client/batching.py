@@ -9,11 +9,11 @@ which they were added.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from stratamq.client.values import SendResult, SendStatus
+from stratamq.client.values import SendResult, SendStatus, Topic
 from stratamq.errors import BusyError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
 from stratamq.formats.properties import find_property
@@ -224,6 +224,11 @@ class Outbox:
         self._batch_bytes = min(self._batch_bytes, batch_bytes)
         self._batch_messages = max(1, min(self._batch_messages, batch_messages))
         self._largest_bytes = batch_bytes
+
+    def learn(self, topics: Iterable[Topic]) -> None:
+        """What topics the broker has, and how many queues each has for writing."""
+        for topic in topics:
+            self.queue_counts[topic.name] = max(1, topic.write_queue_count)
 
     # --- in ---
 

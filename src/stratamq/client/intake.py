@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stratamq.client.batching import LARGEST_BATCH_BYTES, Fields, Outbox
 from stratamq.client.outgoing import UniqueKeys, encode_message_properties
-from stratamq.client.values import Message, Topic
+from stratamq.client.values import Message
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import Row
@@ -129,33 +129,3 @@ def perhaps_stored(error: StrataError) -> UnavailableError:
         f"the append stream broke, perhaps stored: {error.message}",
         **{**error.fields, "perhaps_stored": True},
     )
-
-
-class TopicQueues:
-    """Which topics' write queues are known, and when it is worth asking again."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._asked: set[str] = set()
-        self._asked_after_storing: set[str] = set()
-
-    def unknown(self, topic: str) -> bool:
-        """True once for each topic that the broker has not been asked about."""
-        if topic in self._outbox.queue_counts or topic in self._asked:
-            return False
-        self._asked.add(topic)
-        return True
-
-    def stored(self, topics: Sequence[str]) -> bool:
-        """True when one of them may just have been created by its first message."""
-        fresh = [
-            topic
-            for topic in topics
-            if topic not in self._outbox.queue_counts and topic not in self._asked_after_storing
-        ]
-        self._asked_after_storing.update(fresh)
-        return bool(fresh)
-
-    def learn(self, topics: Sequence[Topic]) -> None:
-        for topic in topics:
-            self._outbox.queue_counts[topic.name] = max(1, topic.write_queue_count)

@@ -19,7 +19,6 @@ from stratamq.client.endpoints import Channels
 from stratamq.client.intake import (
     Intake,
     ProducerSettings,
-    TopicQueues,
     check_place,
     perhaps_stored,
 )
@@ -69,7 +68,6 @@ class Producer:
         self._changed = threading.Condition(threading.Lock())
         self._outbox: Outbox = settings.outbox()
         self._intake = Intake(settings, clock, random)
-        self._topics = TopicQueues(self._outbox)
         self._failed: list[Unit] = []
         self._failures = 0  # attempts to open a stream, since one was opened
         self._flushes = 0
@@ -103,7 +101,7 @@ class Producer:
         InvalidRequestError when the message can never be stored, UnavailableError when no
         connection can be made at first. Everything else is in the delivery.
         """
-        self._prepare(topic, queue_id)
+        introduce = self._prepare(topic, queue_id)
         with self._changed:
             row, born_timestamp_ms = self._intake.row(
                 body, tag, keys, properties, unique_key, born_timestamp_ms
@@ -111,7 +109,10 @@ class Producer:
             fields = (flag, sys_flag, born_timestamp_ms, reconsume_times)
             check_place(topic, queue_id, fields)
             if self._outbox.carries(topic, row):
-                return self._add(topic, queue_id, fields, row)
+                delivery = self._add(topic, queue_id, fields, row)
+                if introduce:
+                    self._introduce(delivery)
+                return delivery
         return self.send_message(
             Message(
                 topic,
@@ -172,11 +173,17 @@ class Producer:
     ) -> list[Delivery]:
         """Bodies with properties that are encoded already: the quick way for many. No unique keys
         are made; InvalidRequestError leaves the rows before the bad one given up for sending."""
-        self._prepare(topic, queue_id)
+        introduce = self._prepare(topic, queue_id)
         fields = (flag, sys_flag, born_timestamp_ms or self._clock.wall_ms(), 0)
         check_place(topic, queue_id, fields)
+        deliveries: list[Delivery] = []
         with self._changed:
-            return [self._add(topic, queue_id, fields, row) for row in rows]
+            for row in rows:
+                deliveries.append(self._add(topic, queue_id, fields, row))
+                if introduce:
+                    self._introduce(deliveries[-1])
+                    introduce = False
+        return deliveries
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Return when everything sent so far is answered.
@@ -296,9 +303,6 @@ class Producer:
                                 settled.append(batch)
                         self._changed.notify_all()
                     self._tell(settled)
-                    topics = [topic for batch in settled for topic, _ in batch.runs]
-                    if self._topics.stored(topics):
-                        self._ask()
         finally:
             with self._changed:
                 stream.broken = True
@@ -397,9 +401,9 @@ class Producer:
             self._changed.notify_all()
         self._tell([single])
 
-    def _prepare(self, topic: str, queue_id: int | None) -> None:
+    def _prepare(self, topic: str, queue_id: int | None) -> bool:
         """Before a message is added: a stream has been opened once, the topic has been asked
-        about."""
+        about. True when the broker does not have the topic yet."""
         if not self._opened:
             with self._changed:
                 if self._thread is None:
@@ -413,11 +417,25 @@ class Producer:
                 self._changed.wait_for(lambda: self._opened or self._refusal or self._closing)
                 if self._refusal is not None:
                     raise self._refusal
-        if queue_id is None and topic not in self._outbox.queue_counts:
-            with self._changed:
-                unknown = self._topics.unknown(topic)
-            if unknown:
-                self._ask()
+        if queue_id is not None or topic in self._outbox.queue_counts:
+            return False
+        self._ask()
+        return topic not in self._outbox.queue_counts
+
+    def _introduce(self, delivery: Delivery) -> None:
+        """Wait for the message that makes a topic, under the lock, and learn its queues: or all
+        that follow would pile up in its first queue."""
+        self._flushes += 1
+        self._outbox.flushing = True
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: delivery.done)
+        self._flushes -= 1
+        self._outbox.flushing = self._flushes > 0
+        self._changed.release()
+        try:
+            self._ask()
+        finally:
+            self._changed.acquire()
 
     def _ask(self) -> None:
         """Learn the topics' queues. Without an answer queue 0 takes what has no queue."""
@@ -428,4 +446,4 @@ class Producer:
         except (grpc.RpcError, UnavailableError):
             return
         with self._changed:
-            self._topics.learn(topics)
+            self._outbox.learn(topics)
