@@ -390,6 +390,7 @@ class _Recovery:
             walk = SegmentWalk(file, base, walked, strictness, following)
             while (case := walk.step(file.write if rewrites else None)) is None:
                 self._progress(walked.end - self._segments[0], self._total())
+            self._progress(walked.end - self._segments[0], self._total())
             if rewrites:
                 file.flush()
             return case
