@@ -36,6 +36,8 @@ from stratamq.files.simulated import (
     SimulatedDisk,
     SimulatedScheduler,
 )
+from stratamq.files.simulated_inode import Inode
+from stratamq.files.simulated_tree import Directory
 from stratamq.formats import frame as frame_format
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 from stratamq.formats.file_names import offset_name, parse_offset_name
@@ -291,9 +293,13 @@ class Store:
             paths = sorted((self.root / "commitlog").glob("*"))
             return {int(path.name): path.read_bytes() for path in paths}
         directory = self.disk.tree.find("commitlog")
-        names = sorted(directory.entries) if directory is not None else []
+        names = sorted(directory.entries) if isinstance(directory, Directory) else []
         offsets = [offset for name in names if (offset := parse_offset_name(name)) is not None]
-        return {offset: self.disk.contents(segment_path(offset)) for offset in offsets}
+        return {
+            offset: bytes(node.cache)
+            for offset in offsets
+            if isinstance(node := self.disk.tree.find(segment_path(offset)), Inode)
+        }
 
     def members(self) -> list[tuple[int, bytes, Frame | Blank]]:
         """Every frame and blank of the log: offset, bytes, value; up to the first that is none."""
@@ -317,8 +323,12 @@ class Store:
     def aside(self) -> dict[str, bytes]:
         """What recovery kept, by name."""
         directory = self.disk.tree.find("stratamq/aside")
-        names = sorted(directory.entries) if directory is not None else []
-        return {name: self.disk.contents(f"stratamq/aside/{name}") for name in names}
+        nodes = directory.entries if isinstance(directory, Directory) else {}
+        return {
+            name: bytes(nodes[name].cache)
+            for name in sorted(nodes)
+            if isinstance(nodes[name], Inode)
+        }
 
     def edit(self, path: str, position: int, data: bytes) -> None:
         """Damage at rest."""

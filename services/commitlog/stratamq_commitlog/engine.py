@@ -42,7 +42,6 @@ from stratamq_commitlog.messages import (
     PutStatus,
     Role,
 )
-from stratamq_commitlog.opening import ABORT
 from stratamq_commitlog.prepare import (
     Prepared,
     Preparer,
@@ -434,14 +433,18 @@ class CommitLog:
             self._open = False
             clean = self._all_flushed() and self.commit.failure is None
             missing = self.missing_followers()
-            self.housekeeping.close(flushed=clean)
-            self.segments.close()
+            try:
+                self.housekeeping.close(flushed=clean)
+                self.segments.close()
+                if clean and not missing:
+                    opening.remove_abort(self._files, self._clock)
+                else:
+                    why = {"missing_followers": missing, "flushed": clean}
+                    log.warning("abort is kept", extra=why)
+            except OSError as error:
+                # Nothing is lost by it: the next start recovers.
+                log.error("abort is kept", extra={"error": str(error)})
             self._reads.close()
-            if clean and not missing:
-                self._files.unlink(ABORT)
-                self._files.sync_directory("")
-            else:
-                log.warning("abort is kept", extra={"missing_followers": missing, "flushed": clean})
         self.abandon()
 
     def abandon(self) -> None:

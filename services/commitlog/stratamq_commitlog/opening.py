@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Clock, Files, Lock, Random
+from stratamq.files.port import ASIDE_DIRECTORY, Clock, Files, Kind, Lock, Random
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq_commitlog import own_state, recovery
 from stratamq_commitlog.config import CommitLogConfig
@@ -100,6 +100,18 @@ def open_store(
         history_known=snapshot is not None,
         report=report + recovered.report,
     )
+
+
+def remove_abort(files: Files, clock: Clock) -> None:
+    """The store is whole and durable. `abort` can be anything that somebody put there."""
+    entry = files.entry(ABORT)
+    if entry is not None and entry.kind is Kind.DIRECTORY:
+        files.make_directory(ASIDE_DIRECTORY)
+        files.replace(ABORT, f"{ASIDE_DIRECTORY}/{ABORT}-{clock.wall_ms()}")
+        files.sync_directory(ASIDE_DIRECTORY)
+    elif entry is not None:
+        files.unlink(ABORT)
+    files.sync_directory("")
 
 
 def begin_generation(

@@ -169,7 +169,10 @@ class SegmentSet:
         return removed
 
     def unlink(self, base: int) -> None:
-        self._files.unlink(f"{DIRECTORY}/{offset_name(base)}")
+        """Remove a segment's file for good; fine if it is gone already."""
+        path = f"{DIRECTORY}/{offset_name(base)}"
+        if self._files.entry(path) is not None:
+            self._files.unlink(path)
         self._files.sync_directory(DIRECTORY)
 
     def close(self) -> None:
