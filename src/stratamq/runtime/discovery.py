@@ -29,9 +29,9 @@ def run_file(root: Path, room: str) -> Path:
 def write(root: Path, room: str, endpoint: Endpoint) -> Path:
     """Announce `endpoint`. A reader sees the old file or the new one, never part of one."""
     path = run_file(root, room)
-    temporary = Path(root) / "stratamq" / "tmp" / f"run-{room}-{endpoint.pid}.json"
+    # Not in stratamq/tmp: a log service that starts meanwhile empties that.
+    temporary = path.with_name(f"{room}-{endpoint.pid}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary.parent.mkdir(parents=True, exist_ok=True)
     temporary.write_text(json.dumps(asdict(endpoint)) + "\n", encoding="utf-8")
     os.replace(temporary, path)
     return path
