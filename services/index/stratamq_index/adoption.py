@@ -25,7 +25,7 @@ from stratamq.formats.index_columns import IndexKeys, IndexState, index_keys, se
 from stratamq.formats.index_layout import IndexHeader, index_tag_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq_index.directory import Found, move_aside
-from stratamq_index.edge import EdgeFilter
+from stratamq_index.edge import EdgeFilter, without_following
 from stratamq_index.geometry import Geometry
 from stratamq_index.index_file import (
     DIRECTORY,
@@ -273,34 +273,58 @@ class _Comparison:
 class Gaps:
     """Which parts of the log no adopted file covers, up to the last file's end."""
 
-    def __init__(self, records: Sequence[FileRecord], log: LogPieces) -> None:
+    def __init__(
+        self,
+        log: LogPieces,
+        ends: Sequence[tuple[EdgeKeys | None, EdgeKeys | None]],
+    ) -> None:
+        """`ends`: the first and the last message of each file, with the keys that are there."""
         self._log = log
-        self._gaps: list[tuple[int, int, int]] = []
-        """(number of the file behind it, last message before it or -1, first message behind it)"""
-        end = -1
-        for number, record in enumerate(records):
-            if record.header.begin_phy_offset > end:
-                self._gaps.append((number, end, record.header.begin_phy_offset))
-            end = record.header.end_phy_offset
+        self._gaps: list[tuple[int, EdgeKeys | None, EdgeKeys]] = []
+        """(number of the file behind the gap, message before it, message behind it)"""
+        before: EdgeKeys | None = None
+        for number, (head, tail) in enumerate(ends):
+            if head is None or tail is None:
+                continue
+            if before is None or before.physical_offset < head.physical_offset:
+                self._gaps.append((number, before, head))
+            before = tail
 
     def first_unindexed(self, start: int, end: int) -> Generator[None, None, int | None]:
         """The number of the file in front of which a key in [start, end) is not indexed."""
         for number, before, behind in self._gaps:
-            if behind <= start or before >= end:
+            begin = before.physical_offset if before is not None else -1
+            if behind.physical_offset < start or begin >= end:
                 continue
+            known = EdgeFilter(before)
             try:
-                for piece in self._log.read(max(start, before), end):
-                    offsets = index_keys(piece.columns).physical_offset
-                    if ((offsets > before) & (offsets < behind)).any():
+                for piece in self._log.read(max(start, begin), end):
+                    keys = known.without_known(index_keys(piece.columns))
+                    if len(without_following(keys, behind)):
                         return number
-                    if piece.end >= behind:
+                    if piece.end > behind.physical_offset:
                         break
                     yield
             except CorruptRecordError:
-                if before > start:
+                if begin > start:
                     return max(number - 1, 0)  # the file before it does not end at a message
                 raise
         return None
+
+
+def ends_of(
+    files: Files, geometry: Geometry, records: Sequence[FileRecord]
+) -> list[tuple[EdgeKeys | None, EdgeKeys | None]]:
+    """The first and the last message of each file, with the keys that are there."""
+    ends = []
+    for record in records:
+        reader = IndexFileReader.open(files, path_of(record.name), geometry)
+        try:
+            end = record.header.next_item
+            ends.append((reader.head_keys(end), reader.tail_keys(end)))
+        finally:
+            reader.close()
+    return ends
 
 
 def put_aside(files: Files, names: Sequence[str], fault: str, report: list[str]) -> None:

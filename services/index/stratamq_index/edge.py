@@ -1,4 +1,4 @@
-"""The message at which an index ends may have more keys than are in it."""
+"""The message at which an index file ends may have more keys, and they are in the next one."""
 
 from collections import Counter
 
@@ -34,3 +34,19 @@ class EdgeFilter:
         if int(keys.physical_offset[-1]) > edge.physical_offset:
             self._edge = None
         return keys[unknown]
+
+
+def without_following(keys: IndexKeys, after: EdgeKeys | None) -> IndexKeys:
+    """Leave out what a file that begins with `after` has: the last keys of that message, and all
+    that comes behind it."""
+    if after is None or not len(keys):
+        return keys
+    ours = keys.physical_offset < after.physical_offset
+    theirs = Counter(after.key_hashes)
+    for row in np.flatnonzero(keys.physical_offset == after.physical_offset)[::-1].tolist():
+        key_hash = int(keys.key_hash[row])
+        if theirs[key_hash]:
+            theirs[key_hash] -= 1
+        else:
+            ours[row] = True
+    return keys[ours]

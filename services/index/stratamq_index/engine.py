@@ -20,7 +20,7 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.follow import Event, FollowError, Opened, Report
 from stratamq.formats.index_columns import index_keys
-from stratamq_index.adoption import Adopted, Adoption, Gaps, put_aside
+from stratamq_index.adoption import Adopted, Adoption, Gaps, ends_of, put_aside
 from stratamq_index.cut import CutJob, cut_series
 from stratamq_index.directory import Found, scan
 from stratamq_index.edge import EdgeFilter
@@ -259,6 +259,11 @@ class IndexEngine:
         self._pump()
 
     @property
+    def sealed(self) -> list[FileRecord]:
+        """Full files, all of them on disk."""
+        return self.series.sealed
+
+    @property
     def applied(self) -> int:
         return self.series.position
 
@@ -349,7 +354,10 @@ class IndexEngine:
             self.series.resume(adopted.current)
         self._edge = EdgeFilter(adopted.edge)
         self._unsynced = [record.name for record in self.series.records()]
-        self._gaps = Gaps(self.series.records(), self.log) if adopted.edge else None
+        self._gaps = None
+        if adopted.edge is not None:
+            ends = ends_of(self.files, self.geometry, self.series.records())
+            self._gaps = Gaps(self.log, ends)
         self._force = True
 
     def _pass_over(self, gaps: Gaps, event: Event) -> Generator[None, None, bool]:

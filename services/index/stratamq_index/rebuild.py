@@ -10,16 +10,13 @@ the rebuild, and then goes on in the new file.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
 from stratamq.files.port import TEMPORARY_DIRECTORY
-from stratamq.formats.index_columns import IndexKeys, index_keys
-from stratamq_index.edge import EdgeFilter
+from stratamq.formats.index_columns import index_keys
+from stratamq_index.edge import EdgeFilter, without_following
 from stratamq_index.engine import IndexEngine
 from stratamq_index.index_file import (
     DIRECTORY,
@@ -168,7 +165,7 @@ class _Work:
                 self._stop = engine.series.position
             for piece in engine.log.read(series.position, self._stop):
                 keys = self._edge.without_known(index_keys(piece.columns))
-                series.put(self._without_following(keys))
+                series.put(without_following(keys, self._after))
                 series.mark(piece.end)
                 yield None
                 self._check()
@@ -244,21 +241,6 @@ class _Work:
             engine.series.sealed[first : first + len(self._old)] = series.records()
         disks = [file.disk for file in replaced.open if file.disk is not None]
         engine.worker.submit(lambda: close_all(disks), _ignore)
-
-    def _without_following(self, keys: IndexKeys) -> IndexKeys:
-        """Leave out what stands in the file behind: the last keys of its first message."""
-        after = self._after
-        if after is None or not len(keys):
-            return keys
-        ours = keys.physical_offset < after.physical_offset
-        theirs = Counter(after.key_hashes)
-        for row in np.flatnonzero(keys.physical_offset == after.physical_offset)[::-1].tolist():
-            key_hash = int(keys.key_hash[row])
-            if theirs[key_hash]:
-                theirs[key_hash] -= 1
-            else:
-                ours[row] = True
-        return keys[ours]
 
     def _write(self, *, slots: bool) -> Iterator[Wait]:
         engine = self._engine
