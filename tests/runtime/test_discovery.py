@@ -19,7 +19,7 @@ def test_what_is_written_is_read_back_and_nothing_else_is_left(tmp_path):
     assert path == tmp_path / "stratamq" / "run" / "commitlog.json"
     assert json.loads(path.read_text())["address"] == "127.0.0.1:10911"
     assert discovery.read(tmp_path, "commitlog") == HERE
-    assert list((tmp_path / "stratamq" / "tmp").iterdir()) == []
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_successor_replaces_and_its_file_survives_the_predecessors_stop(tmp_path):
