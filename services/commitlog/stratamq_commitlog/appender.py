@@ -117,6 +117,8 @@ class Appender:
         self.last_frame: tuple[int, int] | None = None
         """(offset, size) of the last frame appended since the start."""
         self.pending_bytes = 0
+        self.blocked = False
+        """What waits first does not fit, and the next segment is not there yet."""
         self.counters = Counters()
         self._segments = segments
         self._clock = clock
@@ -138,10 +140,12 @@ class Appender:
     def run(self) -> bool:
         """One pass. True: more waits and can go on at once."""
         messages = taken = 0
+        self.blocked = False
         self.counters.passes += 1
         while self._pending and messages < self._pass_messages and taken < self._pass_bytes:
             head = self._pending[0]
             if not self._make_room(head):
+                self.blocked = True
                 return False
             if isinstance(head, BatchItem):
                 count, size = self._run_batches(

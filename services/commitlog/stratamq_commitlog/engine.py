@@ -332,6 +332,9 @@ class CommitLog:
                         f"topic {run.topic} has queues 0 to {config.write_queues - 1}, "
                         f"no {run.queue_id}"
                     )
+        except NotWritableError as error:
+            done(BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=error))
+            return
         except StrataError as error:
             done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
             return
@@ -490,6 +493,9 @@ class CommitLog:
     def _enqueue_put(
         self, outcomes: list[Prepared | PutResult], atomic: bool, done: PutDone
     ) -> None:
+        if not outcomes:
+            done([])
+            return
         size = sum(len(o.frame) for o in outcomes if isinstance(o, Prepared))
         self.appender.enqueue(PutItem(outcomes, atomic, done, size))
         self._wake()
@@ -530,7 +536,8 @@ class CommitLog:
         error = self.segments.allocation_error
         if error is not None:
             log.error("segment allocation failed", extra={"error": str(error)})
-            self.appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, no_segment(error))
+            if self.appender.blocked:
+                self.appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, no_segment(error))
         self._wake()
 
     def _flushed(self, end: int) -> None:

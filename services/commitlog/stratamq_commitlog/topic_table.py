@@ -187,9 +187,10 @@ class TopicTable:
 
     def _validate(self, topic: str) -> None:
         longest = MAX_DIRECTORY_NAME_BYTES if self._version2 else MAX_TOPIC_BYTES
-        validate_topic_name(topic[:MAX_TOPIC_BYTES])
-        if len(topic.encode(errors="replace")) > longest or not topic.isascii():
-            raise InvalidRequestError(f"a topic name has at most {longest} bytes of ASCII")
+        for start in range(0, max(len(topic), 1), MAX_TOPIC_BYTES):
+            validate_topic_name(topic[start : start + MAX_TOPIC_BYTES])
+        if len(topic) > longest:
+            raise InvalidRequestError(f"a topic name has at most {longest} bytes")
 
     def _changed(self) -> None:
         self.dirty = True
