@@ -8,13 +8,13 @@ import grpc
 
 from stratamq.client.consuming import Plan, Range, Reading
 from stratamq.client.endpoints import Channels
+from stratamq.client.lost import stream_error
 from stratamq.client.operations import Operation, commit_offsets
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.waiting import Patience
 from stratamq.client.wire import DISPATCHER, METHODS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock
-from stratamq.runtime.status import from_rpc_error
 
 Run = Callable[[Operation[Any]], Awaitable[Any]]
 
@@ -98,7 +98,7 @@ class AsyncConsumer:
                 async for message in self._stream():
                     yield message
             except grpc.RpcError as failure:
-                await self._lost(from_rpc_error(failure))
+                await self._lost(stream_error(failure))
             except UnavailableError as error:
                 await self._lost(error)
             except asyncio.CancelledError:

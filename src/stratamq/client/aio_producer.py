@@ -19,12 +19,12 @@ from stratamq.client.intake import (
     check_place,
     perhaps_stored,
 )
+from stratamq.client.lost import stream_error
 from stratamq.client.values import Message, SendResult, SendStatus
 from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape, Row
-from stratamq.runtime.status import from_rpc_error
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +275,7 @@ class AsyncProducer:
                     await self._exchange(stream)
                     error: StrataError = UnavailableError("the log service ended the append stream")
                 except grpc.RpcError as failure:
-                    error = from_rpc_error(failure)
+                    error = stream_error(failure)
                 except StrataError as failure:
                     error = failure
                 await self._broken(stream, error)
@@ -358,7 +358,7 @@ class AsyncProducer:
 
     async def _broken(self, stream: "_Stream", error: StrataError) -> None:
         passing = isinstance(error, UnavailableError) and not self._closing
-        self._give_up(self._outbox.lost(), perhaps_stored(error))
+        self._give_up(self._outbox.lost(), UnavailableError(error.message, **error.fields))
         if stream.shape is None and passing:
             self._failures += 1
             passing = self._failures <= self._settings.retry
@@ -374,7 +374,8 @@ class AsyncProducer:
 
     def _give_up(self, batches: Sequence[Batch], error: StrataError) -> None:
         for batch in batches:
-            self._outbox.give_up(batch, error)
+            tried = batch.attempts > 0 and isinstance(error, UnavailableError)
+            self._outbox.give_up(batch, perhaps_stored(error) if tried else error)
         if batches:
             self._tell(batches)
 
@@ -416,7 +417,7 @@ class AsyncProducer:
             error = perhaps_stored(UnavailableError("the call was cancelled"))
             result = SendResult(SendStatus.UNKNOWN_ERROR, error=error)
         except grpc.RpcError as failure:
-            error = from_rpc_error(failure)
+            error = stream_error(failure)
             if isinstance(error, UnavailableError):
                 error = perhaps_stored(error)
             result = SendResult(SendStatus.UNKNOWN_ERROR, error=error)

@@ -14,10 +14,9 @@ class _Place:
 
     __slots__ = ("_index", "_run", "_unit")
 
-    def __init__(self, unit: Unit, run: Run | None = None, index: int = 0) -> None:
-        self._unit = unit
-        self._run = run
-        self._index = index
+    _unit: Unit
+    _run: Run | None
+    _index: int
 
     @property
     def done(self) -> bool:
@@ -45,7 +44,10 @@ class Delivery(_Place):
         run: Run | None = None,
         index: int = 0,
     ) -> None:
-        super().__init__(unit, run, index)
+        # Not through super(): there is one of these for every message.
+        self._unit = unit
+        self._run = run
+        self._index = index
         self._changed = changed
 
     def result(self, timeout_s: float | None = None) -> SendResult:
@@ -72,7 +74,9 @@ class AsyncDelivery(_Place):
         run: Run | None = None,
         index: int = 0,
     ) -> None:
-        super().__init__(unit, run, index)
+        self._unit = unit
+        self._run = run
+        self._index = index
         self._waiters = waiters
 
     def __await__(self) -> Generator[object, None, SendResult]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.endpoints import Channels
+from stratamq.client.lost import stream_error
 from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Random
@@ -35,7 +36,6 @@ from stratamq.formats.follow import (
     Progress,
     Report,
 )
-from stratamq.runtime.status import from_rpc_error
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ async def run_follower(
             engine.stopped(reason)
             return
         except grpc.RpcError as failure:
-            error = from_rpc_error(failure)
+            error = stream_error(failure)
         except StrataError as failure:
             error = failure
         finally:

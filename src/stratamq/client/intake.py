@@ -64,9 +64,9 @@ class ProducerSettings:
         )
 
     def delay_s(self, failures: int, random: Random) -> float:
-        """Before attempt `failures` + 1, with jitter: 50 to 100 % of the doubled delay, at most
-        ten times the first one or five seconds."""
-        longest = max(5_000.0, 10 * self.retry_delay_ms)
+        """Before attempt `failures` + 1, with jitter: 50 to 100 % of the doubled delay, at most a
+        second, or the first delay if that is longer."""
+        longest = max(1_000.0, self.retry_delay_ms)
         delay_ms = min(self.retry_delay_ms * 2 ** min(failures, 16), longest)
         return delay_ms * (0.5 + random.getrandbits(16) / 2**17) / 1000
 

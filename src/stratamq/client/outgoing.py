@@ -43,10 +43,12 @@ class UniqueKeys:
         self._last = 0
 
     def next(self, now_ms: int) -> str:
-        earliest = (now_ms - self._month_ms) << 16
         number = self._last + 1
-        self._last = number = earliest if earliest > number else number
-        return f"{self._prefix}{number & 0xFFFF_FFFF_FFFF:012X}"
+        earliest = (now_ms - self._month_ms) << 16
+        if earliest > number:
+            number = earliest
+        self._last = number
+        return self._prefix + "%012X" % (number & 0xFFFF_FFFF_FFFF)
 
 
 def encode_message_properties(

@@ -22,12 +22,12 @@ from stratamq.client.intake import (
     check_place,
     perhaps_stored,
 )
+from stratamq.client.lost import stream_error
 from stratamq.client.values import Message, SendResult, SendStatus
 from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape, Row
-from stratamq.runtime.status import from_rpc_error
 
 log = logging.getLogger(__name__)
 
@@ -268,7 +268,7 @@ class Producer:
                 self._exchange(stream)
                 error: StrataError = UnavailableError("the log service ended the append stream")
             except grpc.RpcError as failure:
-                error = from_rpc_error(failure)
+                error = stream_error(failure)
             except StrataError as failure:
                 error = failure
             self._broken(stream, error)
@@ -353,7 +353,8 @@ class Producer:
             for batch in spent:
                 self._outbox.give_up(batch, perhaps_stored(error))
             for batch in unsent:
-                self._outbox.give_up(batch, error)
+                tried = batch.attempts > 0
+                self._outbox.give_up(batch, perhaps_stored(error) if tried else error)
             failures = self._failures
             self._changed.notify_all()
         self._tell([*spent, *unsent])
@@ -392,7 +393,7 @@ class Producer:
             error = perhaps_stored(UnavailableError("the call was cancelled"))
             result = SendResult(SendStatus.UNKNOWN_ERROR, error=error)
         except grpc.RpcError as failure:
-            error = from_rpc_error(failure)
+            error = stream_error(failure)
             if isinstance(error, UnavailableError):
                 error = perhaps_stored(error)
             result = SendResult(SendStatus.UNKNOWN_ERROR, error=error)

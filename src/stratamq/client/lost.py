@@ -1,0 +1,20 @@
+"""Why a stream ended, seen from a client: the service's error, or a connection that broke."""
+
+import grpc
+
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.runtime.status import NAME_KEY, from_rpc_error
+
+_MADE_BY_GRPC = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+
+
+def stream_error(failure: grpc.RpcError) -> StrataError:
+    """Like `from_rpc_error`; what gRPC itself reports as internal when a peer dies (a reset, a
+    write into a call that has ended) is an UnavailableError."""
+    error = from_rpc_error(failure)
+    if type(error) is not StrataError or not isinstance(failure, grpc.Call | grpc.aio.AioRpcError):
+        return error
+    metadata = failure.trailing_metadata() or ()
+    if failure.code() in _MADE_BY_GRPC and all(pair[0] != NAME_KEY for pair in metadata):
+        return UnavailableError(f"the connection broke: {error.message}", **error.fields)
+    return error

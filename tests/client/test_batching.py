@@ -1,0 +1,247 @@
+"""Batches, window, acknowledgements and lost streams, without a wire."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stratamq.client.batching import BatchOutcome, Outbox, size_bound
+from stratamq.client.received import split_frames
+from stratamq.client.values import SendStatus, Topic
+from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
+from stratamq.formats.batch_frames import FrameShape
+
+SHAPE = FrameShape(bytes((127, 0, 0, 1)) + bytes(4))
+FIELDS = (0, 0, 1_700_000_000_000, 0)
+LINGER_NS = 5_000_000
+
+
+def outbox(**changes: int) -> Outbox:
+    settings = {
+        "batch_bytes": 100_000,
+        "batch_messages": 100,
+        "window": 2,
+        "linger_ns": LINGER_NS,
+        "tries": 1,
+    }
+    made = Outbox(**(settings | changes))
+    made.learn([Topic("t", write_queue_count=4), Topic("u", write_queue_count=2)])
+    return made
+
+
+def add(box: Outbox, body: bytes = b"body", topic: str = "t", queue_id: int | None = None, now=0):
+    row = (body, b"")
+    return box.add(topic, queue_id, FIELDS, row, size_bound(topic, row), now)
+
+
+def stored(batch, physical_offset: int = 1000) -> BatchOutcome:
+    first = tuple(10 * number for number in range(len(batch.runs)))
+    return BatchOutcome(SendStatus.PUT_OK, physical_offset, first, 42)
+
+
+def test_a_first_message_goes_at_once():
+    box = outbox()
+    add(box)
+    assert box.next_batch(0).count == 1
+
+
+def test_what_comes_while_a_batch_is_in_flight_waits_for_company():
+    box = outbox()
+    add(box)
+    first = box.next_batch(0)
+    add(box)
+    add(box)
+    assert box.next_batch(0) is None
+    assert box.due_in_ns(0) == LINGER_NS
+    box.acknowledge(first.sequence, stored(first), 0)
+    assert box.next_batch(0).count == 2
+
+
+def test_a_batch_that_has_lingered_long_enough_goes():
+    box = outbox()
+    add(box)
+    box.next_batch(0)
+    add(box, now=7)
+    assert box.next_batch(LINGER_NS + 6) is None
+    assert box.next_batch(LINGER_NS + 7).count == 1
+
+
+def test_a_flush_waits_for_no_company():
+    box = outbox()
+    add(box)
+    box.next_batch(0)
+    add(box)
+    box.flushing = True
+    assert box.due_in_ns(0) == 0
+    assert box.next_batch(0).count == 1
+
+
+def test_batches_are_full_by_messages_and_by_bytes():
+    box = outbox(batch_messages=3, window=10)
+    for _ in range(7):
+        add(box)
+    assert [box.next_batch(0).count for _ in range(2)] == [3, 3]
+    box = outbox(batch_bytes=3 * size_bound("t", (b"x" * 100, b"")), window=10)
+    for _ in range(7):
+        add(box, b"x" * 100)
+    assert [box.next_batch(0).count for _ in range(2)] == [3, 3]
+
+
+def test_no_more_than_the_window_is_in_flight():
+    box = outbox(batch_messages=1)
+    for _ in range(5):
+        add(box)
+    first = box.next_batch(0)
+    assert box.next_batch(0) is not None
+    assert box.next_batch(0) is None
+    assert box.due_in_ns(0) is None
+    box.acknowledge(first.sequence, stored(first), 0)
+    assert box.next_batch(0) is not None
+
+
+def test_a_topic_keeps_its_queue_within_a_batch_and_takes_the_next_in_the_next():
+    box = outbox(batch_messages=2, window=100)
+    taken = [add(box)[1].queue_id for _ in range(10)]
+    assert taken == [0, 0, 1, 1, 2, 2, 3, 3, 0, 0]
+
+
+def test_a_topic_that_the_broker_does_not_have_yet_takes_queue_0():
+    box = outbox(batch_messages=1)
+    assert [add(box, topic="new")[1].queue_id for _ in range(3)] == [0, 0, 0]
+
+
+def test_a_message_that_names_its_queue_gets_it():
+    assert add(outbox(), queue_id=3)[1].queue_id == 3
+
+
+def test_the_brokers_limits_hold_from_then_on():
+    box = outbox(window=10)
+    box.limit(batch_bytes=1000, batch_messages=2)
+    for _ in range(4):
+        add(box)
+    assert box.next_batch(0).count == 2
+    assert box.carries("t", (b"x" * 700, b""))
+    assert not box.carries("t", (b"x" * 1000, b""))
+
+
+def test_names_of_more_than_127_bytes_are_left_to_the_broker():
+    assert not outbox().carries("t" * 128, (b"", b""))
+
+
+def test_results_say_where_each_message_of_each_queue_went():
+    box = outbox()
+    places = [
+        add(box, b"a", queue_id=1),
+        add(box, b"bb", topic="u", queue_id=0),
+        add(box, b"ccc", queue_id=1),
+    ]
+    batch = box.next_batch(0)
+    _, frames = batch.encode(SHAPE)
+    box.acknowledge(batch.sequence, stored(batch), 0)
+    results = [batch.result_of(run, index) for _, run, index in places]
+    assert [(r.topic, r.queue_id, r.queue_offset) for r in results] == [
+        ("t", 1, 0),
+        ("u", 0, 10),
+        ("t", 1, 1),
+    ]
+    for result, body in zip(results, (b"a", b"bb", b"ccc"), strict=True):
+        begin = result.physical_offset - 1000
+        (message,) = split_frames(frames[begin : begin + result.size])
+        assert (message.body, message.topic) == (body, result.topic)
+    assert sum(result.size for result in results) == len(frames)
+    assert list(batch.results()) == [results[0], results[2], results[1]]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("tu"), st.integers(0, 1), st.integers(0, 3)), max_size=60),
+    st.integers(1, 20),
+)
+def test_each_queue_keeps_the_order_in_which_messages_were_added(messages, batch_messages):
+    box = outbox(batch_messages=batch_messages, window=1000)
+    for number, (topic, queue_id, flag) in enumerate(messages):
+        row = (str(number).encode(), b"")
+        box.add(topic, queue_id, (flag, 0, 0, 0), row, size_bound(topic, row), 0)
+    box.flushing = True
+    sent: dict[tuple[str, int], list[int]] = {}
+    while (batch := box.next_batch(0)) is not None:
+        _, frames = batch.encode(SHAPE)
+        received = list(split_frames(frames))
+        assert len(received) == batch.count
+        for run in batch.runs.values():
+            for message in received[run.first : run.first + run.count]:
+                assert message.topic == run.topic
+                number = int(message.body)
+                assert messages[number][2] == message.flag
+                sent.setdefault((run.topic, run.queue_id), []).append(number)
+    assert sorted(number for numbers in sent.values() for number in numbers) == list(
+        range(len(messages))
+    )
+    for numbers in sent.values():
+        assert numbers == sorted(numbers)
+
+
+def test_an_acknowledgement_out_of_order_breaks_the_stream():
+    box = outbox(batch_messages=1)
+    add(box)
+    add(box)
+    first, second = box.next_batch(0), box.next_batch(0)
+    with pytest.raises(UnavailableError):
+        box.acknowledge(second.sequence, stored(second), 0)
+    with pytest.raises(UnavailableError):
+        box.acknowledge(first.sequence + 7, stored(first), 0)
+
+
+def test_a_refused_batch_settles_all_its_messages_with_the_error():
+    box = outbox()
+    _, run, index = add(box)
+    batch = box.next_batch(0)
+    error = InvalidRequestError("bad frame", frame=0)
+    box.acknowledge(batch.sequence, BatchOutcome(SendStatus.MESSAGE_ILLEGAL, error=error), 0)
+    assert batch.result_of(run, index).error is error
+    assert box.idle
+
+
+def test_a_busy_log_is_tried_again_after_its_hint_when_that_was_asked_for():
+    box = outbox(tries=2)
+    add(box)
+    batch = box.next_batch(0)
+    busy = BatchOutcome(SendStatus.OS_PAGECACHE_BUSY, error=BusyError("busy", retry_after_ms=3))
+    assert box.acknowledge(batch.sequence, busy, 0) is None
+    assert not batch.settled
+    assert box.next_batch(2_999_999) is None
+    assert box.due_in_ns(2_999_999) == 1
+    assert box.next_batch(3_000_000) is batch
+    assert box.acknowledge(batch.sequence, busy, 0) is batch
+    assert isinstance(batch.error(), BusyError)
+
+
+def test_a_lost_stream_gives_up_what_was_sent_and_keeps_what_was_not():
+    box = outbox(batch_messages=1)
+    for _ in range(3):
+        add(box)
+    sent = [box.next_batch(0), box.next_batch(0)]
+    assert box.lost() == sent
+    for batch in sent:
+        box.give_up(batch, UnavailableError("gone"))
+    assert box.has_unsent
+    (unsent,) = box.take_unsent()
+    box.give_up(unsent, UnavailableError("gone"))
+    assert box.idle
+
+
+def test_a_lost_stream_sends_again_in_the_same_order_when_that_was_asked_for():
+    box = outbox(batch_messages=1, tries=2)
+    for number in range(3):
+        add(box, str(number).encode())
+    sent = [box.next_batch(0), box.next_batch(0)]
+    assert box.lost() == []
+    again = [box.next_batch(0), box.next_batch(0)]
+    assert again == sent
+    assert box.lost() == sent
+
+
+def test_a_withdrawn_batch_is_no_longer_in_flight():
+    box = outbox()
+    add(box)
+    batch = box.next_batch(0)
+    box.withdraw(batch)
+    assert box.in_flight == 0

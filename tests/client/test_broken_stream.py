@@ -1,0 +1,219 @@
+"""A log that goes away while messages are on their way: nothing acknowledged is missing, nothing is
+sent twice unless that was asked for, and the client says what it does not know."""
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from stratamq.client import connect, connect_async
+from stratamq.client.received import split_frames
+from stratamq.client.wire import METHODS
+from stratamq.errors import UnavailableError
+from stratamq.runtime.framing import READ_RANGE_RESPONSE
+from tests.support.brokers import COMMITLOG
+
+
+@pytest.fixture
+def client(own_log):
+    with connect(own_log.root, patience_s=60) as client:
+        yield client
+
+
+def freeze(broker):
+    os.kill(broker.pid(COMMITLOG), signal.SIGSTOP)
+
+
+def restart(broker):
+    broker.start([COMMITLOG])
+
+
+def bodies_in_log(client) -> Counter[bytes]:
+    """Every message of the log, read as bytes of its segments."""
+    from stratamq.api.v1 import commitlog_pb2
+
+    state = client.log_state()
+    read_range = client._channels.callable(METHODS["ReadRange"])
+    request = commitlog_pb2.ReadRangeRequest(start_offset=0, end_offset=state.appended_offset)
+    found: Counter[bytes] = Counter()
+    for response in read_range(request):
+        _, (data,) = READ_RANGE_RESPONSE.decode(response)
+        found.update(message.body for message in split_frames(data))
+    return found
+
+
+def send_frozen(producer, broker, count):
+    """Deliveries of messages that were sent and cannot have been answered."""
+    answered = [producer.send("t", f"before {number}".encode()) for number in range(count)]
+    producer.flush()
+    freeze(broker)
+    unanswered = [producer.send("t", f"after {number}".encode()) for number in range(count)]
+    return answered, unanswered
+
+
+def test_what_was_not_answered_is_perhaps_stored_and_what_was_is_there(client, own_log):
+    with client.producer() as producer:
+        answered, unanswered = send_frozen(producer, own_log, 100)
+        own_log.kill(COMMITLOG)
+        for delivery in unanswered:
+            with pytest.raises(UnavailableError) as caught:
+                delivery.result(60)
+            assert "perhaps_stored" in caught.value.fields
+    restart(own_log)
+    found = bodies_in_log(client)
+    for number in range(100):
+        assert answered[number].result().stored
+        assert found[f"before {number}".encode()] == 1
+        assert found[f"after {number}".encode()] <= 1
+
+
+def test_messages_that_were_never_sent_are_said_to_be_not_stored(client, own_log):
+    producer = client.producer(window=1, batch_messages=1)
+    producer.send("t", b"first").result()
+    freeze(own_log)
+    sent, waiting = producer.send("t", b"sent"), producer.send("t", b"waiting")
+    own_log.kill(COMMITLOG)
+    with pytest.raises(UnavailableError) as caught:
+        sent.result(60)
+    assert caught.value.fields["perhaps_stored"] is True
+    with pytest.raises(UnavailableError) as caught:
+        waiting.result(60)
+    assert not caught.value.fields.get("perhaps_stored")
+    producer.close()
+
+
+def test_with_retry_everything_is_stored_when_the_log_is_back_elsewhere(client, own_log):
+    with client.producer(retry=1000, retry_delay_ms=10) as producer:
+        _, unanswered = send_frozen(producer, own_log, 100)
+        own_log.kill(COMMITLOG)
+        restart(own_log)
+        assert all(delivery.result(60).stored for delivery in unanswered)
+    found = bodies_in_log(client)
+    assert all(found[f"after {number}".encode()] >= 1 for number in range(100))
+
+
+def test_a_producer_goes_on_after_its_log_is_back_elsewhere(client, own_log):
+    with client.producer() as producer:
+        producer.send("t", b"before").result()
+        own_log.kill(COMMITLOG)
+        restart(own_log)
+        deliveries = []
+        while not deliveries or not settled_well(deliveries[-1]):
+            deliveries.append(producer.send("t", b"again"))
+        assert deliveries[-1].result().stored
+
+
+def settled_well(delivery) -> bool:
+    try:
+        return delivery.result(60).stored
+    except UnavailableError:
+        return False
+
+
+def test_a_graceful_stop_answers_what_is_in_flight(client, own_log):
+    with client.producer() as producer:
+        deliveries = [producer.send("t", str(number).encode()) for number in range(2000)]
+        deliveries[0].result(60)
+        own_log.terminate(COMMITLOG)
+        outcomes = Counter(settled_well(delivery) for delivery in deliveries)
+    restart(own_log)
+    found = bodies_in_log(client)
+    stored = [n for n, delivery in enumerate(deliveries) if settled_well(delivery)]
+    assert outcomes[True] == len(stored) >= 1
+    assert all(found[str(number).encode()] == 1 for number in stored)
+
+
+def test_a_log_that_is_not_there_at_first_is_told_at_the_first_message(client, own_log):
+    own_log.kill(COMMITLOG)
+    producer = client.producer()
+    with pytest.raises(UnavailableError):
+        producer.send("t", b"early")
+    restart(own_log)
+    assert client.log_state().writable
+    deliveries = []
+    while not deliveries:
+        try:
+            deliveries.append(producer.send("t", b"now"))
+        except UnavailableError:
+            continue
+    assert deliveries[0].result(60).stored
+    producer.close()
+
+
+def test_closing_does_not_wait_for_a_log_that_never_answers(client, own_log):
+    producer = client.producer(retry=1000)
+    producer.send("t", b"first").result()
+    freeze(own_log)
+    delivery = producer.send("t", b"unanswered")
+    with pytest.raises(UnavailableError):
+        producer.close(timeout_s=0.2)
+    with pytest.raises(UnavailableError) as caught:
+        delivery.result(60)
+    assert caught.value.fields["perhaps_stored"] is True
+
+
+def test_an_answer_that_does_not_come_in_time_is_perhaps_stored(client, own_log):
+    with client.producer() as producer:
+        producer.send("t", b"first").result()
+        freeze(own_log)
+        delivery = producer.send("t", b"unanswered")
+        with pytest.raises(UnavailableError) as caught:
+            delivery.result(0.05)
+        assert caught.value.fields["perhaps_stored"] is True
+        os.kill(own_log.pid(COMMITLOG), signal.SIGCONT)
+        assert delivery.result(60).stored
+
+
+def test_the_asyncio_producer_behaves_alike(client, own_log, run):
+    async def until_lost(producer):
+        answered = [await producer.send("t", f"before {n}".encode()) for n in range(50)]
+        await producer.flush()
+        freeze(own_log)
+        unanswered = [await producer.send("t", f"after {n}".encode()) for n in range(50)]
+        own_log.kill(COMMITLOG)
+        return answered, unanswered
+
+    async def scenario():
+        async with connect_async(own_log.root) as aio:
+            producer = aio.producer()
+            answered, unanswered = await until_lost(producer)
+            for delivery in unanswered:
+                with pytest.raises(UnavailableError) as caught:
+                    await delivery
+                assert "perhaps_stored" in caught.value.fields
+            await producer.close()
+            assert all([(await delivery).stored for delivery in answered])
+
+    run(scenario())
+    restart(own_log)
+    assert client.log_state().writable
+
+    async def again():
+        async with (
+            connect_async(own_log.root) as aio,
+            aio.producer(retry=1000, retry_delay_ms=10) as producer,
+        ):
+            _, unanswered = await until_lost(producer)
+            restart(own_log)
+            assert all([(await delivery).stored for delivery in unanswered])
+
+    run(again())
+    found = bodies_in_log(client)
+    assert all(found[f"before {number}".encode()] >= 1 for number in range(50))
+    assert all(found[f"after {number}".encode()] >= 1 for number in range(50))
+
+
+def test_closing_the_asyncio_producer_fails_what_is_unanswered(own_log, run):
+    async def scenario():
+        async with connect_async(own_log.root) as aio:
+            producer = aio.producer(retry=1000)
+            await (await producer.send("t", b"first"))
+            freeze(own_log)
+            delivery = await producer.send("t", b"unanswered")
+            producer._runner.cancel()
+            with pytest.raises(UnavailableError) as caught:
+                await delivery
+            assert caught.value.fields["perhaps_stored"] is True
+
+    run(scenario())

@@ -1,0 +1,384 @@
+"""Messages that a client stores lie in the log as they were given: every way of sending."""
+
+import random
+import threading
+
+import pytest
+
+from stratamq.client import Message, SendStatus, Topic, connect, connect_async
+from stratamq.client.intake import ProducerSettings
+from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
+from stratamq.formats.sysflag import MULTI_TAGS
+from tests.client.conftest import SEGMENT_BYTES
+
+
+@pytest.fixture(scope="module")
+def client(log_alone):
+    with connect(log_alone.root) as client:
+        yield client
+
+
+def same_as_sent(client, result, body, **expected):
+    message = client.message_at(result.physical_offset)
+    assert message.body == body
+    assert (message.topic, message.queue_id) == (result.topic, result.queue_id)
+    assert message.queue_offset == result.queue_offset
+    assert message.store_timestamp_ms == result.store_timestamp_ms
+    assert message.size == result.size
+    assert message.unique_key == result.unique_key
+    for name, value in expected.items():
+        assert getattr(message, name) == value
+    return message
+
+
+# --- one ---
+
+
+def test_one_message_comes_back_with_everything_it_had(client):
+    result = client.send_message(
+        Message(
+            "one",
+            b"body",
+            tag="A",
+            keys=("k1", "k2"),
+            properties={"colour": "blue"},
+            queue_id=2,
+            flag=7,
+            sys_flag=MULTI_TAGS,
+            born_timestamp_ms=1_700_000_000_000,
+            reconsume_times=3,
+        )
+    )
+    assert result.status is SendStatus.PUT_OK
+    message = same_as_sent(
+        client,
+        result,
+        b"body",
+        tag="A",
+        keys=["k1", "k2"],
+        queue_id=2,
+        flag=7,
+        sys_flag=MULTI_TAGS,
+        born_timestamp_ms=1_700_000_000_000,
+        reconsume_times=3,
+        message_id=result.message_id,
+    )
+    assert message.properties["colour"] == "blue"
+    assert client.message_by_id(result.message_id) == message
+    assert client.message_by_id(result.message_id.lower()) == message
+
+
+def test_a_message_gets_a_unique_key_unless_it_says_that_it_wants_none(client):
+    assert len(client.send("unique", b"").unique_key) == 32
+    assert client.send("unique", b"", unique_key="mine").unique_key == "mine"
+    none = client.send("unique", b"", unique_key="")
+    assert "UNIQ_KEY" not in client.message_at(none.physical_offset).properties
+
+
+def test_a_message_that_can_never_be_stored_raises(client):
+    for topic in ("", "not/a/name", "SCHEDULE_TOPIC_XXXX"):
+        with pytest.raises(InvalidRequestError):
+            client.send(topic, b"")
+    with pytest.raises(InvalidRequestError):
+        client.send("one", "text is not bytes")
+    with pytest.raises(InvalidRequestError):
+        client.send("one", b"", queue_id=1 << 40)
+
+
+def test_of_several_messages_every_result_tells_its_own_end(client):
+    results = client.send_all([Message("several", b"a"), Message("bad name!", b"b")])
+    assert [result.stored for result in results] == [True, False]
+    assert results[1].status is SendStatus.MESSAGE_ILLEGAL
+    with pytest.raises(InvalidRequestError):
+        results[1].check()
+
+
+def test_all_or_nothing_stores_nothing_when_one_is_bad(client):
+    before = client.log_state().appended_offset
+    results = client.send_all(
+        [Message("atomic", b"a", queue_id=0), Message("atomic", b"b", queue_id=0, delay_level=3)],
+        all_or_nothing=True,
+    )
+    assert not any(result.stored for result in results)
+    assert client.log_state().appended_offset == before
+    together = [Message("atomic", bytes([number]), queue_id=0) for number in range(5)]
+    results = client.send_all(together, all_or_nothing=True)
+    first = results[0].queue_offset
+    assert [result.queue_offset for result in results] == list(range(first, first + 5))
+
+
+def test_delayed_and_half_messages_lie_where_rocketmq_keeps_them(client):
+    assert client.send("later", b"", delay_level=3).topic == "SCHEDULE_TOPIC_XXXX"
+    assert client.send("later", b"", half=True).topic == "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+def test_what_is_not_there_is_said_to_be_missing(client):
+    stored = client.send("missing", b"")
+    with pytest.raises(NotFoundError):
+        client.message_at(stored.physical_offset + 1)
+    other = "0A0B0C0D" + stored.message_id[8:]
+    with pytest.raises(NotFoundError, match="0A0B0C0D"):
+        client.message_by_id(other)
+    with pytest.raises(InvalidRequestError):
+        client.message_by_id("no id")
+
+
+def test_a_client_of_nobody_says_that_nobody_answers(tmp_path):
+    with connect(tmp_path) as lonely, pytest.raises(UnavailableError, match="running"):
+        lonely.send("t", b"")
+
+
+def test_topics_are_created_and_listed(client):
+    made = client.put_topic(Topic("made", 3, 3))
+    assert made == Topic("made", 3, 3)
+    assert made in client.topics()
+
+
+# --- many ---
+
+
+def test_many_messages_come_back_in_the_order_of_each_queue(client):
+    bodies = [random.Random(number).randbytes(number % 900) for number in range(3000)]
+    with client.producer(batch_bytes=40_000) as producer:
+        deliveries = [
+            producer.send("many", body, tag=f"T{number % 3}", keys=(f"K{number}",))
+            for number, body in enumerate(bodies)
+        ]
+    last: dict[int, int] = {}
+    for number, (delivery, body) in enumerate(zip(deliveries, bodies, strict=True)):
+        assert delivery.done
+        result = delivery.result()
+        assert result.status is SendStatus.PUT_OK
+        assert last.get(result.queue_id, -1) < result.queue_offset
+        last[result.queue_id] = result.queue_offset
+        if number % 100 == 0:
+            same_as_sent(client, result, body, tag=f"T{number % 3}", keys=[f"K{number}"])
+    assert set(last) == {0, 1, 2, 3}
+
+
+def test_messages_for_several_topics_and_queues_share_batches(client):
+    with client.producer() as producer:
+        deliveries = [
+            (producer.send(topic, f"{topic} {number}".encode(), queue_id=number % 2), topic, number)
+            for number in range(50)
+            for topic in ("several1", "several2")
+        ]
+    for delivery, topic, number in deliveries:
+        result = delivery.result()
+        assert (result.topic, result.queue_id) == (topic, number % 2)
+        same_as_sent(client, result, f"{topic} {number}".encode())
+
+
+def test_rows_that_are_encoded_already_are_stored_as_they_are(client):
+    rows = [(str(number).encode(), b"TAGS\x01fast") for number in range(500)]
+    with client.producer() as producer:
+        deliveries = producer.send_rows("rows", rows, queue_id=1)
+    for number in (0, 250, 499):
+        same_as_sent(client, deliveries[number].result(), str(number).encode(), tag="fast")
+
+
+def test_results_are_told_to_a_callback_once_each(client):
+    results = []
+    with client.producer(on_result=results.append, batch_bytes=2000) as producer:
+        for number in range(300):
+            producer.send("told", str(number).encode(), unique_key=f"U{number}")
+    assert sorted(result.unique_key for result in results) == sorted(f"U{n}" for n in range(300))
+    assert all(result.stored for result in results)
+
+
+def test_a_callback_that_fails_does_not_end_the_stream(client, caplog):
+    def fail(_):
+        raise ValueError("the caller's fault")
+
+    with client.producer(on_result=fail) as producer:
+        delivery = producer.send("told", b"x")
+    assert delivery.result().stored
+    assert "on_result failed" in caplog.text
+
+
+def test_a_callback_may_send(client):
+    answers = []
+
+    def answer(result):
+        if result.topic == "question" and len(answers) < 5:
+            answers.append(producer.send("answer", b"a"))
+
+    with client.producer(on_result=answer, max_pending_bytes=1) as producer:
+        producer.send("answer", b"known").result()
+        for _ in range(5):
+            producer.send("question", b"q").result()
+        producer.flush()
+    assert len(answers) == 5
+    assert all(delivery.result().stored for delivery in answers)
+
+
+def test_messages_that_cannot_travel_in_a_batch_go_beside_it(client):
+    with client.producer() as producer:
+        deliveries = [
+            producer.send_message(Message("beside", b"1")),
+            producer.send_message(Message("beside", b"2", delay_level=1)),
+            producer.send_message(Message("beside", b"3", half=True)),
+            producer.send_message(Message("beside", b"4", wait_store_ok=False)),
+        ]
+    topics = [delivery.result().topic for delivery in deliveries]
+    assert topics == ["beside", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "beside"]
+
+
+def test_a_message_larger_than_a_batch_may_be_goes_beside_it(client):
+    body = random.Random(1).randbytes(SEGMENT_BYTES - 200)
+    with client.producer() as producer:
+        delivery = producer.send("large", body)
+    same_as_sent(client, delivery.result(), body)
+
+
+def test_a_message_that_no_broker_takes_is_refused_at_once(client):
+    with client.producer() as producer:
+        for keys in (["a b"], [""]):
+            with pytest.raises(InvalidRequestError):
+                producer.send("fine", b"", keys=keys)
+        with pytest.raises(InvalidRequestError):
+            producer.send("", b"")
+        with pytest.raises(InvalidRequestError):
+            producer.send("fine", b"", queue_id=-1)
+        with pytest.raises(InvalidRequestError):
+            producer.send("fine", b"", flag=1 << 40)
+        assert producer.send("fine", b"").result().stored
+
+
+def test_a_batch_that_the_log_refuses_is_told_and_the_next_one_works(client):
+    with client.producer() as producer:
+        with pytest.raises(InvalidRequestError, match="bad name"):
+            producer.send("bad name!", b"").result()
+        with pytest.raises(InvalidRequestError, match="queue"):
+            producer.send("refused", b"", queue_id=9).result()
+        assert producer.send("refused", b"").result().stored
+
+
+def test_a_flush_raises_the_failure_that_nobody_has_looked_at(client):
+    producer = client.producer()
+    producer.send("refused", b"", queue_id=9)
+    with pytest.raises(InvalidRequestError, match="queue"):
+        producer.flush()
+    producer.flush()
+    producer.close()
+
+
+def test_a_failure_that_was_looked_at_is_not_raised_again(client):
+    with client.producer() as producer:
+        with pytest.raises(InvalidRequestError):
+            producer.send("refused", b"", queue_id=9).result()
+        producer.flush()
+
+
+def test_sending_waits_while_too_much_is_unanswered(client):
+    with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
+        for _ in range(200):
+            producer.send("slow", b"x" * 500)
+            assert producer._outbox.pending_bytes <= 6_000
+        producer.flush()
+
+
+def test_several_threads_share_a_producer(client):
+    with client.producer() as producer:
+        sent: list[list] = [[] for _ in range(4)]
+
+        def work(number):
+            for count in range(200):
+                sent[number].append(producer.send("threads", f"{number} {count}".encode()))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for number, deliveries in enumerate(sent):
+        for count, delivery in enumerate(deliveries):
+            if count % 50 == 0:
+                same_as_sent(client, delivery.result(), f"{number} {count}".encode())
+
+
+def test_a_closed_producer_takes_nothing_more(client):
+    producer = client.producer()
+    producer.send("closed", b"").result()
+    producer.close()
+    producer.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        producer.send("closed", b"")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"window": 0}, {"batch_bytes": 5 << 20}, {"retry": -1}, {"linger_ms": -1}]
+)
+def test_settings_out_of_bounds_are_refused(wrong):
+    with pytest.raises(InvalidRequestError):
+        ProducerSettings(**wrong)
+
+
+# --- asyncio ---
+
+
+def test_the_asyncio_client_stores_one_and_many(client, log_alone, run):
+    async def scenario():
+        async with connect_async(log_alone.root) as aio:
+            one = await aio.send("aio", b"one", tag="A")
+            results = []
+            async with aio.producer(batch_bytes=20_000, on_result=results.append) as producer:
+                deliveries = [
+                    await producer.send("aio", str(number).encode(), unique_key=f"A{number}")
+                    for number in range(1000)
+                ]
+                deliveries += await producer.send_rows("aio", [(b"row", b"")], queue_id=3)
+                deliveries.append(
+                    await producer.send_message(Message("aio", b"late", delay_level=1))
+                )
+            return one, [await delivery for delivery in deliveries], results
+
+    one, delivered, results = run(scenario())
+    same_as_sent(client, one, b"one", tag="A")
+    for number in (0, 500, 999):
+        same_as_sent(client, delivered[number], str(number).encode())
+    assert delivered[-2].queue_id == 3
+    assert delivered[-1].topic == "SCHEDULE_TOPIC_XXXX"
+    assert sorted(r.unique_key for r in results) == sorted(r.unique_key for r in delivered)
+
+
+def test_the_asyncio_producer_tells_and_raises_like_the_other(log_alone, run):
+    async def scenario():
+        async with connect_async(log_alone.root) as aio, aio.producer() as producer:
+            with pytest.raises(InvalidRequestError, match="queue"):
+                await (await producer.send("refused", b"", queue_id=9))
+            await producer.flush()
+            await producer.send("refused", b"", queue_id=9)
+            with pytest.raises(InvalidRequestError, match="queue"):
+                await producer.flush()
+            with pytest.raises(InvalidRequestError):
+                await producer.send("fine", b"", keys=["a b"])
+            assert (await (await producer.send("refused", b""))).stored
+
+    run(scenario())
+
+
+def test_the_asyncio_producer_waits_while_too_much_is_unanswered(log_alone, run):
+    async def scenario():
+        async with (
+            connect_async(log_alone.root) as aio,
+            aio.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer,
+        ):
+            for _ in range(200):
+                await producer.send("slow", b"x" * 500)
+                assert producer._outbox.pending_bytes <= 6_000
+
+    run(scenario())
+
+
+def test_the_asyncio_client_of_nobody_says_that_nobody_answers(tmp_path, run):
+    async def scenario():
+        async with connect_async(tmp_path) as lonely:
+            with pytest.raises(UnavailableError, match="running"):
+                await lonely.send("t", b"")
+            producer = lonely.producer()
+            with pytest.raises(UnavailableError, match="running"):
+                await producer.send("t", b"")
+            await producer.close()
+
+    run(scenario())
