@@ -25,14 +25,12 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.runtime.clock import SystemClock
 from stratamq_bench import floor_append
 from stratamq_bench.checks import Mismatch
-from stratamq_bench.machine import warm_memory
 from stratamq_bench.report import Case, Floor
 
 TOPIC = "TopicTest"
 SEGMENT_BYTES = 1 << 28
 TICK_NS = 50_000_000
 KEPT_SEGMENTS = 2
-WRITTEN_BYTES_PER_S = 700_000_000
 SAMPLES = 64
 BAR = 1.6
 """Times the CPU of `floor_append`, for the passes: allocation and flush are no part of the floor,
@@ -216,7 +214,6 @@ def compare(root: Path, load: Load, *, rounds: int, seconds: float) -> EngineRat
     try:
         floor.touch_every_page(engine.lengths, engine.frames)
         engine.check_and_forget(engine.run_for(seconds)[0])
-        warm_memory(int(rounds * seconds * WRITTEN_BYTES_PER_S))
         for _ in range(rounds):
             batches, cpu, _ = floor_append.run_for(seconds, floor, engine.lengths, engine.frames)
             floor_us.append(cpu / batches / load.batch * 1e6)

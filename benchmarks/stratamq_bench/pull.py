@@ -50,7 +50,7 @@ def run_pull(directory: Path, options: PullOptions) -> Case:
         read_arguments += ["--seconds", options.seconds, "--body", options.body]
         read_arguments += ["--piece", options.piece]
         floor_arguments = ["--frame-bytes", round(frame_bytes), "--dir", directory]
-        floor_arguments += ["--piece", options.piece, "--seconds", max(2.0, options.seconds / 2)]
+        floor_arguments += ["--piece", options.piece, "--seconds", max(1.0, options.seconds / 2)]
         floors, reads = [], []
         for _ in range(options.rounds):
             floors.append(child.run("floor_pull", *floor_arguments))

@@ -1,0 +1,68 @@
+"""The floors do real work on real frames, and say what they did in one JSON object."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from stratamq_bench.floor_append import Segment, encode_batch
+
+from stratamq.formats.frame import Frame, decode
+
+
+def run_floor(module, *arguments):
+    command = [sys.executable, "-m", f"stratamq_bench.{module}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_floor_appends_frames_that_our_codec_reads(tmp_path):
+    bodies = [os.urandom(100) for _ in range(5)]
+    lengths, frames = encode_batch(bodies, first_key=7)
+    segment = Segment(str(tmp_path))
+    assert segment.append(lengths, frames) == 0
+    assert segment.append(lengths, frames) == 5
+    position = len(frames)
+    for number, size in enumerate(np.frombuffer(lengths, ">u4").tolist()):
+        frame = decode(segment.bytes[position : position + size].tobytes())
+        assert isinstance(frame, Frame)
+        assert frame.body == bodies[number]
+        assert frame.queue_offset == 5 + number
+        assert frame.physical_offset == position
+        assert frame.properties["UNIQ_KEY"] == f"{7 + number:032X}"
+        position += size
+    segment.close()
+
+
+@pytest.mark.parametrize("place", [0, 4, 8, 200])
+def test_the_floor_checks_length_magic_and_body(tmp_path, place):
+    lengths, frames = encode_batch([os.urandom(200)])
+    damaged = bytearray(frames)
+    damaged[place] ^= 1
+    segment = Segment(str(tmp_path))
+    with pytest.raises(ValueError):
+        segment.append(lengths, bytes(damaged))
+    segment.close()
+
+
+def test_floor_append_reports_rate_and_cpu(tmp_path):
+    answer = run_floor("floor_append", "--seconds", 0.2, "--batch", 8, "--dir", tmp_path)
+    assert answer["messages_per_s"] > 0
+    assert answer["cpu_us_per_message"] > 0
+
+
+@pytest.mark.parametrize("sync", [[], ["--sync"]], ids=["async", "sync"])
+def test_floor_stream_reports_both_processes(tmp_path, sync):
+    answer = run_floor("floor_stream", "--seconds", 0.3, "--batch", 8, "--dir", tmp_path, *sync)
+    assert answer["sync"] is bool(sync)
+    assert answer["messages_per_s"] > 0
+    assert set(answer["cpu_us_per_message"]) == {"client", "log"}
+
+
+def test_floor_pull_reports_both_processes(tmp_path):
+    answer = run_floor("floor_pull", "--seconds", 0.3, "--dir", tmp_path)
+    assert answer["messages_per_s"] > 0
+    assert set(answer["cpu_us_per_message"]) == {"client", "server"}

@@ -1,0 +1,103 @@
+"""What a benchmark says: which bars are met, and the JSON that programs read."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+from stratamq_bench import child
+from stratamq_bench.checks import Mismatch
+from stratamq_bench.load import QUEUE_COUNT, Load, queue_places
+from stratamq_bench.report import Case, Floor, as_json, print_table
+from stratamq_bench.usage import CpuMeter, cpu_seconds, pss_mb
+
+from stratamq.client import ReceivedMessage
+from stratamq.errors import StrataError
+from stratamq.formats.batch_frames import BatchEncoder, FrameShape
+
+
+def case(ratio, bar, **more):
+    return Case(
+        "append", 100_000.0, 1e8, Floor("floor", 2e5), ratio, {"client": 4.56789}, bar, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bar", "bar_is", "met"),
+    [
+        (0.5, 0.5, "at least", True),
+        (0.49, 0.5, "at least", False),
+        (1.6, 1.6, "at most", True),
+        (1.61, 1.6, "at most", False),
+        (0.1, None, "at least", None),
+    ],
+)
+def test_a_bar_is_met_from_its_own_side(ratio, bar, bar_is, met):
+    assert case(ratio, bar, bar_is=bar_is).met is met
+
+
+def test_json_names_the_machine_and_every_field_of_a_case():
+    document = json.loads(as_json([case(0.6, 0.5)]))
+    assert document["machine"]["cpu"]
+    (found,) = document["cases"]
+    wanted = {"case", "messages_per_s", "bytes_per_s", "floor", "ratio", "cpu_us_per_message"}
+    wanted |= {"bar", "met", "p50_ms", "p99_ms", "p999_ms", "pss_mb"}
+    assert wanted <= set(found)
+    assert found["met"] is True
+    assert found["floor"]["name"] == "floor"
+    assert found["cpu_us_per_message"] == {"client": 4.568}
+
+
+def test_the_table_shows_rate_ratio_and_verdict():
+    console = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    print_table([case(0.6, 0.5, note="a note")], console)
+    text = console.export_text()
+    for expected in ("100,000", "0.60", "≥ 0.5", "yes", "client 4.57", "a note"):
+        assert expected in text
+
+
+def test_the_load_has_sixteen_queues_whatever_the_topics():
+    for topics in (1, 4):
+        assert len(set(queue_places(topics))) == QUEUE_COUNT
+        assert len({topic for topic, _ in queue_places(topics)}) == topics
+
+
+def received(load):
+    encoder = BatchEncoder(FrameShape(born_host=bytes(8)))
+    encoder.add("bench-0", load.rows(1))
+    return ReceivedMessage(encoder.finish()[1])
+
+
+def test_a_message_is_known_again_by_its_unique_key():
+    load = Load(64, next_number=1500)
+    Load(64).check(received(load))
+
+
+def test_another_body_is_a_mismatch():
+    message = received(Load(64, next_number=1500))
+    body = bytearray(message.frame)
+    body[body.index(Load(64).body(1500))] ^= 1
+    with pytest.raises(Mismatch):
+        Load(64).check(ReceivedMessage(bytes(body)))
+
+
+def test_cpu_of_a_busy_process_is_seen():
+    busy = "import sys\nfor _ in range(10**7): pass\nprint(flush=True)\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        meter = CpuMeter({"it": process.pid})
+        before = cpu_seconds(process.pid)
+        assert process.stdout is not None and process.stdin is not None
+        process.stdout.readline()
+        assert meter.seconds()["it"] > 0
+        assert cpu_seconds(process.pid) > before
+        assert pss_mb(process.pid) > 1
+        process.stdin.close()
+
+
+def test_a_child_that_fails_says_why():
+    with pytest.raises(StrataError, match="invalid float value"):
+        child.run("floor_append", "--seconds", "many")
