@@ -94,7 +94,7 @@ def engine(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """The commit log's engine alone: CPU beside that of a bare append."""
-    from stratamq_bench.engine import run_engine
+    from stratamq_bench.engine_alone import run_engine
 
     with _place(directory) as place:
         _show(run_engine(place, body_bytes=body, rounds=rounds, seconds=seconds), output)

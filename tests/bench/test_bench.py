@@ -7,7 +7,7 @@ import sys
 import pytest
 from stratamq_bench.append import check_stored
 from stratamq_bench.checks import Mismatch
-from stratamq_bench.engine import Engine, Load, compare
+from stratamq_bench.engine_alone import Engine, Load, compare
 from stratamq_bench.load import Load as Messages
 from stratamq_commitlog.messages import BatchResult, PutStatus
 
