@@ -50,3 +50,15 @@ def judge_queries(
             assert not question.of_all_times, (question, there, offsets)
             rows.add("times-of-queries-exact")
     return rows
+
+
+def without_index(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line["kind"] != "index"]
+
+
+def only_index(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line["kind"] == "index"]
+
+
+def without_length(lines: list[Line]) -> list[Line]:
+    return [{name: line[name] for name in line if name != "length"} for line in lines]

@@ -5,8 +5,8 @@ in its order, so that the answers of RocketMQ and of our services can be laid si
 """
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
@@ -14,7 +14,7 @@ from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.frame import Frame, Outcome
 from stratamq.formats.hosts import decode_host
-from stratamq.formats.index_layout import index_file_bytes
+from stratamq.formats.index_layout import INDEX_HEADER, IndexHeader
 from stratamq.formats.properties import split_keys
 from tests.support.brokers import Broker
 
@@ -28,7 +28,8 @@ _AT_A_TIME = 64
 
 
 def answers(broker: Broker) -> list[Line]:
-    """Everything but `time` and `query` lines, which need the questions of someone else."""
+    """Everything but `time` and `query` lines, which need the questions of someone else, and the
+    length of index files."""
     status = broker.log.GetStatus(commitlog_pb2.GetStatusRequest())
     lines = [
         {"kind": "recovery", "maxPhyOffset": status.appended_offset},
@@ -137,8 +138,9 @@ def _queue_lines(broker: Broker, queue: dispatcher_pb2.QueueInfo) -> Iterator[Li
     while offset < maximum:
         page = pull(broker, topic, number, offset, PAGE)
         yield _pull_line(where, offset, PAGE, page)
-        for at, raw in enumerate(split(page.frames), start=offset):
-            line = _message_line(broker, topic, number, at, raw)
+        units = _units(broker, topic, number, offset, page.count)
+        for unit, raw in zip(units, split(page.frames), strict=True):
+            line = _message_line(topic, number, unit, raw)
             tags.add(line["tagsCode"])
             yield line
         if page.next_offset <= offset:
@@ -192,10 +194,18 @@ def _status(page: dispatcher_pb2.PullResponse) -> str:
     return name.removeprefix("GET_MESSAGE_STATUS_")
 
 
-def _message_line(broker: Broker, topic: str, queue_id: int, at: int, raw: bytes) -> Line:
-    request = dispatcher_pb2.ListUnitsRequest(topic=topic, queue_id=queue_id, offset=at, count=1)
-    (unit,) = broker.dispatcher.ListUnits(request).units
-    assert unit.queue_offset == at
+def _units(
+    broker: Broker, topic: str, queue_id: int, offset: int, count: int
+) -> list[dispatcher_pb2.QueueUnit]:
+    request = dispatcher_pb2.ListUnitsRequest(
+        topic=topic, queue_id=queue_id, offset=offset, count=count
+    )
+    units = list(broker.dispatcher.ListUnits(request).units)
+    assert [unit.queue_offset for unit in units] == list(range(offset, offset + count))
+    return units
+
+
+def _message_line(topic: str, queue_id: int, unit: dispatcher_pb2.QueueUnit, raw: bytes) -> Line:
     frame = frames.decode(raw)
     assert isinstance(frame, Frame)
     body = frame.body
@@ -204,7 +214,7 @@ def _message_line(broker: Broker, topic: str, queue_id: int, at: int, raw: bytes
         "kind": "message",
         "topic": topic,
         "queueId": queue_id,
-        "at": at,
+        "at": unit.queue_offset,
         "frameTopic": frame.topic,
         "frameQueueId": frame.queue_id,
         "queueOffset": frame.queue_offset,
@@ -267,13 +277,13 @@ def offsets_by_time(broker: Broker, asked: list[tuple[str, int, int]], boundary:
 # --- the index ---
 
 
-def index_lines(broker: Broker) -> Iterator[Line]:
+def index_lines(broker: Broker) -> list[Line]:
+    """What the service says of its files, the length left out: the newest may be in memory only."""
     status = broker.index.GetIndexStatus(index_pb2.GetIndexStatusRequest())
-    for number, file in enumerate(status.files):
-        yield {
+    return [
+        {
             "kind": "index",
             "number": number,
-            "length": (broker.root / "index" / file.name).stat().st_size,
             "beginTimestamp": file.begin_timestamp_ms,
             "endTimestamp": file.end_timestamp_ms,
             "beginPhyOffset": file.begin_physical_offset,
@@ -281,6 +291,30 @@ def index_lines(broker: Broker) -> Iterator[Line]:
             "hashSlotCount": file.hash_slot_count,
             "indexCount": file.index_count,
         }
+        for number, file in enumerate(status.files)
+    ]
+
+
+def index_lines_on_disk(root: Path) -> list[Line]:
+    """The `index` lines of a stopped broker: every file's length and header."""
+    lines: list[Line] = []
+    for number, path in enumerate(sorted((root / "index").iterdir())):
+        content = path.read_bytes()
+        header = IndexHeader(*INDEX_HEADER.unpack_from(content))
+        lines.append(
+            {
+                "kind": "index",
+                "number": number,
+                "length": len(content),
+                "beginTimestamp": header.begin_timestamp_ms,
+                "endTimestamp": header.end_timestamp_ms,
+                "beginPhyOffset": header.begin_phy_offset,
+                "endPhyOffset": header.end_phy_offset,
+                "hashSlotCount": header.hash_slot_count,
+                "indexCount": header.index_count,
+            }
+        )
+    return lines
 
 
 def query_answers(
@@ -289,40 +323,11 @@ def query_answers(
     return _in_flight(broker.index.QueryKey, requests)
 
 
-def matching(
-    found: Iterable[Placed], topic: str, key: str, begin_ms: int, end_ms: int
-) -> list[Placed]:
-    """The linear scan that a query by key must equal, oldest first. Rollback frames are not
-    indexed."""
-    return [
-        (place, frame, raw)
-        for place, frame, raw in found
-        if frame.topic == topic
-        and begin_ms <= frame.store_timestamp_ms <= end_ms
-        and frame.sys_flag & 12 != 12
-        and key in keys_of(frame)
-    ]
-
-
 def keys_of(frame: Frame) -> list[str]:
     """What an index file gets of a message, in order (spec 7.2)."""
     properties = frame.properties
     unique = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
     return unique + split_keys(properties.get("KEYS", ""))
-
-
-def indexed_offsets(found: Iterable[Placed]) -> dict[tuple[str, str], list[int]]:
-    """Physical offsets by (topic, key), each once, in log order."""
-    offsets: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, frame, _ in found:
-        if frame.sys_flag & 12 != 12:
-            for key in dict.fromkeys(keys_of(frame)):
-                offsets[frame.topic, key].append(place)
-    return offsets
-
-
-def index_bytes(slots: int, items: int) -> int:
-    return index_file_bytes(slots, items)
 
 
 def _in_flight(method: Any, requests: list[Any]) -> list[Any]:
