@@ -121,6 +121,15 @@ def test_zero_clears_exactly_its_range(files: Files):
     assert file.read(0, 3 * PAGE) == bytes(shown) == expected
 
 
+def test_populate_goes_through_the_mapping_which_outlives_the_descriptor(files: Files):
+    files.create("a", 3 * PAGE)
+    file = files.open("a", writable=True)
+    kept = file.buffer()
+    file.close()
+    file.populate(0, 3 * PAGE)
+    assert bytes(kept) == bytes(3 * PAGE)
+
+
 def test_populate_allocate_and_drop_cache_change_no_byte(files: Files):
     data = bytes(range(256)) * 64
     files.create("a", len(data), sparse=True)

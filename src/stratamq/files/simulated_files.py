@@ -95,7 +95,8 @@ class SimulatedFile:
 
     def populate(self, position: int, length: int) -> None:
         self._check_writable()
-        self._count("populate")
+        # Through the mapping, which outlives the descriptor.
+        self._process.count("populate", self._process.at(self.path))
 
     def drop_cache(self, position: int, length: int) -> None:
         self._count("drop_cache")
