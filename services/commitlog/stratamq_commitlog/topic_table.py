@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.errors import CorruptRecordError, InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock
 from stratamq.formats import json_files
@@ -154,9 +154,10 @@ class TopicTable:
 
     def import_json(self, raw: bytes) -> None:
         """Take over a master's topics, as RocketMQ's slave does (spec 11.6)."""
-        document = json_files.parse(raw)
-        if not isinstance(document, dict):
-            raise InvalidRequestError("topics: expected a JSON object")
+        try:
+            document = json_files.parse_json_object(raw)
+        except CorruptRecordError as error:
+            raise InvalidRequestError(f"topics: {error.message}") from error
         self._topics.clear()
         self._raw.clear()
         self._take(document)

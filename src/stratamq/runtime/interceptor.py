@@ -11,8 +11,10 @@ from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc.aio import AbortError
 
+from stratamq.errors import InvalidRequestError
 from stratamq.runtime import metrics
 from stratamq.runtime.status import to_status
 
@@ -29,6 +31,7 @@ OPEN_STREAMS = metrics.gauge(
 )
 
 Handler: TypeAlias = grpc.RpcMethodHandler
+Read: TypeAlias = Callable[[Any], Any]
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
 
 
@@ -53,27 +56,60 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _wrap(handler: Handler, method: str) -> Handler:
-    codecs = {
-        "request_deserializer": handler.request_deserializer,
-        "response_serializer": handler.response_serializer,
-    }
+    """Requests are decoded inside: gRPC answers bytes that are no message with UNKNOWN."""
+    read = _reader(handler.request_deserializer, method, handler.request_streaming)
+    codecs = {"request_deserializer": None, "response_serializer": handler.response_serializer}
     if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(_single(handler.unary_unary, method), **codecs)
+        return grpc.unary_unary_rpc_method_handler(
+            _single(handler.unary_unary, read, method), **codecs
+        )
     if handler.stream_unary:
-        return grpc.stream_unary_rpc_method_handler(_single(handler.stream_unary, method), **codecs)
+        return grpc.stream_unary_rpc_method_handler(
+            _single(handler.stream_unary, read, method), **codecs
+        )
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, method), **codecs)
-    return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream, method), **codecs)
+        return grpc.unary_stream_rpc_method_handler(
+            _stream(handler.unary_stream, read, method), **codecs
+        )
+    return grpc.stream_stream_rpc_method_handler(
+        _stream(handler.stream_stream, read, method), **codecs
+    )
 
 
-def _single(behaviour: Callable[..., Any], method: str) -> Callable[..., Awaitable[Any]]:
+def _reader(deserialize: Read | None, method: str, streaming: bool) -> Read:
+    """Bytes, or a stream of them, to what the handler expects."""
+    if deserialize is None:
+        return _as_it_is
+
+    def one(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            raise InvalidRequestError(
+                f"these {len(data)} bytes are no request of {method.rpartition('/')[2]}"
+            ) from error
+
+    async def each(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for data in requests:
+            yield one(data)
+
+    return each if streaming else one
+
+
+def _as_it_is(request: Any) -> Any:
+    return request
+
+
+def _single(
+    behaviour: Callable[..., Any], read: Read, method: str
+) -> Callable[..., Awaitable[Any]]:
     answered = CALLS.labels(method, "OK")
     seconds = CALL_SECONDS.labels(method)
 
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         started_ns = time.perf_counter_ns()
         try:
-            response = behaviour(request, context)
+            response = behaviour(read(request), context)
             if inspect.isawaitable(response):
                 response = await response
         except AbortError:
@@ -87,7 +123,7 @@ def _single(behaviour: Callable[..., Any], method: str) -> Callable[..., Awaitab
     return call
 
 
-def _stream(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+def _stream(behaviour: Callable[..., Any], read: Read, method: str) -> Callable[..., Any]:
     answered = CALLS.labels(method, "OK")
     open_streams = OPEN_STREAMS.labels(method)
 
@@ -95,7 +131,7 @@ def _stream(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
         with open_streams.track_inprogress():
             try:
                 # Closed here, or a generator whose caller has gone would wait for the collector.
-                async with aclosing(behaviour(request, context)) as responses:
+                async with aclosing(behaviour(read(request), context)) as responses:
                     async for response in responses:
                         yield response
             except AbortError:
@@ -107,7 +143,7 @@ def _stream(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
     async def write(request: Any, context: grpc.aio.ServicerContext) -> None:
         with open_streams.track_inprogress():
             try:
-                outcome = behaviour(request, context)
+                outcome = behaviour(read(request), context)
                 if inspect.isawaitable(outcome):
                     await outcome
             except AbortError:
