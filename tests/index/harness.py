@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from stratamq_index.engine import EngineSettings, IndexEngine
+from stratamq_index.engine import IndexEngine
+from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import Answer, Question
 from stratamq_index.rebuild import Rebuild, Rebuilt, Wait
 

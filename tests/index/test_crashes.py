@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stratamq_index.engine import EngineSettings
+from stratamq_index.persistence import EngineSettings
 
 from stratamq.files.simulated import (
     SimulatedCrash,

@@ -1,7 +1,7 @@
 """Following: files are what the log says, answers come at once, nothing outruns a flush."""
 
 import pytest
-from stratamq_index.engine import EngineSettings
+from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import Question
 
 from stratamq.errors import UnavailableError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from stratamq_index.engine import EngineSettings
+from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import Question
 
 from stratamq.files.real import RealFiles

@@ -5,8 +5,8 @@ import json
 
 import pytest
 from stratamq_index.config import IndexConfig
-from stratamq_index.engine import EngineSettings
 from stratamq_index.geometry import DEFAULT_GEOMETRY, Choice, Fit, Geometry, choose
+from stratamq_index.persistence import EngineSettings
 
 from stratamq.errors import ConfigurationError, StoreRefusedError
 from stratamq.files.simulated import SimulatedDisk

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stratamq_index.engine import EngineSettings
+from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import MAX_ANSWER_BYTES, Question
 
 from stratamq.files.simulated import SimulatedDisk

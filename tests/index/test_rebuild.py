@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from stratamq_index.engine import EngineSettings
+from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import Question
 from stratamq_index.rebuild import Rebuild, Wait
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stratamq_index.engine import EngineSettings
+from stratamq_index.persistence import EngineSettings
 from stratamq_index.recovery import Case, Facts, decide
 from stratamq_index.watermark import Watermark, decode_watermark, encode_watermark
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratamq.runtime.config import ServiceConfig, setting
-from stratamq_index.engine import EngineSettings
 from stratamq_index.geometry import DEFAULT_GEOMETRY, MAX_FILE_BYTES, Geometry
+from stratamq_index.persistence import EngineSettings
 
 
 # fmt: off

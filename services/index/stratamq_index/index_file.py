@@ -272,6 +272,8 @@ def close_all(disks: Sequence[WritableIndexFile]) -> None:
 def sync_files(files: Files, names: Sequence[str]) -> None:
     """Whatever other processes wrote there. SyncError."""
     for name in names:
+        if files.entry(path_of(name)) is None:
+            continue  # gone since; a question that needs it finds nothing there either
         file = files.open(path_of(name), writable=True)
         try:
             file.flush()

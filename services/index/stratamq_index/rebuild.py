@@ -270,7 +270,7 @@ class _Work:
         engine = self._engine
         if engine.writer.failure is not None:
             raise engine.writer.failure
-        if engine.cut_count != self._cut_count or engine.is_closing:
+        if engine.cut_count != self._cut_count or engine.persistence.is_closing:
             raise UnavailableError("the rebuild was given up: the log was cut, or the index stops")
 
 

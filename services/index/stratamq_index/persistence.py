@@ -1,0 +1,218 @@
+"""When what is written: items about once a second, slots every few, all of it at the end.
+
+One piece of work at a time goes to the write lane, each followed by a watermark. First of all comes
+what the log's answers demanded to be cut; nothing else is written before that is done.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stratamq.files.port import Clock, Worker
+from stratamq_index.cut import CutJob
+from stratamq_index.index_file import (
+    DIRECTORY,
+    WritableIndexFile,
+    close_all,
+    sync_files,
+    unlink_files,
+)
+from stratamq_index.series import WriteJob
+from stratamq_index.watermark import FileRecord, Watermark
+from stratamq_index.writer import Writer
+
+if TYPE_CHECKING:
+    from stratamq_index.engine import IndexEngine
+
+log = logging.getLogger(__name__)
+
+WRITE_EARLY_ITEMS = 500_000
+"""So many items in memory do not wait for the interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the engine takes from the service's settings."""
+
+    index_slots: int | None = None
+    index_items: int | None = None
+    sync_interval_ms: int = 1000
+    slot_interval_ms: int = 5000
+    max_open_files: int = 256
+
+
+class Persistence:
+    """Belongs to the engine, whose series it writes."""
+
+    def __init__(
+        self,
+        engine: "IndexEngine",
+        settings: EngineSettings,
+        worker: Worker,
+        query_worker: Worker,
+        clock: Clock,
+    ) -> None:
+        self.writer = Writer(engine.files, worker, self._on_idle)
+        self.durable = 0
+        """The position of the last watermark."""
+        self.durable_ms = 0
+        """Where the newest file that is full and synced ends."""
+        self.closed = False
+        """Shutting down: nothing is applied any more."""
+        self._engine = engine
+        self._settings = settings
+        self._worker = worker
+        self._query_worker = query_worker
+        self._clock = clock
+        self._cuts: deque[CutJob] = deque()
+        self._unsynced: list[str] = []
+        """Adopted files: they may have been written by a process that did not sync them."""
+        self._expired: list[str] = []
+        self._force = False
+        self._slots_stale = False
+        self._last_write_ns = self._last_slots_ns = clock.monotonic_ns()
+        self._closing: tuple[int, Callable[[], None]] | None = None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing is not None or self.closed
+
+    def start(self, durable: int, sealed: Sequence[FileRecord]) -> None:
+        """What recovery found."""
+        self.durable = durable
+        self.durable_ms = _end_ms(sealed)
+
+    def record(self, unsynced: Sequence[str] = ()) -> None:
+        """Store a watermark as soon as may be, whether or not there are new items."""
+        self._force = True
+        self._unsynced += unsynced
+
+    def cut(self, job: CutJob, cut_to: int) -> None:
+        """The series was cut: the files follow before anything else is written."""
+        self._cuts.append(job)
+        self.durable = min(self.durable, cut_to)
+        self.durable_ms = min(self.durable_ms, _end_ms(self._engine.series.sealed))
+
+    def close_at(self, end: int, done: Callable[[], None]) -> None:
+        """Everything below `end` durable, slots and header too; then `done`."""
+        self._closing = (end, done)
+        self.pump()
+        self._end_closing()
+
+    def shutdown(self, done: Callable[[], None]) -> None:
+        self.closed = True
+        self.close_at(0, done)
+
+    def pump(self, *, tick: bool = False) -> None:
+        """Begin the next piece of work, if one is due and none is under way."""
+        writer, engine = self.writer, self._engine
+        if writer.busy or writer.failure is not None or engine.exchange:
+            return
+        if writer.blocked and not tick:
+            return  # the next tick tries again, not the end of what has just failed
+        if self._cuts:
+            self._write_cut(self._cuts[0])
+            return
+        if not engine.may_write:
+            return
+        now_ns = self._clock.monotonic_ns()
+        closing = self._closing is not None
+        due = now_ns - self._last_write_ns >= self._settings.sync_interval_ms * 1_000_000
+        full = engine.series.pending_items >= WRITE_EARLY_ITEMS and not writer.blocked
+        if not (due or closing or full or self._force):
+            return
+        if closing:
+            closed = writer.stored is not None and writer.stored.closed
+            slots = not closed or engine.series.has_news(engine.flushed)
+        else:
+            slots_ns = self._settings.slot_interval_ms * 1_000_000
+            slots = self._slots_stale and now_ns - self._last_slots_ns >= slots_ns
+        self._expire()
+        job = engine.series.plan(
+            engine.flushed,
+            engine.files,
+            f"{DIRECTORY}/",
+            force=self._force or bool(self._expired),
+            slots=slots,
+        )
+        if job is not None:
+            self._last_write_ns = now_ns
+            self._write(job, slots, closing)
+
+    def _write(self, job: WriteJob, slots: bool, closing: bool) -> None:
+        files, series = self._engine.files, self._engine.series
+        unsynced, expired = self._unsynced, self._expired
+        started_ns = self._last_write_ns
+
+        def work() -> list[WritableIndexFile]:
+            sync_files(files, unsynced)
+            return job.run()
+
+        def then(disks: list[WritableIndexFile]) -> None:
+            sealed = series.finish(job, disks)
+            self._worker.submit(lambda: close_all(sealed), ignore)
+            self._force = False
+            self._unsynced, self._expired = [], []
+            self.durable = job.mark.position
+            self.durable_ms = _end_ms(series.sealed)
+            self._slots_stale = not slots and bool(series.open)
+            if slots:
+                self._last_slots_ns = started_ns
+            for name in expired:
+                self._query_worker.submit(lambda name=name: self._engine.lane.forget(name), ignore)
+
+        watermark = Watermark(self._engine.generation, job.mark.position, closing, job.records)
+        self.writer.submit(work, watermark, then, lambda: unlink_files(files, expired))
+
+    def _write_cut(self, job: CutJob) -> None:
+        engine = self._engine
+
+        def then(disk: WritableIndexFile | None) -> None:
+            self._cuts.popleft()
+            if job.shortened is not None:
+                job.shortened.disk = disk
+            engine.searches.overtake()
+            self._query_worker.submit(engine.lane.forget, ignore)
+
+        position, records = engine.series.written()
+        self.writer.submit(job.run, Watermark(engine.generation, position, False, records), then)
+
+    def _on_idle(self) -> None:
+        self._engine.go_on()
+        self._end_closing()
+
+    def _end_closing(self) -> None:
+        """Tell whoever waits for the end that it is reached, or that it never will be."""
+        if self._closing is None or self.writer.busy:
+            return
+        end, done = self._closing
+        stored = self.writer.stored
+        reached = stored is not None and stored.closed and self.durable >= end
+        if reached or self.closed:
+            self._closing = None
+            done()
+
+    def _expire(self) -> None:
+        """Files all of whose messages are gone from the log; never the last file."""
+        engine = self._engine
+        if engine.keep_files:
+            return
+        sealed = engine.series.sealed
+        last = len(sealed) - (0 if engine.series.open else 1)
+        count = 0
+        while count < last and sealed[count].header.end_phy_offset < engine.minimum:
+            count += 1
+        if count:
+            self._expired += [record.name for record in engine.series.drop_sealed(count)]
+
+
+def _end_ms(sealed: Sequence[FileRecord]) -> int:
+    return sealed[-1].header.end_timestamp_ms if sealed else 0
+
+
+def ignore(result: object, error: BaseException | None) -> None:
+    """The end of a task whose failure changes nothing."""
+    if error is not None:
+        log.error("closing files failed", extra={"reason": str(error)})
