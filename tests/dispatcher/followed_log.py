@@ -136,6 +136,7 @@ class WrittenLog:
             file.zero(offset - segment, self.segment_bytes - (offset - segment))
             file.flush()
             file.close()
+        self.files.make_directory("commitlog")
         self.files.sync_directory("commitlog")
         self.messages = [m for m in self.messages if m.offset < offset]
         self.lengths = {at: size for at, size in self.lengths.items() if at < offset}

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
 from stratamq.runtime.config import ServiceConfig, setting
+from stratamq_dispatcher.engine import EngineSettings
+from stratamq_dispatcher.pull import PullLimits
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -92,6 +94,30 @@ class DispatcherConfig(ServiceConfig):
         doc="Where the commit log service listens; empty: where its run file says.",
     )
 # fmt: on
+
+    @property
+    def engine_settings(self) -> EngineSettings:
+        return EngineSettings(
+            queue_file_bytes=self.queue_file_bytes,
+            flush_interval_ms=self.flush_interval_ms,
+            flush_bytes=self.flush_bytes,
+            flush_window_bytes=self.flush_window_bytes,
+            max_open_files=self.max_open_files,
+            step_messages=self.step_messages,
+            delay_levels_ms=parse_delay_levels(self.message_delay_level),
+        )
+
+    def pull_limits(self, machine_memory_bytes: int) -> PullLimits:
+        memory_bytes = self.memory_bytes or machine_memory_bytes
+        return PullLimits(
+            in_memory_bytes=self.max_transfer_bytes_in_memory,
+            in_memory_messages=self.max_transfer_count_in_memory,
+            on_disk_bytes=self.max_transfer_bytes_on_disk,
+            on_disk_messages=self.max_transfer_count_on_disk,
+            hot_bytes=int(memory_bytes * self.access_message_in_memory_max_ratio),
+            most_bytes=self.max_pull_bytes,
+            most_messages=self.max_pull_messages,
+        )
 
     def faults(self) -> Iterable[str]:
         """What is wrong with several settings together, or with their texts."""

@@ -18,7 +18,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from stratamq.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
+from stratamq.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
@@ -230,8 +235,12 @@ class DispatchEngine:
         """To be called a few times a second."""
         for key in self._expiring[-EXPIRED_PER_TICK:]:
             queue = self.queues.get(*key)
-            if queue is not None:
-                self.queues.expire(queue, self.minimum)
+            try:
+                if queue is not None:
+                    self.queues.expire(queue, self.minimum)
+            except CorruptionError as error:
+                # Its files stay; a pull says the same to whoever asks for what is in them.
+                self._report.append(error.message)
         del self._expiring[-EXPIRED_PER_TICK:]
         if self._clock.monotonic_ns() >= self._next_flush_ns:
             self._flush()
@@ -304,7 +313,8 @@ class DispatchEngine:
         assert self.segments is not None
         self.segments.release_from(cut_to)
         self.history += 1
-        if first and not (self._trusted and opened.minimum < cut_to < self.applied):
+        compared = first and not (self._trusted and opened.minimum < cut_to < self.applied)
+        if compared:
             # No watermark; or a generation that the log does not know, so that RocketMQ or another
             # history may have written these files.
             self._compare = self._never_ours or (self._stored is not None and self._stored.clean)
@@ -317,17 +327,23 @@ class DispatchEngine:
             self._report.append(
                 f"the log goes on at {cut_to}, not at {self.applied}: {count} queues were cut"
             )
-        if cut_to > self.applied or self._pass is Pass.COMPARED:
-            self._steps.clear()
-            self._covered = (cut_to, 0)
+        self._rewind(cut_to, vacuous=compared or cut_to > self.applied)
+        self.waiting.wake_all()
+
+    def _rewind(self, cut_to: int, *, vacuous: bool) -> None:
+        """Set all offsets to `cut_to`; `vacuous` when there is nothing of ours below it."""
         while self._steps and self._steps[-1][0] > cut_to:
             self._steps.pop()
-        if self._covered[0] > cut_to:
+        if vacuous or self._covered[0] > cut_to:
+            self._steps.clear()
             self._covered = (cut_to, 0)
+        reached = self._steps[-1] if self._steps else self._covered
+        if reached[0] < cut_to:
+            # The store time at the cut is not known; the one before it is a safe answer.
+            self._steps.append((cut_to, reached[1]))
         self.applied = cut_to
         self.durable = min(self.durable, self._covered[0])
         self.durable_store_timestamp_ms = min(self.durable_store_timestamp_ms, self._covered[1])
-        self.waiting.wake_all()
 
     def _progressed(self) -> None:
         if self._target < 0 or self.applied < self._target:
@@ -440,7 +456,12 @@ class DispatchEngine:
         else:
             self._failure = error
             self.stopped(error)
-            log.critical("flush failed for good", exc_info=error)
+            known = isinstance(error, StrataError)
+            log.critical(
+                "flush failed for good",
+                extra={"error": str(error)},
+                exc_info=None if known else error,
+            )
         for done in waiting:
             done()
         again = error is None and self._pass is not None and self.applied >= self._target

@@ -1,0 +1,130 @@
+"""The dispatcher service: follows the commit log, keeps `consumequeue/`, serves consumers."""
+
+import asyncio
+import logging as std_logging
+import os
+import random
+import sys
+
+import grpc
+
+from stratamq.api.v1 import dispatcher_pb2_grpc
+from stratamq.client.endpoints import Channels, Endpoints
+from stratamq.client.follow import run_follower
+from stratamq.client.wire import COMMITLOG
+from stratamq.errors import StoreRefusedError
+from stratamq.files.port import Lock
+from stratamq.files.real import RealFiles
+from stratamq.runtime import logging
+from stratamq.runtime.arguments import parse_arguments
+from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.config import load
+from stratamq.runtime.server import Server, run_service
+from stratamq.runtime.worker import ThreadWorker
+from stratamq_dispatcher.cold_reads import ColdReads
+from stratamq_dispatcher.config import DispatcherConfig
+from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
+from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.metrics import Observer
+from stratamq_dispatcher.pulling import Puller
+from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+
+log = std_logging.getLogger(__name__)
+
+LOCK = "stratamq/dispatcher.lock"
+TICK_SECONDS = 0.05
+SWITCH_INTERVAL_SECONDS = 0.001
+"""How long a worker's Python code may hold up the event loop."""
+
+
+async def main() -> None:
+    arguments = parse_arguments("dispatcher", __doc__ or "")
+    config = load(
+        DispatcherConfig, "dispatcher", arguments.toml_path, overrides=arguments.overrides
+    )
+    logging.configure("dispatcher", config.log_format == "json", config.log_level)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    files, clock = RealFiles(config.root), SystemClock()
+    lock = _lock(files)
+    loop = asyncio.get_running_loop()
+    writing = ThreadWorker(loop, "dispatcher-write")
+    reading = ThreadWorker(loop, "dispatcher-read")
+    engine = DispatchEngine(files, config.engine_settings, writing, clock)
+    engine.load()
+    offsets = ConsumerOffsets(files, writing, clock, config.offsets_persist_interval_ms)
+    offsets.load()
+    for line in [*engine.recovery_report(), *offsets.report]:
+        log.warning("found at start", extra={"finding": line})
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
+    servicer = DispatcherServicer(engine, puller, offsets)
+
+    addresses = {COMMITLOG: config.log_address} if config.log_address else {}
+    channels = Channels(Endpoints(config.root, addresses), grpc.aio.insecure_channel)
+    server = Server(
+        "dispatcher",
+        root=config.root,
+        metrics_address=config.metrics_address,
+        stop_grace_ms=config.stop_grace_ms,
+    )
+    server.add_servicer(
+        dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME
+    )
+    server.add_generic(servicer.generic_handler())
+    following = asyncio.create_task(
+        run_follower(
+            channels, engine, random=random.SystemRandom(), learn_queues=engine.learn_queues
+        )
+    )
+    ticking = asyncio.create_task(_tick(engine, offsets, server))
+    for task in (following, ticking):
+        task.add_done_callback(lambda task: _ended(task, server))
+
+    async def drain() -> None:
+        puller.stop()
+
+    async def close() -> None:
+        for task in (following, ticking):
+            task.cancel()
+        await asyncio.wait([following, ticking])
+        for owner in (offsets, engine):
+            closed = asyncio.Event()
+            owner.close(closed.set)
+            await closed.wait()
+        await writing.close()
+        await reading.close()
+        for channel in channels.close():
+            await channel.close()
+        lock.close()
+
+    await server.serve(config.address, drain=drain, close=close, ready=False)
+    if ticking.done() and not ticking.cancelled():
+        ticking.result()
+
+
+async def _tick(engine: DispatchEngine, offsets: ConsumerOffsets, server: Server) -> None:
+    observer = Observer(engine)
+    while True:
+        engine.tick()
+        offsets.tick()
+        observer.observe()
+        server.set_ready(engine.serving and not engine.stopped_reason, engine.stopped_reason)
+        await asyncio.sleep(TICK_SECONDS)
+
+
+def _ended(task: asyncio.Task[None], server: Server) -> None:
+    """A bug ends the process; following that failed is told by health, and waits for a restart."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("task failed", exc_info=task.exception())
+        server.request_stop()
+
+
+def _lock(files: RealFiles) -> Lock:
+    try:
+        return files.lock(LOCK, str(os.getpid()).encode())
+    except BlockingIOError:
+        raise StoreRefusedError("another dispatcher service runs on this directory") from None
+
+
+if __name__ == "__main__":
+    run_service(main)
