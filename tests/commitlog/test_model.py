@@ -157,7 +157,7 @@ class CommitLogModel(RuleBasedStateMachine):
 
     @rule()
     def no_space_for_a_segment(self) -> None:
-        self.store.disk.fail("create.allocate", error=28)
+        self.store.disk.fail("create.allocate", "commitlog/*", error=28)
 
     # --- ends of life ---
 
@@ -195,6 +195,7 @@ class CommitLogModel(RuleBasedStateMachine):
         self.store.power_loss(random_choice(random.Random(seed)))
         if not self.sync:
             self.acknowledged.clear()
+        self.store.disk.clear_faults()
         self.store.disk.crash_at(self.store.disk.calls + call)
         try:
             self.store.start()
