@@ -18,6 +18,7 @@ from pathlib import Path
 from demo_broker import PATIENCE_S, Broker
 from demo_checks import TOPIC, Ledger, ReadBack, compare_answer, unique_key
 from demo_flights import Flight, busiest_aircraft, busiest_hour, fetch, read
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -36,7 +37,8 @@ POWER_LOSS = (
 
 @dataclass(slots=True)
 class Step:
-    """A row of the final table. `faults` None: nothing is compared in it."""
+    """A row of the final table. `faults` None: nothing is compared in it. `note` is for the line
+    that tells of the step as it ends."""
 
     what: str
     count: int
@@ -44,6 +46,8 @@ class Step:
     payload_bytes: int = 0
     note: str = ""
     faults: list[str] | None = None
+    good: str = "equal"
+    """What it is called when there is no fault."""
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class Outcome:
     unanswered: int = 0
     sent_again: int = 0
     duplicates: int = 0
+    acknowledged_and_missing: int = 0
 
     @property
     def faults(self) -> list[str]:
@@ -85,7 +90,7 @@ class Demo:
         client.put_topic(Topic(TOPIC, QUEUES, QUEUES))
         client.dispatch_state()
         client.index_state()
-        self._done(Step("start a broker: log, dispatcher, index", 3, _since(began)))
+        self._done(Step("start log, dispatcher, index", 3, _since(began)))
 
     # --- sending ---
 
@@ -109,11 +114,11 @@ class Demo:
             f"{outcome.unanswered:,} unanswered, {len(ledger.not_sent):,} not sent"
         )
         sent = [flight.body for flight in self._flights[: len(half)]]
-        self._done(Step("send the first half, sync flush", len(half), sent_s, _size(sent), note))
+        self._done(Step("send the first half", len(half), sent_s, _size(sent), note))
         began = time.perf_counter()
         self._broker.wait_for_successor("commitlog", killed[0])
         client.log_state()
-        self._done(Step("the log is started again, recovers, serves", 1, _since(began)))
+        self._done(Step("log recovers and is back", 1, _since(began)))
 
     def _send_the_rest(self, client: Client) -> None:
         again = self._ledger.to_send_again
@@ -123,10 +128,10 @@ class Demo:
         faults = []
         if set(self._ledger.acknowledged.values()) != set(range(len(self._flights))):
             faults.append("not every flight was acknowledged in the end")
-        note = f"{len(again):,} of them again"
+        note = f"{len(again):,} of them for the second time"
         sent = [self._flights[number].body for number in numbers]
-        step = Step("send the rest", len(numbers), _since(began), _size(sent), note, faults)
-        self._done(step)
+        what, good = "send the rest", "all acknowledged"
+        self._done(Step(what, len(numbers), _since(began), _size(sent), note, faults, good))
 
     def _send(
         self, client: Client, numbers: Sequence[int], at_end: Callable[[], None] | None = None
@@ -171,7 +176,7 @@ class Demo:
             while state().applied_offset < end:
                 pause = min(0.1, pause + 0.005)
                 time.sleep(pause)
-        self._done(Step("queues and index have everything", 2, _since(began)))
+        self._done(Step("queues and index catch up", 2, _since(began)))
 
     def _read_back(self, client: Client) -> ReadBack:
         began = time.perf_counter()
@@ -193,9 +198,9 @@ class Demo:
         if count != total:
             faults.append(f"{count} messages were read, the queues hold {total}")
         self.outcome.duplicates = readback.duplicates
-        note = f"{readback.duplicates:,} duplicates, nothing acknowledged is missing"
-        what = f"read back {len(queues)} queues, byte for byte"
-        self._done(Step(what, count, seconds, size, "" if faults else note, faults))
+        self.outcome.acknowledged_and_missing = len(readback.missing(self._ledger))
+        what = f"read {len(queues)} queues, byte for byte"
+        self._done(Step(what, count, seconds, size, faults=faults))
         return readback
 
     def _find_aircraft(self, client: Client, readback: ReadBack) -> None:
@@ -205,7 +210,7 @@ class Demo:
         found = client.query_key(TOPIC, tail, max_messages=10_000).messages
         seconds = _since(began)
         count, faults = compare_answer(found, expected, self._flights)
-        self._done(Step(f"aircraft {tail}, by key", count, seconds, faults=faults))
+        self._done(Step(f"aircraft {tail} by key", count, seconds, faults=faults))
 
     def _find_hour(self, client: Client, readback: ReadBack) -> None:
         hour = busiest_hour(self._flights)
@@ -217,15 +222,16 @@ class Demo:
         seconds = _since(began)
         count, faults = compare_answer(found, expected, self._flights)
         note = f"stored within {end_ms - begin_ms + 1} ms; {of_hour} flights and what came between"
-        step = Step(f"the hour from {hour}, by store time", count, seconds, 0, note, faults)
+        step = Step(f"hour {hour[:-7]} by time", count, seconds, 0, note, faults)
         self._done(step)
 
     # --- shown ---
 
     def _done(self, step: Step) -> None:
         self.outcome.steps.append(step)
-        bad = f"  [red]{'; '.join(step.faults)}[/]" if step.faults else ""
-        self._console.print(f"[dim]{step.seconds:6.2f} s[/]  {step.what}{bad}")
+        note = f" [dim]({step.note})[/]" if step.note else ""
+        bad = f" [red]{'; '.join(step.faults)}[/]" if step.faults else ""
+        self._console.print(f"[dim]{step.seconds:6.2f} s[/]  {step.what}{note}{bad}")
 
     def _bar(self, what: str, total: int) -> "_Bar":
         return _Bar(self._console, what, total)
@@ -256,26 +262,35 @@ def _size(bodies: Iterable[bytes]) -> int:
     return sum(map(len, bodies))
 
 
-def print_table(outcome: Outcome, console: Console) -> None:
-    table = Table(title="What happened")
+def print_tables(outcome: Outcome, console: Console) -> None:
+    table = Table(title="What happened", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("step")
     for title in ("count", "seconds", "per second", "MB/s"):
         table.add_column(title, justify="right")
     table.add_column("compared")
-    table.add_column("")
     for step in outcome.steps:
         rated = step.payload_bytes > 0 and step.seconds > 0
-        verdict = {None: "", True: "[green]equal[/]", False: "[red]DIFFERENT[/]"}
+        verdict = "[red]DIFFERENT[/]" if step.faults else f"[green]{step.good}[/]"
         table.add_row(
             step.what,
             f"{step.count:,}",
-            f"{step.seconds:.3f}",
+            f"{step.seconds:.2f}",
             f"{step.count / step.seconds:,.0f}" if rated else "",
             f"{step.payload_bytes / step.seconds / 1e6:.1f}" if rated else "",
-            verdict[None if step.faults is None else not step.faults],
-            step.note,
+            "" if step.faults is None else verdict,
         )
     console.print(table)
+    title = "The log service was killed while flights were sent to it"
+    kill = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    kill.add_column("flights")
+    kill.add_column("count", justify="right")
+    kill.add_row("acknowledged before", f"{outcome.acknowledged_before_kill:,}")
+    kill.add_row("on their way, not answered: perhaps stored", f"{outcome.unanswered:,}")
+    kill.add_row("sent again when it was back", f"{outcome.sent_again:,}")
+    kill.add_row("stored twice by that", f"{outcome.duplicates:,}")
+    missing = outcome.acknowledged_and_missing
+    kill.add_row("acknowledged and missing", f"[{'red' if missing else 'green'}]{missing:,}[/]")
+    console.print(kill)
     console.print(POWER_LOSS, style="dim")
 
 
@@ -304,7 +319,7 @@ def main() -> int:
             began = time.perf_counter()
             code = broker.stop()
             faults = [f"`stratamq up` ended with exit code {code}"] if code else []
-            step = Step("stop the broker", 3, _since(began), faults=faults)
+            step = Step("stop them", 3, _since(began), faults=faults, good="clean")
             demo.outcome.steps.append(step)
     except KeyboardInterrupt:
         console.print("stopped")
@@ -319,7 +334,7 @@ def main() -> int:
     if options.output == "json":
         print(json.dumps(asdict(outcome)))
     else:
-        print_table(outcome, console)
+        print_tables(outcome, console)
     for fault in outcome.faults:
         print(f"error: {fault}", file=sys.stderr)
     return 1 if outcome.faults else 0

@@ -63,9 +63,12 @@ class ReadBack:
     def duplicates(self) -> int:
         return sum(self.copies.values()) - len(self.copies)
 
+    def missing(self, ledger: Ledger) -> list[Place]:
+        """Places whose message was acknowledged, and where nothing is."""
+        return [place for place in ledger.acknowledged if place not in self.numbers]
+
     def compare(self, ledger: Ledger) -> list[str]:
         """Held against what was acknowledged: at most a few sentences."""
-        missing = [place for place in ledger.acknowledged if place not in self.numbers]
         moved = [
             place
             for place, number in ledger.acknowledged.items()
@@ -82,7 +85,7 @@ class ReadBack:
         ]
         found = list(self.differences[:SHOWN_DIFFERENCES])
         for what, items in (
-            ("acknowledged and not there", missing),
+            ("acknowledged and not there", self.missing(ledger)),
             ("acknowledged there, and another lies there", moved),
             ("flights that nothing is left of", lost),
             ("stored twice without a reason", unexplained),
