@@ -104,7 +104,11 @@ async def main() -> None:
 
 async def _tick(engine: DispatchEngine, offsets: ConsumerOffsets, server: Server) -> None:
     observer = Observer(engine)
+    known_history = True
     while True:
+        if known_history and engine.history_is_foreign:
+            known_history = False
+            offsets.load(foreign=True)
         engine.tick()
         offsets.tick()
         observer.observe()

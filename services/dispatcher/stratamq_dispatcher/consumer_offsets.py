@@ -42,13 +42,21 @@ class ConsumerOffsets:
         self._by_group: dict[str, dict[str, dict[int, int]]] = {}
         self._others: JsonObject = {}
         self._changed = False
+        self._touched = False
         self._storing = False
         self._when_stored: list[Callable[[], None]] = []
 
-    def load(self) -> None:
-        """Never raises for what the file holds: the last good one counts, damage is reported."""
-        data = self._file.load()
-        self.report += self._file.found.faults
+    def load(self, *, foreign: bool = False) -> None:
+        """Never raises for what the file holds: the last good one counts, damage is reported.
+
+        `foreign` says that RocketMQ ran since our last writing, so that its file counts even if it
+        fits no checksum of ours. It is ignored once something was committed here.
+        """
+        if self._touched:
+            return
+        data = self._file.load(foreign=foreign)
+        self.report = list(self._file.found.faults)
+        self._by_group, self._others = {}, {}
         if data is not None:
             self._take(data, self.report)
 
@@ -65,6 +73,7 @@ class ConsumerOffsets:
                 raise InvalidRequestError(f"queue id {queue_id} is not between 0 and {INT32_MAX}")
             if not 0 <= offset <= INT64_MAX:
                 raise InvalidRequestError(f"offset {offset} of {topic} {queue_id} is negative")
+        self._touched = True
         for topic, queue_id, offset in taken:
             queues = self._by_group.setdefault(group, {}).setdefault(topic, {})
             if queues.get(queue_id) != offset:
@@ -102,7 +111,7 @@ class ConsumerOffsets:
         if faults:
             self._by_group, self._others = before
             raise InvalidRequestError(f"no consumer offsets: {faults[0]}")
-        self._changed = True
+        self._changed = self._touched = True
 
     def tick(self) -> None:
         """To be called a few times a second."""

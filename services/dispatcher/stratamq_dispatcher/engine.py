@@ -94,6 +94,8 @@ class DispatchEngine:
         self.stopped_reason = ""
         self.flush_blocked = ""
         """Why files cannot be written just now: a level, not a latch."""
+        self.history_is_foreign = False
+        """The log does not know our generation: RocketMQ may have run in between."""
         self.history = 0
         """Grows when the log was cut: readers in other threads must let go of its files."""
         self._files = files
@@ -315,6 +317,7 @@ class DispatchEngine:
         self.history += 1
         compared = first and not (self._trusted and opened.minimum < cut_to < self.applied)
         if compared:
+            self.history_is_foreign = self._trusted
             # No watermark; or a generation that the log does not know, so that RocketMQ or another
             # history may have written these files.
             self._compare = self._never_ours or (self._stored is not None and self._stored.clean)

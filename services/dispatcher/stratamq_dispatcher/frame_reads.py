@@ -71,6 +71,8 @@ def read_frames(
 
     Raises OffsetOutOfRangeError when a segment is gone; `minimum` of it is that segment's end.
     """
+    if int(physical.min()) < 0:
+        raise CorruptionError(f"{where}: a unit points at log offset {physical.min()}", where)
     pieces: list[Piece] = []
     for first, stop in _spans(physical, sizes, segment_bytes):
         base = int(physical[first])
@@ -78,6 +80,10 @@ def read_frames(
         try:
             window = log.window(base, length)
         except OffsetOutOfRangeError as error:
+            if base >= error.maximum:
+                raise CorruptionError(
+                    f"{where}: a unit points at log offset {base}, behind the log's end", where
+                ) from error
             end = base - base % segment_bytes + segment_bytes
             raise OffsetOutOfRangeError(error.message, end, end) from error
         starts = physical[first:stop] - base

@@ -1,0 +1,227 @@
+"""Consumer group offsets: RocketMQ's file read and written, and what is lost when."""
+
+import errno
+import json
+import random
+
+import pytest
+from stratamq_dispatcher.consumer_offsets import PATH, ConsumerOffsets
+
+from stratamq.errors import InvalidRequestError
+from stratamq.files.port import Files
+from stratamq.files.simulated import (
+    SimulatedClock,
+    SimulatedCrash,
+    SimulatedDisk,
+    SimulatedWorker,
+    keep_nothing,
+)
+from tests.support import fixtures
+from tests.support.disks import Place, read_file, write_file
+
+
+class Service:
+    """The offsets of one process."""
+
+    def __init__(self, files: Files) -> None:
+        self.clock = SimulatedClock()
+        self.worker = SimulatedWorker(random.Random(1))
+        self.offsets = ConsumerOffsets(files, self.worker, self.clock, 5_000)
+        self.offsets.load()
+
+    def pass_time(self, milliseconds: int = 5_000) -> None:
+        self.clock.advance_ms(milliseconds)
+        self.offsets.tick()
+        self.worker.run_until_idle()
+
+    def committed(self, group: str = "g") -> list[tuple[str, int, int]]:
+        return list(self.offsets.committed(group))
+
+
+@pytest.fixture
+def files(place: Place) -> Files:
+    return place.files
+
+
+def test_what_was_committed_is_there_after_a_restart(files):
+    service = Service(files)
+    service.offsets.commit("g", [("orders", 0, 12), ("orders", 1, 7), ("%RETRY%g", 0, 3)])
+    service.offsets.commit("other", [("orders", 0, 1)])
+    service.pass_time()
+    again = Service(files)
+    assert again.committed() == [("%RETRY%g", 0, 3), ("orders", 0, 12), ("orders", 1, 7)]
+    assert again.offsets.groups() == ["g", "other"]
+    assert list(again.offsets.committed("g", "orders")) == [("orders", 0, 12), ("orders", 1, 7)]
+
+
+def test_the_file_has_rocketmqs_shape(files):
+    service = Service(files)
+    service.offsets.commit("g", [("orders", 0, 12), ("orders", 3, 7)])
+    service.pass_time()
+    assert json.loads(read_file(files, PATH)) == {"offsetTable": {"orders@g": {"0": 12, "3": 7}}}
+
+
+def test_numeric_keys_without_quotes_are_read_as_fastjson_writes_them(files):
+    write_file(files, PATH, b'{"dataVersion":{"counter":3},"offsetTable":{"t@g":{0:5,11:7}}}')
+    service = Service(files)
+    assert service.committed() == [("t", 0, 5), ("t", 11, 7)]
+    service.offsets.commit("g", [("t", 0, 6)])
+    service.pass_time()
+    assert json.loads(read_file(files, PATH))["dataVersion"] == {"counter": 3}
+
+
+@pytest.mark.parametrize("name", fixtures.ALL_STORES)
+def test_directories_of_rocketmq_open_without_offsets_or_with_theirs(name, tmp_path):
+    from stratamq.files.real import RealFiles
+
+    root = fixtures.unpack(name, tmp_path)
+    assert Service(RealFiles(root)).offsets.report == []
+
+
+def test_offsets_that_rocketmq_wrote_meanwhile_count_when_its_running_is_known(files):
+    service = Service(files)
+    service.offsets.commit("g", [("t", 0, 1)])
+    service.pass_time()
+    files.replace(PATH, f"{PATH}.bak")  # what RocketMQ does with the file before it writes
+    write_file(files, PATH, b'{"offsetTable":{"t@g":{0:500}}}')
+    service = Service(files)
+    service.offsets.load(foreign=True)
+    assert service.committed() == [("t", 0, 500)]
+    service.offsets.commit("g", [("t", 0, 501)])
+    service.offsets.load(foreign=True)  # too late: a consumer has spoken
+    assert service.committed() == [("t", 0, 501)]
+
+
+def test_nothing_is_written_when_nothing_changed(files):
+    service = Service(files)
+    service.pass_time()
+    assert files.entry(PATH) is None
+    service.offsets.commit("g", [("t", 0, 1)])
+    service.pass_time()
+    before = files.entry(PATH)
+    service.offsets.commit("g", [("t", 0, 1)])
+    service.pass_time()
+    assert files.entry(PATH) == before
+
+
+def test_it_is_written_after_the_interval_and_at_the_end(files):
+    service = Service(files)
+    service.offsets.commit("g", [("t", 0, 1)])
+    service.pass_time(4_999)
+    assert files.entry(PATH) is None
+    service.pass_time(1)
+    assert Service(files).committed() == [("t", 0, 1)]
+    service.offsets.commit("g", [("t", 0, 2)])
+    closed: list[bool] = []
+    service.offsets.close(lambda: closed.append(True))
+    service.worker.run_until_idle()
+    assert closed == [True]
+    assert Service(files).committed() == [("t", 0, 2)]
+
+
+def test_offsets_may_go_back(files):
+    service = Service(files)
+    service.offsets.commit("g", [("t", 0, 100)])
+    service.offsets.commit("g", [("t", 0, 5)])
+    assert service.committed() == [("t", 0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "queue_id", "offset"),
+    [
+        ("", "t", 0, 1),
+        ("g", "", 0, 1),
+        ("a@b", "t", 0, 1),
+        ("g", "a@b", 0, 1),
+        ("g\n", "t", 0, 1),
+        ("g" * 256, "t", 0, 1),
+        ("g", "t", -1, 1),
+        ("g", "t", 0, -1),
+    ],
+)
+def test_a_bad_commit_changes_nothing(files, group, topic, queue_id, offset):
+    service = Service(files)
+    with pytest.raises(InvalidRequestError):
+        service.offsets.commit(group, [("fine", 0, 1), (topic, queue_id, offset)])
+    assert service.offsets.groups() == []
+
+
+def test_a_document_can_be_carried_from_a_master_to_a_slave(files):
+    master, slave = Service(files), Service(SimulatedDisk().files())
+    master.offsets.commit("g", [("t", 0, 100), ("t", 1, 50)])
+    slave.offsets.commit("g", [("t", 0, 3), ("t", 2, 9), ("u", 0, 4)])
+    slave.offsets.import_document(master.offsets.export())
+    # A topic of a group is replaced whole, others stay: RocketMQ's putAll.
+    assert slave.committed() == [("t", 0, 100), ("t", 1, 50), ("u", 0, 4)]
+    slave.pass_time()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"offsetTable":[]}',
+        b'{"offsetTable":{"no group":{"0":1}}}',
+        b'{"offsetTable":{"t@g":{"x":1}}}',
+        b'{"offsetTable":{"t@g":{"0":-1}}}',
+        b'{"offsetTable":{"t@g":{"0":1.5}}}',
+        b'{"offsetTable":{"t@g":{"0":true}}}',
+        b'{"offsetTable":{"t@g":7}}',
+        b'{"offsetTable":' * 5_000,
+    ],
+)
+def test_a_bad_document_changes_nothing(files, document):
+    service = Service(files)
+    service.offsets.commit("g", [("t", 0, 100)])
+    with pytest.raises(InvalidRequestError):
+        service.offsets.import_document(document)
+    assert service.committed() == [("t", 0, 100)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"garbage", b"[1]", b'{"offsetTable":3}', b'{"offsetTable":{"x":{}}}', b"\0" * 9],
+)
+def test_a_damaged_file_is_reported_and_never_stops_a_start(files, content):
+    write_file(files, PATH, content)
+    service = Service(files)
+    assert service.offsets.groups() == []
+    assert service.offsets.report
+    service.offsets.commit("g", [("t", 0, 1)])
+    service.pass_time()
+    assert Service(files).committed() == [("t", 0, 1)]
+
+
+def test_a_failed_writing_is_tried_again_and_told():
+    disk = SimulatedDisk()
+    service = Service(disk.files())
+    service.offsets.commit("g", [("t", 0, 1)])
+    fault = disk.fail("*", "config/*", error=errno.ENOSPC, repeat=True)
+    service.pass_time()
+    assert "No space left" in service.offsets.store_failed
+    disk.faults.remove(fault)
+    service.pass_time()
+    assert service.offsets.store_failed == ""
+    assert Service(disk.files()).committed() == [("t", 0, 1)]
+
+
+def test_power_lost_at_any_call_leaves_the_old_offsets_or_the_new():
+    for call in range(1, 200):
+        disk = SimulatedDisk()
+        service = Service(disk.files())
+        service.offsets.commit("g", [("t", 0, 1)])
+        service.pass_time()
+        service.offsets.commit("g", [("t", 0, 2)])
+        disk.crash_at(disk.calls + call)
+        try:
+            service.pass_time()
+        except SimulatedCrash:
+            disk.crash(keep_nothing)
+            assert Service(disk.files()).committed() in ([("t", 0, 1)], [("t", 0, 2)])
+        else:
+            assert call > 10
+            return
+    raise AssertionError("the writing never ended")
