@@ -566,7 +566,7 @@ class CommitLog:
                 base = min(base, replicated)
             elif self._config.hold_without_slave:
                 base = offsets.confirmed
-        offsets.confirmed = max(offsets.confirmed, base)
+        offsets.confirmed = max(offsets.confirmed, self.hub.last_end(base))
         if self._closing:
             self._announce_end()
         self.hub.moved()

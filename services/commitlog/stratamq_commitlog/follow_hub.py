@@ -66,16 +66,29 @@ class FollowHub:
         self._segment_bytes = segment_bytes
         self._recent: deque[Appended] = deque()
         self._recent_messages = 0
+        self._ends: deque[int] = deque()
+        """Ends of passes above *confirmed*."""
         self._sessions: set[Session] = set()
 
     def appended(self, entry: Appended) -> None:
         """Remember a pass. Passes come in order, without gaps."""
         self._recent.append(entry)
+        self._ends.append(entry.end)
         self._recent_messages += len(entry.lengths)
         while (
             self._recent_messages > _REMEMBERED_MESSAGES or len(self._recent) > _REMEMBERED_PASSES
         ):
             self._recent_messages -= len(self._recent.popleft().lengths)
+
+    def last_end(self, offset: int) -> int:
+        """The last end of a pass at or below `offset`, which is to become *confirmed*.
+
+        A slave acknowledges whatever bytes it has: events end on frames all the same.
+        """
+        last = self.offsets.confirmed
+        while self._ends and self._ends[0] <= offset:
+            last = self._ends.popleft()
+        return last
 
     def moved(self) -> None:
         """Some offset moved: wake everyone who may have something to hear."""

@@ -1,7 +1,8 @@
 """What slaves have acknowledged, and what that means for those who wait. A pure object.
 
 *replicated* is the k-th largest acknowledgement of connected slaves that are near enough
-(spec 5.5: strictly less than the gap behind). Fewer than k: nobody waits for them.
+(spec 5.5: strictly less than the gap behind). Fewer than k: nobody waits for them. A slave that
+acknowledges more than there is has another history, or lies: it does not count.
 """
 
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ class Replicas:
             (
                 replica.acknowledged
                 for replica in self.known
-                if replica.connected and appended - replica.acknowledged < self._max_gap_bytes
+                if replica.connected and 0 <= appended - replica.acknowledged < self._max_gap_bytes
             ),
             reverse=True,
         )
