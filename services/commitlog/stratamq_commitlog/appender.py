@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import BusyError, InvalidRequestError, StrataError
+from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.columns import frame_columns, patch
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
@@ -436,6 +436,9 @@ class Appender:
         self._advance(len(item.data), lengths, runs)
 
         def finish(status: PutStatus, error: StrataError | None) -> None:
+            if status is PutStatus.FLUSH_DISK_TIMEOUT:
+                # Whoever counts on this replica counts on its own flush setting.
+                error = UnavailableError("stored, and not on the disk yet")
             item.done(error)
 
         self._commit(self.appended, finish)
@@ -452,6 +455,8 @@ class Appender:
         filled = item.size == remaining
         if len(frames) < len(lengths) and not filled:
             raise InvalidRequestError("a blank must reach to its segment's end")
+        if not filled and remaining - item.size < _EIGHT:
+            raise InvalidRequestError("the data leaves less than a blank needs")
         counted = columns.in_queue.tolist()
         runs: list[FollowRun] = []
         rows = zip(

@@ -110,7 +110,10 @@ class Housekeeping:
             interval = self._engine.config.snapshot_interval_ms
             self._next_snapshot_ns = now_ns + interval * 1_000_000
             if self._engine.offsets.appended != self._snapshot_offset and self._snapshot is None:
-                self._snapshot = self._take_snapshot()
+                try:
+                    self._snapshot = self._take_snapshot()
+                except OSError as error:
+                    log.error("no snapshot could be taken", extra={"error": str(error)})
         if now_ns >= self._next_second_ns:
             self._next_second_ns = now_ns + _SECOND_NS
             self._every_second(now_ns)
