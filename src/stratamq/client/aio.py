@@ -169,7 +169,7 @@ class AsyncClient:
         def make_plan() -> Plan:
             return plan_consume(topic, queues, offset, group, follow)
 
-        ranges = plan_run(self._run, make_plan())
+        ranges = await plan_run(self._run, make_plan())
         patience = Patience(None if follow else patience_s, self._clock, self._random)
         return AsyncConsumer(
             self._channels,
@@ -196,7 +196,7 @@ class AsyncClient:
             self._channels,
             self._run,
             make_plan,
-            Reading(plan_run(self._run, make_plan()), tags, 0),
+            Reading(await plan_run(self._run, make_plan()), tags, 0),
             group=None,
             follow=False,
             patience=Patience(30.0, self._clock, self._random),

@@ -116,11 +116,11 @@ class AsyncConsumer:
             while (response := await call.read()) is not grpc.aio.EOF:
                 self._patience.reset()
                 for message in reading.receive(response):
+                    if self._clock.monotonic_ns() >= self._next_commit_ns:
+                        await self._commit(given=False)
                     yield message
                     if self._closed.is_set():
                         return
-                    if self._clock.monotonic_ns() >= self._next_commit_ns:
-                        await self._commit(given=False)
         finally:
             call.cancel()
         if not reading.ended:

@@ -117,11 +117,11 @@ class Consumer:
             for response in call:
                 self._patience.reset()
                 for message in reading.receive(response):
+                    if self._clock.monotonic_ns() >= self._next_commit_ns:
+                        self._commit(given=False)
                     yield message
                     if self._closed.is_set():
                         return
-                    if self._clock.monotonic_ns() >= self._next_commit_ns:
-                        self._commit(given=False)
         finally:
             call.cancel()
         if not reading.ended:

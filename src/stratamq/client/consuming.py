@@ -177,10 +177,12 @@ class Reading:
             self._taken[key] = one.offset
         one.offset = self._given[key] = self._taken[key] = head.next_offset
 
-    def uncommitted(self) -> dict[tuple[str, int], int]:
-        """What was taken since the last commit."""
+    def uncommitted(self, *, given: bool) -> dict[tuple[str, int], int]:
+        """Where the group goes on, for queues in which that moved since the last commit. `given`:
+        the message that was given last counts as taken."""
+        offsets = self._given if given else self._taken
         return {
-            key: offset for key, offset in self._taken.items() if self._committed.get(key) != offset
+            key: offset for key, offset in offsets.items() if self._committed.get(key) != offset
         }
 
     def committed(self, offsets: Mapping[tuple[str, int], int]) -> None:

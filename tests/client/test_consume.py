@@ -1,0 +1,366 @@
+"""Messages come out as they went in: by queue, by key, by offset and by time, through the whole
+broker, with both clients."""
+
+import itertools
+import threading
+
+import pytest
+
+from stratamq.client import AtTime, Message, PullStatus, TimeBoundary, connect, connect_async
+from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
+from tests.client.conftest import SEGMENT_BYTES
+from tests.support.brokers import DISPATCHER, Broker
+
+COUNT = 1000
+SETTINGS = (
+    f"commitlog.segment_bytes={SEGMENT_BYTES}",
+    "index.index_slots=5000",
+    "index.index_items=20000",
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("broker")
+    with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
+        yield broker.start()
+
+
+@pytest.fixture(scope="module")
+def client(broker):
+    with connect(broker.root, patience_s=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def numbers(client) -> list:
+    """Results of messages 0, 1, 2, … in topic `numbers`, with tags T0 to T2 and keys."""
+    with client.producer(batch_messages=50) as producer:
+        deliveries = [
+            producer.send(
+                "numbers", str(number).encode(), tag=f"T{number % 3}", keys=(f"K{number // 10}",)
+            )
+            for number in range(COUNT)
+        ]
+    results = [delivery.result() for delivery in deliveries]
+    wait_for(client, results)
+    return results
+
+
+def wait_for(client, results) -> None:
+    """Until the dispatcher and the index have come as far."""
+    end = max(result.physical_offset + result.size for result in results)
+    while client.dispatch_state().applied_offset < end:
+        continue
+    while client.index_state().applied_offset < end:
+        continue
+
+
+def send(client, topic: str, count: int, **fields) -> list:
+    with client.producer() as producer:
+        deliveries = [
+            producer.send(topic, str(number).encode(), **fields) for number in range(count)
+        ]
+    results = [delivery.result() for delivery in deliveries]
+    wait_for(client, results)
+    return results
+
+
+def bodies(messages) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+# --- by queue ---
+
+
+def test_everything_comes_out_once_each_queue_in_order(client, numbers):
+    with client.consume("numbers") as reader:
+        messages = list(reader)
+    assert sorted(bodies(messages)) == list(range(COUNT))
+    for queue_id in range(4):
+        offsets = [m.queue_offset for m in messages if m.queue_id == queue_id]
+        assert offsets == list(range(len(offsets)))
+    by_place = {(m.queue_id, m.queue_offset): m for m in messages}
+    for number, result in enumerate(numbers):
+        message = by_place[result.queue_id, result.queue_offset]
+        assert int(message.body) == number
+        assert message.unique_key == result.unique_key
+
+
+def test_small_answers_give_the_same(client, numbers):
+    assert sorted(bodies(client.consume("numbers", max_bytes=500))) == list(range(COUNT))
+
+
+def test_only_the_wanted_tags_come(client, numbers):
+    assert sorted(bodies(client.consume("numbers", tags=["T1"]))) == list(range(1, COUNT, 3))
+    wanted = [number for number in range(COUNT) if number % 3]
+    assert sorted(bodies(client.consume("numbers", tags="T1 || T2"))) == wanted
+    assert bodies(client.consume("numbers", tags=["nobody"])) == []
+
+
+def test_a_reader_begins_where_it_is_told(client, numbers):
+    assert bodies(client.consume("numbers", offset="latest")) == []
+    queue = [n for n, result in enumerate(numbers) if result.queue_id == 2]
+    assert bodies(client.consume("numbers", queues=[2], offset=10)) == queue[10:]
+    moment = numbers[COUNT // 2].store_timestamp_ms
+    expected = [n for n, result in enumerate(numbers) if result.store_timestamp_ms >= moment]
+    assert sorted(bodies(client.consume("numbers", offset=AtTime(moment)))) == expected
+
+
+def test_one_pull_is_answered_as_rocketmq_answers_it(client, numbers):
+    pulled = client.pull("numbers", 0, 0)
+    assert pulled.status is PullStatus.FOUND
+    assert len(pulled.messages) == 32
+    assert pulled.next_offset == 32
+    beyond = client.pull("numbers", 0, pulled.max_offset)
+    assert (beyond.status, beyond.messages) == (PullStatus.OFFSET_OVERFLOW_ONE, [])
+    assert client.pull("numbers", 0, 10**9).status is PullStatus.OFFSET_OVERFLOW_BADLY
+    assert client.pull("numbers", 77, 0).status is PullStatus.NO_MESSAGE_IN_QUEUE
+
+
+def test_a_pull_waits_for_a_first_message(client):
+    send(client, "awaited", 1, queue_id=0)
+    pulls = []
+    waiting = threading.Thread(
+        target=lambda: pulls.append(client.pull("awaited", 0, 1, wait_ms=30_000))
+    )
+    waiting.start()
+    client.send("awaited", b"here", queue_id=0)
+    waiting.join()
+    assert [message.body for message in pulls[0].messages] == [b"here"]
+
+
+def test_a_topic_that_does_not_exist_is_told(client):
+    with pytest.raises(NotFoundError):
+        client.consume("nothing-here")
+
+
+# --- following ---
+
+
+def test_a_follower_gets_what_comes_while_it_reads(client):
+    send(client, "followed", 10)
+    with client.consume("followed", follow=True) as reader:
+        assert sorted(bodies(itertools.islice(reader, 10))) == list(range(10))
+        client.send("followed", b"11")
+        assert bodies(itertools.islice(reader, 1)) == [11]
+
+
+def test_a_topic_can_be_followed_before_it_exists(client):
+    with client.consume("not-yet", follow=True, refresh_s=0.05) as reader:
+        client.send("not-yet", b"1")
+        assert bodies(itertools.islice(reader, 1)) == [1]
+
+
+def test_a_follower_takes_up_queues_that_come_later(client):
+    send(client, "grows", 1, queue_id=0)
+    with client.consume("grows", follow=True, refresh_s=0.05) as reader:
+        assert len(list(itertools.islice(reader, 1))) == 1
+        for queue_id in (3, 1):
+            client.send("grows", str(queue_id).encode(), queue_id=queue_id)
+            assert bodies(itertools.islice(reader, 1)) == [queue_id]
+
+
+def test_closing_from_another_thread_ends_a_reader_that_waits(client):
+    send(client, "waiting", 1)
+    reader = client.consume("waiting", follow=True)
+    got = []
+    first = threading.Event()
+
+    def read():
+        for message in reader:
+            got.append(message)
+            first.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    first.wait(60)
+    reader.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(got) == 1
+
+
+def test_a_reader_goes_on_when_the_dispatcher_comes_back_elsewhere(client, broker):
+    send(client, "survives", 20)
+    with client.consume("survives", follow=True, max_bytes=500) as reader:
+        first = bodies(itertools.islice(reader, 5))
+        broker.kill(DISPATCHER)
+        broker.start([DISPATCHER])
+        rest = bodies(itertools.islice(reader, 15))
+    assert sorted(first + rest) == list(range(20))
+
+
+def test_a_reader_without_patience_says_that_the_dispatcher_is_away(client, broker):
+    send(client, "away", 5)
+    reader = client.consume("away", patience_s=0)
+    broker.kill(DISPATCHER)
+    try:
+        with pytest.raises(UnavailableError):
+            list(reader)
+    finally:
+        broker.start([DISPATCHER])
+
+
+# --- groups ---
+
+
+def test_a_group_goes_on_where_it_was(client):
+    send(client, "grouped", 30, queue_id=0)
+    with client.consume("grouped", group="g1") as reader:
+        assert bodies(itertools.islice(reader, 10)) == list(range(10))
+    assert client.committed_offsets("g1", "grouped") == {("grouped", 0): 10}
+    with client.consume("grouped", group="g1") as reader:
+        assert bodies(reader) == list(range(10, 30))
+    assert bodies(client.consume("grouped", group="g1")) == []
+    assert bodies(client.consume("grouped", group="g2")) == list(range(30))
+    (state,) = [one for one in client.groups() if one.group == "g1"]
+    assert (state.offset, state.max_offset, state.lag) == (30, 30, 0)
+
+
+def test_a_message_that_was_not_finished_is_given_again(client):
+    send(client, "unfinished", 5, queue_id=0)
+
+    def fail_at_third():
+        with client.consume("unfinished", group="g3", commit_interval_s=0) as reader:
+            for message in reader:
+                if int(message.body) == 2:
+                    raise ValueError("could not be worked on")
+
+    with pytest.raises(ValueError, match="worked"):
+        fail_at_third()
+    assert bodies(client.consume("unfinished", group="g3")) == [2, 3, 4]
+
+
+def test_an_explicit_commit_takes_the_message_in_hand(client):
+    send(client, "explicit", 5, queue_id=0)
+    reader = client.consume("explicit", group="g4")
+    assert int(next(reader).body) == 0
+    reader.commit()
+    reader.close()
+    assert client.committed_offsets("g4") == {("explicit", 0): 1}
+
+
+def test_offsets_can_be_committed_without_reading(client):
+    send(client, "committed", 1, queue_id=0)
+    client.commit_offsets("g5", {("committed", 0): 1})
+    assert client.committed_offsets("g5") == {("committed", 0): 1}
+    assert client.committed_offsets("g5", "other") == {}
+
+
+# --- queries ---
+
+
+def test_messages_are_found_by_key_newest_first(client, numbers):
+    found = client.query_key("numbers", "K7")
+    assert sorted(bodies(found.messages)) == list(range(70, 80))
+    offsets = [message.physical_offset for message in found.messages]
+    assert offsets == sorted(offsets, reverse=True)
+    oldest = client.query_key("numbers", "K7", oldest_first=True, max_messages=3)
+    assert oldest.truncated
+    assert [m.physical_offset for m in oldest.messages] == sorted(offsets)[:3]
+    assert client.query_key("numbers", "no such key").messages == []
+    with pytest.raises(InvalidRequestError):
+        client.query_key("numbers", "K7", max_messages=10_001)
+
+
+def test_a_message_is_found_by_its_unique_key(client, numbers):
+    (message,) = client.query_unique_key("numbers", numbers[123].unique_key).messages
+    assert int(message.body) == 123
+    (same,) = client.query_key("numbers", numbers[123].unique_key).messages
+    assert same == message
+    assert client.query_unique_key("numbers", "K7").messages == []
+
+
+def test_messages_are_found_by_offset_and_id(client, numbers):
+    message = client.message_at(numbers[5].physical_offset)
+    assert int(message.body) == 5
+    assert client.message_by_id(message.message_id) == message
+
+
+def test_messages_are_found_by_time(client, numbers):
+    begin, end = numbers[100].store_timestamp_ms, numbers[-100].store_timestamp_ms
+    expected = [n for n, result in enumerate(numbers) if begin <= result.store_timestamp_ms <= end]
+    assert sorted(bodies(client.between("numbers", begin, end))) == expected
+    expected = [number for number in expected if number % 3 == 1]
+    assert sorted(bodies(client.between("numbers", begin, end, tags=["T1"]))) == expected
+
+
+def test_offsets_by_time_have_three_boundaries(client, numbers):
+    results = [result for result in numbers if result.queue_id == 0]
+    moment = results[len(results) // 2].store_timestamp_ms
+    lower = client.offset_at_time("numbers", 0, moment)
+    upper = client.offset_at_time("numbers", 0, moment, TimeBoundary.UPPER)
+    same = [result.queue_offset for result in results if result.store_timestamp_ms == moment]
+    assert (lower, upper) == (min(same), max(same))
+    assert client.offset_at_time("numbers", 0, moment, TimeBoundary.NEAREST) in same
+
+
+def test_units_say_where_messages_lie(client, numbers):
+    results = [result for result in numbers if result.queue_id == 1][:3]
+    units = client.units("numbers", 1, 0, 3)
+    assert [(u.queue_offset, u.physical_offset, u.size) for u in units] == [
+        (r.queue_offset, r.physical_offset, r.size) for r in results
+    ]
+
+
+def test_queues_are_listed_with_their_bounds(client, numbers):
+    queues = client.queues("numbers")
+    assert sum(queue.max_offset - queue.min_offset for queue in queues) == COUNT
+    newest = max(queue.newest_store_timestamp_ms for queue in queues)
+    assert newest == numbers[-1].store_timestamp_ms
+    assert {queue.topic for queue in client.queues()} >= {"numbers"}
+
+
+def test_half_messages_are_in_no_topic_of_a_consumer(client):
+    results = client.send_all([Message("halves", b"1", half=True), Message("halves", b"2")])
+    wait_for(client, results)
+    assert bodies(client.consume("halves")) == [2]
+
+
+# --- asyncio ---
+
+
+def test_the_asyncio_client_reads_alike(broker, client, numbers, run):
+    async def scenario():
+        async with connect_async(broker.root, patience_s=60) as aio:
+            async with await aio.consume("numbers") as reader:
+                everything = [int(message.body) async for message in reader]
+            found = await aio.query_key("numbers", "K7")
+            pulled = await aio.pull("numbers", 0, 0, max_messages=5)
+            begin, end = numbers[100].store_timestamp_ms, numbers[-100].store_timestamp_ms
+            async with await aio.between("numbers", begin, end) as reader:
+                by_time = [int(message.body) async for message in reader]
+            with pytest.raises(NotFoundError):
+                await aio.consume("nothing-here")
+            return everything, found, pulled, by_time
+
+    everything, found, pulled, by_time = run(scenario())
+    assert sorted(everything) == list(range(COUNT))
+    assert sorted(bodies(found.messages)) == list(range(70, 80))
+    assert [message.queue_offset for message in pulled.messages] == list(range(5))
+    begin, end = numbers[100].store_timestamp_ms, numbers[-100].store_timestamp_ms
+    expected = [n for n, result in enumerate(numbers) if begin <= result.store_timestamp_ms <= end]
+    assert sorted(by_time) == expected
+
+
+def test_the_asyncio_reader_follows_commits_and_closes(broker, client, run):
+    send(client, "aio-followed", 10, queue_id=0)
+
+    async def scenario():
+        async with connect_async(broker.root, patience_s=60) as aio:
+            got = []
+            async with await aio.consume(
+                "aio-followed", follow=True, group="ga", refresh_s=0.05
+            ) as reader:
+                async for message in reader:
+                    got.append(int(message.body))
+                    if len(got) == 10:
+                        await aio.send("aio-followed", b"10", queue_id=0)
+                    if len(got) == 11:
+                        break
+            return got, await aio.committed_offsets("ga")
+
+    got, committed = run(scenario())
+    assert got == list(range(11))
+    assert committed == {("aio-followed", 0): 11}

@@ -1,0 +1,193 @@
+"""Where a reader begins, and what it commits, without a wire."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from stratamq.api.v1 import dispatcher_pb2
+from stratamq.client.consumer import plan_run
+from stratamq.client.consuming import (
+    EARLIEST,
+    LATEST,
+    AtTime,
+    Range,
+    Reading,
+    plan_between,
+    plan_consume,
+)
+from stratamq.client.values import Queue, Topic
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.formats import frame
+from stratamq.runtime.framing import PULL_STREAM_RESPONSE
+
+
+class Answers:
+    """Runs operations by the name of their RPC; an exception among the answers is raised."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, operation):
+        name = operation.method.path.rpartition("/")[2]
+        self.asked.append(name)
+        answer = self.answers[name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(operation.request) if callable(answer) else answer
+
+
+TWO_QUEUES = [Queue("t", 0, 10, 20, 0), Queue("t", 1, 0, 5, 0)]
+
+
+def consume(
+    answers: Answers, topic="t", queues=None, start=EARLIEST, group=None, follow=False
+) -> list[tuple[int, int, int | None]]:
+    ranges = plan_run(answers, plan_consume(topic, queues, start, group, follow))
+    return [(one.queue_id, one.offset, one.end) for one in ranges]
+
+
+def test_from_the_beginning_to_the_present_end():
+    assert consume(Answers(ListQueues=TWO_QUEUES)) == [(0, 10, 20), (1, 0, 5)]
+
+
+def test_from_the_end_there_is_nothing_unless_one_follows():
+    answers = Answers(ListQueues=TWO_QUEUES, ListTopics=[])
+    assert consume(answers, start=LATEST) == [(0, 20, 20), (1, 5, 5)]
+    assert consume(answers, start=LATEST, follow=True) == [(0, 20, None), (1, 5, None)]
+
+
+def test_an_offset_below_what_is_kept_begins_at_the_minimum():
+    assert consume(Answers(ListQueues=TWO_QUEUES), start=3) == [(0, 10, 20), (1, 3, 5)]
+
+
+def test_a_moment_is_looked_up_in_every_queue():
+    answers = Answers(
+        ListQueues=TWO_QUEUES,
+        GetOffsetByTime=lambda request: 15 if request.queue_id == 0 else 2,
+    )
+    assert consume(answers, start=AtTime(1000)) == [(0, 15, 20), (1, 2, 5)]
+    assert consume(answers, start=datetime(2013, 1, 1, tzinfo=UTC)) == [(0, 15, 20), (1, 2, 5)]
+
+
+def test_a_group_goes_on_where_it_was_and_begins_elsewhere_as_told():
+    answers = Answers(ListQueues=TWO_QUEUES, GetCommittedOffsets={("t", 0): 17})
+    assert consume(answers, group="g", start=LATEST) == [(0, 17, 20), (1, 5, 5)]
+
+
+def test_only_the_queues_that_were_named_are_read():
+    assert consume(Answers(ListQueues=TWO_QUEUES), queues=[1]) == [(1, 0, 5)]
+
+
+def test_a_follower_takes_queues_that_have_no_message_yet():
+    answers = Answers(ListQueues=TWO_QUEUES[:1], ListTopics=[Topic("t", read_queue_count=3)])
+    assert consume(answers, follow=True) == [(0, 10, None), (1, 0, None), (2, 0, None)]
+
+
+def test_what_is_stored_can_be_followed_without_the_log_service():
+    answers = Answers(ListQueues=TWO_QUEUES, ListTopics=UnavailableError("away"))
+    assert consume(answers, follow=True) == [(0, 10, None), (1, 0, None)]
+
+
+def test_a_topic_that_does_not_exist_is_told_unless_one_follows():
+    answers = Answers(ListQueues=[], ListTopics=[Topic("empty", read_queue_count=2)])
+    with pytest.raises(NotFoundError, match="no topic t"):
+        consume(answers)
+    assert consume(answers, follow=True) == []
+    assert consume(answers, topic="empty") == [(0, 0, 0), (1, 0, 0)]
+
+
+@pytest.mark.parametrize("start", ["soonest", "", -1])
+def test_a_place_to_begin_that_is_none_is_refused(start):
+    with pytest.raises(InvalidRequestError):
+        consume(Answers(), start=start)
+
+
+def test_a_time_range_is_both_ends_inclusive():
+    def offset(request):
+        return {1000: 3, 2001: 9}[request.timestamp_ms]
+
+    answers = Answers(ListQueues=TWO_QUEUES[:1], GetOffsetByTime=offset)
+    assert plan_run(answers, plan_between("t", 1000, 2000)) == [Range("t", 0, 3, 9)]
+    with pytest.raises(InvalidRequestError):
+        plan_run(answers, plan_between("t", 2000, 1000))
+    with pytest.raises(NotFoundError):
+        plan_run(Answers(ListQueues=[]), plan_between("t", 1, 2))
+
+
+# --- what was read ---
+
+
+def answer(stream_index: int, offsets: list[int], next_offset: int) -> bytes:
+    frames = b"".join(
+        frame.encode(
+            topic=b"t", body=b"x", born_host=bytes(8), store_host=bytes(8), queue_offset=offset
+        )
+        for offset in offsets
+    )
+    head = dispatcher_pb2.PullStreamResponse(
+        status=1, next_offset=next_offset, stream_index=stream_index, count=len(offsets)
+    )
+    return PULL_STREAM_RESPONSE.encode(head, frames)
+
+
+def reading(*ranges: Range) -> Reading:
+    made = Reading(ranges, (), 0)
+    made.request()
+    return made
+
+
+def test_the_next_request_reads_on_where_the_answers_ended():
+    made = reading(Range("t", 0, 0, 10), Range("t", 1, 0, None))
+    list(made.receive(answer(0, [0, 1], 2)))
+    list(made.receive(answer(1, [5], 9)))
+    assert [(one.queue_id, one.offset) for one in made.request().queues] == [(0, 2), (1, 9)]
+
+
+def test_a_queue_that_has_ended_is_not_asked_again():
+    made = reading(Range("t", 0, 0, 2), Range("t", 1, 0, 4))
+    list(made.receive(answer(0, [0, 1], 2)))
+    assert [one.queue_id for one in made.request().queues] == [1]
+    assert not made.ended
+    list(made.receive(answer(0, [3], 4)))
+    assert made.ended
+
+
+def test_a_message_counts_as_taken_when_the_next_one_is_asked_for():
+    made = reading(Range("t", 0, 0, None))
+    messages = made.receive(answer(0, [0, 1, 2], 3))
+    next(messages)
+    assert made.uncommitted(given=False) == {}
+    assert made.uncommitted(given=True) == {("t", 0): 1}
+    next(messages)
+    assert made.uncommitted(given=False) == {("t", 0): 1}
+    made.committed({("t", 0): 1})
+    assert made.uncommitted(given=False) == {}
+    list(messages)
+    assert made.uncommitted(given=False) == {("t", 0): 3}
+
+
+def test_messages_that_a_filter_passed_over_are_taken_too():
+    made = reading(Range("t", 0, 0, None))
+    list(made.receive(answer(0, [1], 50)))
+    assert made.uncommitted(given=False) == {("t", 0): 50}
+
+
+def test_new_queues_are_taken_up_once():
+    made = reading(Range("t", 0, 7, None))
+    assert not made.extend([Range("t", 0, 0, None)])
+    assert made.extend([Range("t", 0, 0, None), Range("t", 1, 0, None)])
+    assert [one.offset for one in made.ranges] == [7, 0]
+
+
+def test_an_answer_for_a_queue_that_was_not_asked_for_is_refused():
+    with pytest.raises(StrataError):
+        list(reading(Range("t", 0, 0, None)).receive(answer(3, [], 1)))
+
+
+@pytest.mark.parametrize(
+    ("tags", "asked"),
+    [("A || B", ["A", "B"]), ("*", []), ("", []), (["A", "B"], ["A", "B"]), ("A", ["A"])],
+)
+def test_tags_are_names_or_rocketmqs_expression(tags, asked):
+    assert list(Reading([], tags, 0).request().tags) == asked
