@@ -55,6 +55,7 @@ class CommitLogModel(RuleBasedStateMachine):
         self.acknowledged: dict[int, tuple[int, int]] = {}
         """By number: physical and queue offset of what is promised now."""
         self.wholes: list[list[int]] = []
+        """Batches that a kill must leave whole or absent."""
         self.seen: list[bytes] = []
         """All frames that were ever in the log and not lost, as they were before the last end."""
         self.store.start()
@@ -165,6 +166,12 @@ class CommitLogModel(RuleBasedStateMachine):
         """What the log showed before it ended; nothing that waits is answered any more."""
         self.seen = self.store.frame_bytes()
 
+    def forget_what_was_not_promised(self) -> None:
+        """A power loss may leave any pages of a batch that was not acknowledged."""
+        self.wholes.clear()
+        if not self.sync:
+            self.acknowledged.clear()
+
     @rule()
     def kill(self) -> None:
         self.end_of_life()
@@ -177,8 +184,7 @@ class CommitLogModel(RuleBasedStateMachine):
     def power_loss(self, seed: int) -> None:
         self.end_of_life()
         self.store.power_loss(random_choice(random.Random(seed)))
-        if not self.sync:
-            self.acknowledged.clear()
+        self.forget_what_was_not_promised()
         self.start()
 
     @rule()
@@ -193,8 +199,7 @@ class CommitLogModel(RuleBasedStateMachine):
     def power_loss_in_recovery(self, call: int, seed: int) -> None:
         self.end_of_life()
         self.store.power_loss(random_choice(random.Random(seed)))
-        if not self.sync:
-            self.acknowledged.clear()
+        self.forget_what_was_not_promised()
         self.store.disk.clear_faults()
         self.store.disk.crash_at(self.store.disk.calls + call)
         try:
@@ -219,8 +224,8 @@ class CommitLogModel(RuleBasedStateMachine):
         assert refused[0].status is PutStatus.SERVICE_NOT_AVAILABLE
         self.store.disk.clear_faults()
         self.end_of_life()
-        if not self.sync and (evict or lose):
-            self.acknowledged.clear()
+        if evict or lose:
+            self.forget_what_was_not_promised()
         if evict:
             self.store.disk.evict(random.Random(seed))
         if lose:
