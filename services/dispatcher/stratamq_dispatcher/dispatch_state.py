@@ -54,7 +54,7 @@ class Remembered:
 
     state: DispatchState | None
     queues: RecordedQueues | None
-    stale: Stale
+    stale: Stale | None
     never_ours: bool
     """There is no watermark of ours, not even a damaged one."""
     report: list[str]
@@ -77,13 +77,15 @@ class StateFile:
         if self._queues.found.outcome is not Outcome.OK:
             queues = None  # files may have been made and removed since
         stale = _stale_of(self._stale.load())
-        if stale is None or self._stale.found.outcome not in (Outcome.OK, Outcome.MISSING):
+        if self._stale.found.outcome not in (Outcome.OK, Outcome.MISSING):
+            stale = None
+        if stale is None:
             state = None  # what was being zeroed is not known any more
         found = (self._state.found, self._queues.found, self._stale.found)
         return Remembered(
             state,
             queues,
-            stale or {},
+            stale,
             never_ours=self._state.found.outcome is Outcome.MISSING,
             report=[fault for one in found for fault in one.faults],
         )

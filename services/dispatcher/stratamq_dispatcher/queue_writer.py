@@ -81,26 +81,27 @@ class QueueWriter:
         geometry: Geometry,
         ranges: dict[QueueKey, FileRange],
         state_file: StateFile,
-        erasing: Stale,
+        erasing: Stale | None,
         *,
         listed: bool,
         max_open_files: int,
         window_units: int,
     ) -> None:
         """`listed` says that the stored list names exactly `ranges`; `erasing` is what an earlier
-        process may have left half erased."""
+        process may have left half erased, None if that record is damaged."""
         self._files = files
         self._geometry = geometry
         self._ranges = ranges
         self._state_file = state_file
         self._open = OpenFiles(files, max_open_files, writable=True)
         self._window = window_units
-        self._erasing = erasing
+        self._erasing = erasing or {}
         """Recorded on disk: zeros are being written up to there, whatever the cache shows."""
         self._dirty: set[str] = set()
         self._doomed: list[str] = []
         """Files to unlink before anything is written."""
         self._listed_changed = not listed
+        self._record_damaged = erasing is None
 
     def run(self, job: FlushJob) -> FlushDone:
         """Everything in `job` is durable on return.
@@ -289,10 +290,11 @@ class QueueWriter:
     def _erased(self, writes: Iterable[QueueWrite]) -> None:
         """It is durable: forget the record."""
         done = [write.key for write in writes if write.erase and write.key in self._erasing]
-        if done:
-            for key in done:
-                del self._erasing[key]
+        for key in done:
+            del self._erasing[key]
+        if done or self._record_damaged:
             self._state_file.store_stale(self._erasing)
+            self._record_damaged = False
 
     def _path(self, write: QueueWrite, index: int) -> str:
         return self._geometry.path(queue_directory(*write.key), index)
