@@ -29,11 +29,6 @@ from stratamq.runtime import discovery
 from stratamq.runtime.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
 
 LOG_ROOM = "commitlog"
-OPERATOR_EXITS = (EXIT_CONFIGURATION, EXIT_STORE_REFUSED)
-FIRST_RESTART_S = 0.2
-LONGEST_RESTART_S = 10.0
-STEADY_S = 30.0
-"""A service that ran so long starts again at once when it dies."""
 STOP_LIMIT_S = 60.0
 """What has not stopped by then is killed: more than the log waits for followers, and its grace."""
 LARGEST_LOG_BYTES = 32 << 20
@@ -46,6 +41,27 @@ class Room:
 
     name: str
     command: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """Whether and when a service that ended is started again. A pure rule."""
+
+    first_s: float = 0.2
+    longest_s: float = 10.0
+    steady_s: float = 30.0
+    """A service that ran so long counts as having worked: the waits begin anew."""
+
+    def delay_s(self, exit_code: int, lived_s: float, last_delay_s: float | None) -> float | None:
+        """How long to wait; None: it said that an operator must act, and would only say it again.
+
+        `last_delay_s` is what was waited before this life of the service, None before its first.
+        """
+        if exit_code in (EXIT_CONFIGURATION, EXIT_STORE_REFUSED):
+            return None
+        if last_delay_s is None or lived_s >= self.steady_s:
+            return self.first_s
+        return min(2 * last_delay_s, self.longest_s)
 
 
 @dataclass(slots=True)
@@ -78,6 +94,7 @@ class Supervisor:
         rooms: Sequence[Room],
         clock: Clock,
         tell: Callable[[str, str], None],
+        policy: RestartPolicy | None = None,
     ) -> None:
         self.running = {
             room.name: Running(room, root / "stratamq" / "log" / f"{room.name}.log")
@@ -86,10 +103,10 @@ class Supervisor:
         self._root = root
         self._clock = clock
         self._tell = tell
+        self._policy = policy or RestartPolicy()
         self._stopping = asyncio.Event()
         self._killed = False
         self._failed_room: str | None = None
-        self._stop_task: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Until stopped or until an operator must act; the exit code."""
@@ -115,6 +132,10 @@ class Supervisor:
         for each in self.running.values():
             _send(each, signal.SIGKILL)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
     async def wait_ready(self, timeout_s: float | None = None) -> bool:
         """All services answer that they serve. False when stopped, or not within the time."""
 
@@ -139,25 +160,23 @@ class Supervisor:
 
     async def _keep(self, each: Running) -> None:
         """Start the room again and again, until the supervisor stops."""
-        delay_s = FIRST_RESTART_S
+        delay_s: float | None = None
         while not self._stopping.is_set():
             code = await self._run_once(each)
             if self._stopping.is_set():
                 return
-            if code in OPERATOR_EXITS:
+            lived_s = (self._clock.monotonic_ns() - each.started_ns) / 1e9
+            delay_s = self._policy.delay_s(code, lived_s, delay_s)
+            if delay_s is None:
                 self._failed_room = each.room.name
                 self._tell(each.room.name, f"stopped for good: {last_line(each.log_path)}")
                 self._stopping.set()
                 return
-            lived_s = (self._clock.monotonic_ns() - each.started_ns) / 1e9
-            if lived_s >= STEADY_S:
-                delay_s = FIRST_RESTART_S
             each.restarts += 1
             what = "stopped by itself" if code == 0 else f"died ({describe_exit(code)})"
             self._tell(each.room.name, f"{what}, started again in {delay_s:.1f} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
-            delay_s = min(2 * delay_s, LONGEST_RESTART_S)
 
     async def _run_once(self, each: Running) -> int:
         """One life of the process; its exit code."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stratamq.cli.broker import DEFAULT_DATA, ENVIRONMENT_DATA
+from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
 from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.supervisor import Room, Running, Supervisor, service_command
@@ -52,7 +52,7 @@ def up(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", "-d", envvar=ENVIRONMENT_DATA, help="the store directory; made if missing"
+            "--data", "-d", envvar=DATA_VARIABLE, help="the store directory; made if missing"
         ),
     ] = Path(DEFAULT_DATA),
     config: Annotated[
@@ -73,7 +73,7 @@ def up(
             "without it, free ports of this machine only",
         ),
     ] = None,
-) -> int:
+) -> None:
     """Start the services of a broker over one directory, watch them, and stop them on Ctrl-C.
 
     On an empty directory log segments have 128 MiB and index files 500 000 slots; an existing one,
@@ -89,9 +89,11 @@ def up(
     lock = take_lock(data)
     try:
         rooms = plan(data, config, overrides)
-        return asyncio.run(_watch(data, rooms, Screen()))
+        code = asyncio.run(_watch(data, rooms, Screen()))
     finally:
         lock.close()
+    if code:
+        raise typer.Exit(code)
 
 
 def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
@@ -172,10 +174,11 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
     supervising = asyncio.ensure_future(supervisor.run())
     watching = asyncio.ensure_future(_look_at_logs(logs))
     try:
-        if not await supervisor.wait_ready(READY_NOTICE_S) and not supervising.done():
+        ready = await supervisor.wait_ready(READY_NOTICE_S)
+        if not ready and not supervisor.stopping:
             screen.print("not everything is ready yet: recovery goes on")
-            await supervisor.wait_ready()
-        if all(each.ready for each in supervisor.running.values()):
+            ready = await supervisor.wait_ready()
+        if ready:
             seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
             screen.table(supervisor.running.values(), data)
             screen.print(f"ready after {seconds:.1f} s; Ctrl-C stops everything")
