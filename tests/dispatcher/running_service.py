@@ -1,0 +1,102 @@
+"""The dispatcher's servicer behind a real gRPC server, on a log that the test writes."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+from stratamq_dispatcher.cold_reads import ColdReads
+from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
+from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
+from stratamq_dispatcher.pull import PullLimits
+from stratamq_dispatcher.pulling import Puller
+from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+
+from stratamq.api.v1 import dispatcher_pb2_grpc
+from stratamq.errors import StrataError
+from stratamq.files.real import RealFiles
+from stratamq.files.simulated import SimulatedClock
+from stratamq.formats.follow import Event, Opened
+from stratamq.runtime.server import Server
+from stratamq.runtime.status import from_rpc_error
+from stratamq.runtime.worker import ThreadWorker
+from tests.dispatcher.followed_log import WrittenLog
+
+
+class RunningService:
+    """`async with RunningService(tmp_path)`; its stub knows nothing of our framing."""
+
+    def __init__(self, root: Path, limits: PullLimits | None = None) -> None:
+        self.files = RealFiles(root)
+        self.log = WrittenLog(self.files, segment_bytes=1 << 20)
+        self._limits = limits or PullLimits()
+
+    async def __aenter__(self) -> "RunningService":
+        loop = asyncio.get_running_loop()
+        self.writing, self.reading = ThreadWorker(loop, "w"), ThreadWorker(loop, "r")
+        clock = SimulatedClock()
+        settings = EngineSettings(queue_file_bytes=2_000)
+        self.engine = DispatchEngine(self.files, settings, self.writing, clock)
+        self.engine.load()
+        self.offsets = ConsumerOffsets(self.files, self.writing, clock, 5_000)
+        self.puller = Puller(self.engine, self._limits, ColdReads(self.files), self.reading)
+        servicer = DispatcherServicer(self.engine, self.puller, self.offsets)
+        self.server = Server("dispatcher", stop_grace_ms=1_000)
+        self.server.add_servicer(
+            dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME
+        )
+        self.server.add_generic(servicer.generic_handler())
+        await self.server.start("127.0.0.1:0")
+        self.channel = grpc.aio.insecure_channel(self.server.address)
+        self.stub = dispatcher_pb2_grpc.DispatcherServiceStub(self.channel)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        async def drain() -> None:
+            self.puller.stop()
+
+        await self.channel.close()
+        await self.server.stop(drain)
+        closed = asyncio.Event()
+        self.engine.close(closed.set)
+        await closed.wait()
+        await self.writing.close()
+        await self.reading.close()
+
+    def connect(self) -> None:
+        end, log = self.log.end, self.log
+        self.engine.opened(Opened(1, 0, self.engine.applied, log.minimum, end, end, 1 << 20))
+
+    def follow(self) -> None:
+        """Apply everything that the log holds."""
+        if self.engine.segments is None:
+            self.connect()
+        start, end = self.engine.applied, self.log.end
+        for begin, stop in self.log.ranges(start, end, 1_000):
+            for _ in self.engine.apply(Event(1, begin, stop, end, end, self.log.minimum)):
+                pass
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let everything else run until it holds; the module's time-out is the limit."""
+        while not condition():
+            await asyncio.sleep(0)
+
+    async def raw(self, method: str, request: bytes) -> bytes:
+        """A unary call without any codec."""
+        return await self.channel.unary_unary(f"/{SERVICE_NAME}/{method}")(request)
+
+
+async def error_of(call: Any) -> StrataError:
+    """The error that a call ends with, as our client would raise it."""
+    try:
+        await call
+    except grpc.RpcError as error:
+        return from_rpc_error(error)
+    raise AssertionError("the call succeeded")
