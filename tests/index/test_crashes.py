@@ -75,6 +75,7 @@ def rebuilt(follower: Follower) -> None:
     follower.sync()
     follower.rebuild()
     follower.rebuild(follower.log.end // 3, follower.log.end // 2)
+    follower.rebuild(follower.log.end * 2 // 3, follower.log.end)
     follower.sync()
     follower.stop()
 

@@ -307,6 +307,28 @@ def test_a_chain_of_thousands_is_walked_in_turns():
     assert [offset for offset, _ in answer.frames] == expected[::-1][:3]
 
 
+def test_many_questions_at_once_share_few_descriptors():
+    log = TestLog(SimulatedDisk(1).files())
+    log.fill(150)
+    settings_ = EngineSettings(SLOTS, ITEMS, max_open_files=1)
+    follower = Follower(log, settings_, seed=3).start()
+    clock = follower.clock
+    asked = list(log.questions())
+    answers = {}
+    for topic, key in asked:
+        # Every look at the clock takes a turn's time: each question is done in many turns.
+        question = Question(topic, key, max_messages=10_000, oldest_first=True)
+        follower.engine.ask(
+            question, lambda answer, error, which=(topic, key): answers.update({which: answer})
+        )
+    monotonic_ns = clock.monotonic_ns
+    clock.monotonic_ns = lambda: clock.advance_ms(20) or monotonic_ns()  # type: ignore[method-assign]
+    follower.settle()
+    for topic, key in asked:
+        found = [offset for offset, _ in answers[topic, key].frames]
+        assert found == log.scan(Question(topic, key))
+
+
 def test_a_question_overtaken_by_a_cut_is_asked_again():
     log = TestLog(SimulatedDisk(1).files())
     log.fill(60)

@@ -4,12 +4,12 @@ RocketMQ's directory after a clean stop is right, and its bytes stay as they are
 RocketMQ its last file may be anything, and older ones may not have reached the disk; nothing says
 which of the two it is. So, while the log is read from its minimum anyway:
 
-1. Files that contradict each other, or lie beyond the log's end, are put aside.
+1. Files that contradict each other, or lie beyond the log's end, are dropped.
 2. Files newer than what `checkpoint` says was synced are checked for whole chains.
 3. The last file is compared with the log, item by item. It may have the tag keys of 5.4.0 and
-   later. If it differs in anything, it is put aside and built anew from the previous file's end.
+   later. If it differs in anything, it is dropped and built anew from the previous file's end.
 4. Where no file covers the log, there must not be a key (`Gaps`): RocketMQ loses index files in a
-   crash and does not build them again. From the first such place on the files are put aside.
+   crash and does not build them again. From the first such place on the files are dropped.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -85,14 +85,14 @@ class Adoption:
         synced_ms = _synced_timestamp_ms(self._files)
         for number, record in enumerate(records[:-1]):
             if record.header.end_timestamp_ms > synced_ms and not (yield from self._whole(record)):
-                self._put_aside(records[number:], "its chains are broken")
+                self._drop(records[number:], "its chains are broken")
                 records = records[:number]
                 break
         if records:
             before = records[-2] if len(records) > 1 else None
             state = yield from self._agrees(records[-1], before)
             if state is None:
-                self._put_aside(records[-1:], "not what the log says")
+                self._drop(records[-1:], "not what the log says")
                 records.pop()
             elif records[-1].header.next_item < self._geometry.items:
                 record = records.pop()
@@ -119,7 +119,7 @@ class Adoption:
                 reached = header.end_phy_offset
                 continue
             rest = [FileRecord(f.name, _NO_HEADER) for f in self._found[number:]]
-            self._put_aside(rest, fault)
+            self._drop(rest, fault)
             break
         return records
 
@@ -172,8 +172,8 @@ class Adoption:
             records.append(current.record())
         return edge_of(self._files, self._geometry, records)
 
-    def _put_aside(self, records: Sequence[FileRecord], fault: str) -> None:
-        put_aside(self._files, [record.name for record in records], fault, self._report)
+    def _drop(self, records: Sequence[FileRecord], fault: str) -> None:
+        drop(self._files, [record.name for record in records], fault, self._report)
 
 
 class _Comparison:
@@ -327,15 +327,17 @@ def ends_of(
     return ends
 
 
-def put_aside(files: Files, names: Sequence[str], fault: str, report: list[str]) -> None:
-    """The first of `names` has the fault, the others stand behind it."""
+def drop(files: Files, names: Sequence[str], fault: str, report: list[str]) -> None:
+    """The first of `names` has the fault, and is put aside; the others stand behind it, and are
+    removed: they are right, perhaps, but the log can build them anew, and they are large."""
     if not names:
         return
-    for name in names:
-        move_aside(files, path_of(name))
+    move_aside(files, path_of(names[0]))
+    for name in names[1:]:
+        files.unlink(path_of(name))
     files.sync_directory(DIRECTORY)
-    behind = f", with {len(names) - 1} files behind it" if len(names) > 1 else ""
-    report.append(f"{path_of(names[0])}: {fault}; put aside{behind}, and indexed anew")
+    behind = f"; it and {len(names) - 1} files behind it are" if len(names) > 1 else "; it is"
+    report.append(f"{path_of(names[0])}: {fault}{behind} indexed anew")
 
 
 def _by_message(hashes: NDArray[np.int32], offsets: NDArray[np.int64]) -> dict[int, list[int]]:

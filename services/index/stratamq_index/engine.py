@@ -18,14 +18,12 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.follow import Event, FollowError, Opened, Report
 from stratamq.formats.index_columns import index_keys
-from stratamq_index.adoption import Adopted, Adoption, Gaps, ends_of, put_aside
+from stratamq_index.adoption import Adopted, Adoption, Gaps, drop, ends_of
 from stratamq_index.cut import cut_series
 from stratamq_index.directory import Found, scan
 from stratamq_index.edge import EdgeFilter
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import (
-    DIRECTORY,
-)
+from stratamq_index.index_file import DIRECTORY, SyncError
 from stratamq_index.log_pieces import LogPieces, Piece
 from stratamq_index.opening import open_directory
 from stratamq_index.persistence import EngineSettings, Persistence, ignore
@@ -97,7 +95,7 @@ class IndexEngine:
         """Recover what is there. StoreRefusedError says why the directory cannot be served."""
         try:
             self._load()
-        except OSError as error:
+        except (OSError, SyncError) as error:
             raise StoreRefusedError(f"{DIRECTORY} cannot be recovered: {error}") from error
 
     def _load(self) -> None:
@@ -359,7 +357,7 @@ class IndexEngine:
             if file.disk is not None:
                 file.disk.close()
         names = [record.name for record in records[number:]]
-        put_aside(self.files, names, "messages before it are not indexed", self.report_lines)
+        drop(self.files, names, "messages before it are not indexed", self.report_lines)
         kept = records[:number]
         self._install(Adopted(kept, None, edge_of(self.files, self.geometry, kept)))
 

@@ -34,9 +34,10 @@ from stratamq_index.geometry import Geometry
 DIRECTORY = "index"
 TEMPORARY_PREFIX = "index-"
 """Of our files in `stratamq/tmp`. They mean nothing after a start."""
-PIECE_ITEMS = 32 * 1024
-"""Items per step of whatever reads a whole file: 640 KiB, and less than 2 ms of work."""
+PIECE_ITEMS = 16 * 1024
+"""Items per step of whatever reads a whole file: 320 KiB, and 2 ms of work."""
 _SAMPLE_ITEMS = 64
+_ZEROS = bytes(PIECE_ITEMS * INDEX_ITEM_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,11 @@ class IndexFileReader:
 
     def is_zero_from(self, number: int) -> bool:
         """Whether nothing was ever written at item `number` or behind it."""
-        pieces = self.pieces(number, self.items)
-        return not any(records.tobytes().strip(b"\0") for _, records in pieces)
+        for first in range(number, self.items, PIECE_ITEMS):
+            raw = self.raw(first, min(first + PIECE_ITEMS, self.items))
+            if raw != _ZEROS[: len(raw)]:
+                return False
+        return True
 
     def _hangs(self, key_hash: int, number: int, end: int) -> bool:
         newest = self.slot(key_hash % self.slots)

@@ -261,10 +261,10 @@ class Search:
         number = source.following
         if number == 0:
             return
-        reader = lane.index_file(source.name)
-        if reader is None:
-            return
         if number is None:
+            reader = lane.index_file(source.name)
+            if reader is None:
+                return
             number = reader.slot(key_hash % reader.slots)
         bound = header.next_item
         first = end = 0
@@ -275,7 +275,9 @@ class Search:
             if not first <= number < end:
                 width = 1 if hops < _SHORT_CHAIN else _NEAR_ITEMS
                 first, end = max(1, number + 1 - width), number + 1
-                raw = reader.raw(first, end)
+                # Asked for each time: since the last step it may have been closed.
+                reader = lane.index_file(source.name)
+                raw = reader.raw(first, end) if reader is not None else b""
                 if len(raw) < INDEX_ITEM_BYTES * (end - first):
                     break
             item_hash, offset, seconds, previous = INDEX_ITEM.unpack_from(

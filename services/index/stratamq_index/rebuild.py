@@ -13,7 +13,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
 from stratamq.files.port import TEMPORARY_DIRECTORY
 from stratamq.formats.index_columns import index_keys
 from stratamq_index.edge import EdgeFilter, without_following
@@ -94,6 +99,9 @@ class Rebuild:
         engine.keep_files = True
         try:
             yield from self._steps()
+        except OffsetOutOfRangeError as error:
+            reason = "messages of the range were deleted meanwhile: ask again"
+            raise UnavailableError(reason) from error
         finally:
             engine.worker.submit(lambda: _clean(engine), _ignore)
             if self._work is not None:

@@ -16,8 +16,10 @@ CLOSED        Slots and headers are on disk, nobody touched them.
 CHANGED       After our clean stop another program wrote here: RocketMQ, most likely. As FOREIGN.
 CRASHED       Items above the watermark are cut away, chains computed again from the hash column.
               Files that the watermark does not list came after it: removed.
-DAMAGED       As CRASHED, from the end of the last file that is whole. That file's last message may
-              have more keys: it is read again, and what it has is left out (`Recovered.edge`).
+DAMAGED       As CRASHED, from the end of the last file that is whole.
+
+The last message in the files may be read again, because it may have keys that are not in them; what
+is in them is left out then (`Recovered.edge`).
 """
 
 import enum
@@ -120,12 +122,12 @@ def recover(
     kept = list(watermark.files[: facts.intact])
     _remove(files, [each.name for each in found], kept, report)
     recovered = Recovered(case, watermark.generation, watermark.position)
+    recovered.edge = edge_of(files, geometry, kept)
     if case is Case.DAMAGED:
         report.append(
             f"index/{watermark.files[facts.intact].name} is missing or damaged: it and what "
             "follows is indexed anew"
         )
-        recovered.edge = edge_of(files, geometry, kept)
         recovered.position = recovered.edge.physical_offset if recovered.edge else 0
         if recovered.edge is None:
             recovered.generation = 0
