@@ -1,0 +1,583 @@
+"""Each rule of the architecture's section 3 that lives in this engine, and that it bites.
+
+A rule is a scenario that holds, and a way to switch the rule off with which it must fail: a test
+that passes without the thing it protects protects nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from stratamq_commitlog import engine, housekeeping, log_walk, opening, own_state, recovery
+from stratamq_commitlog.appender import Appender
+from stratamq_commitlog.follow_hub import FollowHub, Session
+from stratamq_commitlog.group_commit import GroupCommit
+from stratamq_commitlog.log_walk import SegmentWalk, Strictness
+from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.replicas import Replica
+
+from stratamq.errors import StrataError
+from stratamq.files.port import PAGE_BYTES
+from stratamq.files.simulated import (
+    SimulatedCrash,
+    SimulatedFiles,
+    keep_everything,
+    keep_nothing,
+)
+from stratamq.files.simulated_files import SimulatedFile
+from stratamq.files.simulated_inode import Inode
+from stratamq.formats.columns import FrameColumns
+from stratamq.formats.property_crc import fill_property_crc, reserve
+from tests.commitlog.test_publish_order import kill_while_storing
+from tests.support.listeners import Listener
+from tests.support.logs import (
+    Store,
+    batch,
+    body_for,
+    message,
+    raw_batch,
+    raw_frame,
+    segment_path,
+)
+
+Patch = pytest.MonkeyPatch
+SEGMENT = 4096
+
+
+@dataclass(frozen=True)
+class Rule:
+    holds: Callable[[], None]
+    switch_off: Callable[[Patch], None]
+
+
+def bodies(store: Store) -> list[bytes]:
+    return [frame.body for frame in store.frames()]
+
+
+# --- acknowledgements ---
+
+
+def acknowledged_only_when_flushed() -> None:
+    """The power fails at the very moment of the answer."""
+    store = Store(SEGMENT)
+    store.start()
+    store.put(b"allocates")
+    store.send(message(b"promised"))
+    store.step()
+    while not store.answers.results:
+        store.scheduler.run_one()
+    assert store.answers.statuses == [PutStatus.PUT_OK]
+    store.power_loss(keep_nothing)
+    store.start()
+    assert bodies(store)[-1] == b"promised"
+
+
+def answer_at_once(patch: Patch) -> None:
+    patch.setattr(GroupCommit, "wait", lambda self, end, resolve: resolve(True))
+
+
+def failed_flush_is_never_retried() -> None:
+    """What failed lies in pages of its own, so that nothing later makes them dirty again."""
+    store = Store(1 << 15)
+    store.start()
+    store.put(b"safe")
+    store.disk.fail("flush", segment_path(0))
+    promised = [
+        result
+        for result in (store.put(body_for(2 * PAGE_BYTES - store.end())), store.put(b"b"))
+        if result.status is PutStatus.PUT_OK
+    ]
+    store.power_loss(keep_nothing)
+    store.start()
+    kept = {frame.physical_offset for frame in store.frames()}
+    assert {result.physical_offset for result in promised} <= kept
+
+
+def ask_again(patch: Patch) -> None:
+    patch.setattr(GroupCommit, "_failed", lambda self, error: self._start())
+
+
+# --- publish order ---
+
+
+def a_killed_pass_is_whole_or_absent() -> None:
+    store = Store(SEGMENT)
+    store.start()
+    store.put_all(message(b"before"), message(b"before"))
+    assert kill_while_storing(store, "a batch", dies_at=1, most=200)
+    store.start()
+    assert len(store.frames()) == 2
+
+
+def store_all_in_one(patch: Patch) -> None:
+    def publish(self: Appender, source: np.ndarray) -> None:
+        active = self._segments.active
+        position = self.appended - active.base
+        active.raw[position : position + len(source)] = source
+
+    patch.setattr(Appender, "_publish", publish)
+
+
+# --- recovery: behind the end ---
+
+
+def cut_log() -> Store:
+    """Six frames of one size, all durable; the third is rotten, and nobody stopped cleanly."""
+    store = Store(SEGMENT)
+    store.start()
+    store.pass_time(1)
+    store.put_all(*[message(b"%04d" % number) for number in range(6)])
+    store.kill()
+    size = len(store.frame_bytes()[0])
+    store.edit(segment_path(0), 2 * size + 90, b"\xff")
+    return store
+
+
+def what_was_cut_never_comes_back() -> None:
+    store = cut_log()
+    store.start()
+    store.put(b"new1")
+    store.power_loss(keep_everything)
+    store.start()
+    assert bodies(store) == [b"0000", b"0001", b"new1"]
+
+
+def do_not_zero(patch: Patch) -> None:
+    patch.setattr(SimulatedFile, "zero", lambda self, position, length: None)
+
+
+def what_was_cut_is_kept_aside() -> None:
+    store = cut_log()
+    before = store.segments()[0]
+    store.start()
+    assert before[store.end() :].rstrip(b"\0") in store.aside().values()
+
+
+def keep_no_evidence(patch: Patch) -> None:
+    patch.setattr(recovery._Recovery, "_keep_aside", lambda self, *rest: "nowhere")
+
+
+def later_segments_go_from_the_last_on() -> None:
+    """A power loss in the middle keeps any of the removals: never a gap."""
+    for kept in range(16):
+        store = Store(1024)
+        store.start()
+        store.pass_time(1)
+        store.put_all(*[message(body_for(900)) for _ in range(6)])
+        store.kill()
+        store.edit(segment_path(0), 90, b"\xff")
+        store.disk.crash_on("replace", "stratamq/generations.json")
+        with pytest.raises(SimulatedCrash):
+            store.start()
+        entries = iter(range(100))
+        store.power_loss(
+            lambda item, entries=entries, kept=kept: (
+                item.kind != "entry" or bool(kept >> next(entries) & 1)
+            )
+        )
+        store.disk.clear_faults()
+        store.start()
+        assert store.end() == 0
+
+
+def do_not_sync_removals(patch: Patch) -> None:
+    synced = SimulatedFiles.sync_directory
+    patch.setattr(
+        SimulatedFiles,
+        "sync_directory",
+        lambda self, path: None if path == "commitlog" else synced(self, path),
+    )
+
+
+# --- recovery: after a failed flush ---
+
+
+def what_recovery_accepts_is_on_the_disk() -> None:
+    """It lies in pages of its own, so that nothing later makes them dirty again."""
+    store = Store(1 << 15)
+    store.start()
+    store.put(b"safe")
+    store.disk.fail("flush", segment_path(0))
+    store.put(body_for(2 * PAGE_BYTES - store.end()))
+    store.disk.clear_faults()
+    store.kill()
+    store.start()
+    assert store.put(b"promised").status is PutStatus.PUT_OK
+    seen = bodies(store)
+    assert len(seen) == 3
+    store.power_loss(keep_nothing)
+    store.start()
+    assert bodies(store) == seen
+
+
+def do_not_write_again(patch: Patch) -> None:
+    step = SegmentWalk.step
+    patch.setattr(SegmentWalk, "step", lambda self, rewrite=None: step(self, None))
+
+
+def no_abort(patch: Patch) -> None:
+    create = SimulatedFiles.create
+
+    def made(self: SimulatedFiles, path: str, size: int, *, sparse: bool = False) -> None:
+        if path != opening.ABORT:
+            create(self, path, size, sparse=sparse)
+
+    patch.setattr(SimulatedFiles, "create", made)
+
+
+def abort_stays_after_a_failed_flush() -> None:
+    store = Store(SEGMENT)
+    store.start()
+    store.put(b"safe")
+    store.disk.fail("flush", segment_path(0))
+    store.put(b"seen")
+    store.disk.clear_faults()
+    store.stop()
+    assert store.disk.tree.find("abort") is not None
+
+
+def believe_the_flush(patch: Patch) -> None:
+    def all_flushed(self: engine.CommitLog) -> bool:
+        self.commit.failure = None
+        return True
+
+    patch.setattr(engine.CommitLog, "_all_flushed", all_flushed)
+
+
+# --- recovery: what is no message ---
+
+
+def planted(frame: bytes) -> Store:
+    """A frame behind the end, above our durable position, that no append put there."""
+    store = Store(SEGMENT)
+    store.start()
+    store.put_all(*[message() for _ in range(3)])
+    store.restart()
+    end = store.end()
+    store.kill()
+    store.edit(segment_path(0), end, frame)
+    store.start()
+    return store
+
+
+def end_of_three() -> int:
+    return 3 * len(raw_frame(b"body"))
+
+
+def a_frame_of_another_place_is_none() -> None:
+    stale = raw_frame(b"stale", physical_offset=8, queue_offset=3)
+    assert planted(stale).end() == end_of_three()
+
+
+def believe_any_place(patch: Patch) -> None:
+    class Anywhere:
+        def __eq__(self, other: object) -> np.ndarray:  # type: ignore[override]
+            return np.ones(1, np.bool_)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    patch.setattr(FrameColumns, "physical_offset", property(lambda self: Anywhere()))
+
+
+def a_record_that_does_not_fit_its_checksum_is_none() -> None:
+    frame = bytearray(
+        raw_frame(b"x", physical_offset=end_of_three(), queue_offset=3, properties=reserve(b""))
+    )
+    fill_property_crc(frame)
+    frame[16] ^= 1  # FLAG: nothing else looks at it.
+    assert planted(bytes(frame)).end() == end_of_three()
+
+
+def believe_any_record(patch: Patch) -> None:
+    patch.setattr(log_walk, "check_property_crc", lambda frame: True)
+
+
+def a_record_with_a_zero_sector_is_none() -> None:
+    frame = bytearray(
+        raw_frame(
+            b"x",
+            physical_offset=end_of_three(),
+            queue_offset=3,
+            properties=b"k\x01" + b"v" * 1500,
+        )
+    )
+    start = 1024 - end_of_three()
+    frame[start : start + 512] = bytes(512)
+    assert planted(bytes(frame)).end() == end_of_three()
+
+
+def ignore_zero_sectors(patch: Patch) -> None:
+    patch.setattr(SegmentWalk, "_zero_sector", lambda self, data, start, end, base: False)
+
+
+def a_record_torn_in_its_last_sector_is_none() -> None:
+    """RocketMQ accepts it, with zeros in its properties."""
+    frame = raw_frame(
+        b"x", physical_offset=end_of_three(), queue_offset=3, properties=b"k\x01" + b"v" * 300
+    )
+    torn = frame[: 512 - end_of_three() % 512].ljust(len(frame), b"\0")
+    assert torn != frame
+    assert planted(torn).end() == end_of_three()
+
+
+def ignore_zero_ends(patch: Patch) -> None:
+    patch.setattr(
+        SegmentWalk,
+        "_zero_tails",
+        lambda self, raw, frames, base: np.zeros(len(frames), np.bool_),
+    )
+
+
+def a_frame_of_a_lost_history_is_none() -> None:
+    frame = raw_frame(b"lost", physical_offset=end_of_three(), queue_offset=7)
+    assert planted(frame).end() == end_of_three()
+
+
+def know_no_queues(patch: Patch) -> None:
+    patch.setattr(
+        recovery,
+        "Strictness",
+        lambda verify_bodies, durable, known: Strictness(verify_bodies, durable, frozenset()),
+    )
+
+
+# --- generations, dispatch ---
+
+
+def a_follower_drops_what_a_power_loss_took() -> None:
+    """The second start's list must be durable before its first append: the third relies on it."""
+    store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH", flush_interval_ms=1_000)
+    store.start()
+    store.pass_time(1)
+    store.put_all(*[message(b"kept") for _ in range(5)])
+    store.pass_time(1_000)
+    kept = store.end()
+    store.put_all(*[message(b"lost") for _ in range(5)])
+    generation, position = store.log.generation, store.end()
+    store.power_loss(keep_nothing)
+    for _ in range(2):
+        store.start()
+        store.pass_time(1)
+        store.put_all(*[message(b"new!") for _ in range(20)])
+        store.pass_time(1_000)
+        opened, _ = store.log.hub.open(
+            "f", replicable=False, generation=generation, position=position, wake=lambda: None
+        )
+        assert opened.cut_to == kept
+        store.power_loss(keep_nothing)
+
+
+def open_no_generation(patch: Patch) -> None:
+    begin = opening.begin_generation
+
+    def first_only(state, opened, random):
+        known = state.generations if opened.history_known else []
+        return known or begin(state, opened, random)
+
+    patch.setattr(opening, "begin_generation", first_only)
+
+
+def forget_generations(patch: Patch) -> None:
+    store_generations = own_state.OwnState.store_generations
+
+    def remember(self, generations, segment_bytes):
+        if len(generations) == 1:
+            store_generations(self, generations, segment_bytes)
+        self.generations, self.segment_bytes = generations, segment_bytes
+
+    patch.setattr(own_state.OwnState, "store_generations", remember)
+
+
+def dispatch_goes_up_to_confirmed() -> None:
+    store = Store(SEGMENT)
+    store.start()
+    store.put(b"allocates")
+    listener = Listener(store)
+    store.send(message(b"not flushed"))
+    store.step()
+    listener.listen()
+    seen = listener.position
+    store.power_loss(keep_nothing)
+    store.start()
+    assert seen <= store.end()
+
+
+def dispatch_everything(patch: Patch) -> None:
+    patch.setattr(Session, "_horizon", lambda self: self._hub.offsets.appended)
+
+
+def confirmed_ends_on_a_frame() -> None:
+    store = Store(SEGMENT, role="SYNC_MASTER")
+    log = store.start()
+    log.report_replication(log.generation, [Replica("s", 0, True)])
+    store.send(message(b"x" * 100))
+    store.settle()
+    log.report_replication(log.generation, [Replica("s", 50, True)])
+    Listener(store).listen()
+
+
+def confirm_any_byte(patch: Patch) -> None:
+    patch.setattr(FollowHub, "last_end", lambda self, offset: offset)
+
+
+# --- our own state ---
+
+
+def a_snapshot_stands_on_what_is_flushed() -> None:
+    store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH", flush_interval_ms=3_600_000)
+    store.start()
+    store.pass_time(1)
+    store.put_all(*[message() for _ in range(5)])
+    store.pass_time(3_000, ticks=4)
+    store.power_loss(keep_nothing)
+    store.start()
+    assert "our snapshot no longer fits the log: it is not used" not in store.log.report
+
+
+def write_any_snapshot(patch: Patch) -> None:
+    def write(self: housekeeping.Housekeeping) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        self._submit("snapshot", lambda: self._store_snapshot(snapshot), swallow_two)
+
+    patch.setattr(housekeeping.Housekeeping, "_write_snapshot", write)
+
+
+def swallow_two(_: object, error: object) -> None:
+    """The end of a task that nobody waits for."""
+
+
+def what_rocketmq_went_on_with_is_not_ours() -> None:
+    """RocketMQ deleted the topic and its queue began again: our snapshot would cut that."""
+    store = Store(SEGMENT)
+    store.start()
+    store.put_all(*[message(b"old") for _ in range(5)])
+    store.stop()
+    end = 5 * len(store.frame_bytes()[0])
+    store.edit(segment_path(0), end, raw_frame(b"new", physical_offset=end, queue_offset=0))
+    store.disk.files().lock("lock", b"lock").close()
+    store.start()
+    assert bodies(store) == [b"old"] * 5 + [b"new"]
+
+
+def always_ours(patch: Patch) -> None:
+    patch.setattr(own_state, "is_ours", lambda text: True)
+
+
+def deletion_leaves_what_the_snapshot_stands_on() -> None:
+    store = Store(2048, snapshot_interval_ms=3_600_000)
+    store.start()
+    store.put_all(message(b"x" * 400, topic="idle"), *[message(b"x" * 400) for _ in range(2)])
+    bad = bytearray(raw_frame(b"y" * 1500))
+    bad[-20] ^= 1
+    store.put_batch(raw_batch([bytes(bad)]))  # Leaves a blank, and nothing behind it.
+    store.restart()
+    store.pass_time(1)
+    store.put_all(*[message(b"x" * 400) for _ in range(8)])
+    store.log.delete_below(4096, 10, False)
+    store.pass_time(1_000, ticks=3)
+    store.kill()
+    store.start()
+    assert store.queues().get(("idle", 0)) == 1
+
+
+def delete_up_to_the_snapshot(patch: Patch) -> None:
+    store_snapshot = housekeeping.Housekeeping._store_snapshot
+
+    def stored(self, snapshot):
+        store_snapshot(self, snapshot)
+        self._snapshot_needs = snapshot.offset
+
+    patch.setattr(housekeeping.Housekeeping, "_store_snapshot", stored)
+
+
+def a_segment_is_durable_before_it_is_used() -> None:
+    store = Store(SEGMENT)
+    store.start()
+    assert store.put(b"promised").status is PutStatus.PUT_OK
+    store.power_loss(keep_nothing)
+    store.start()
+    assert bodies(store) == [b"promised"]
+
+
+def create_without_sync(patch: Patch) -> None:
+    create = SimulatedFiles.create
+
+    def made(self: SimulatedFiles, path: str, size: int, *, sparse: bool = False) -> None:
+        if not path.startswith("commitlog/"):
+            create(self, path, size, sparse=sparse)
+            return
+        self.make_directory("commitlog")
+        inode = Inode(path, self.disk.now_ns())
+        inode.set_size(size, sparse=False)
+        self.disk.tree.set(path, inode, self.disk.now_ns())
+
+    patch.setattr(SimulatedFiles, "create", made)
+
+
+def store_times_never_go_back() -> None:
+    store = Store(SEGMENT)
+    store.start()
+    store.put(b"a")
+    store.clock.set_wall_ms(1_000)
+    store.put_batch(batch([b"b"]))
+    store.put(b"c")
+    times = [frame.store_timestamp_ms for frame in store.frames()]
+    assert times == sorted(times)
+
+
+def believe_the_clock(patch: Patch) -> None:
+    patch.setattr(Appender, "_now", lambda self: self._clock.wall_ms())
+
+
+RULES = {
+    "an acknowledgement comes after the flush": Rule(
+        acknowledged_only_when_flushed, answer_at_once
+    ),
+    "a failed flush is never retried": Rule(failed_flush_is_never_retried, ask_again),
+    "publish order": Rule(a_killed_pass_is_whole_or_absent, store_all_in_one),
+    "the tail is zeroed": Rule(what_was_cut_never_comes_back, do_not_zero),
+    "evidence is kept": Rule(what_was_cut_is_kept_aside, keep_no_evidence),
+    "removals are synced in order": Rule(later_segments_go_from_the_last_on, do_not_sync_removals),
+    "pages are written again": Rule(what_recovery_accepts_is_on_the_disk, do_not_write_again),
+    "abort is there while the log is open": Rule(what_recovery_accepts_is_on_the_disk, no_abort),
+    "abort goes only after a good flush": Rule(abort_stays_after_a_failed_flush, believe_the_flush),
+    "PHYSICALOFFSET": Rule(a_frame_of_another_place_is_none, believe_any_place),
+    "the record checksum": Rule(
+        a_record_that_does_not_fit_its_checksum_is_none, believe_any_record
+    ),
+    "zero sectors": Rule(a_record_with_a_zero_sector_is_none, ignore_zero_sectors),
+    "zero ends": Rule(a_record_torn_in_its_last_sector_is_none, ignore_zero_ends),
+    "QUEUEOFFSET": Rule(a_frame_of_a_lost_history_is_none, know_no_queues),
+    "every start opens a generation": Rule(
+        a_follower_drops_what_a_power_loss_took, open_no_generation
+    ),
+    "generations are durable first": Rule(
+        a_follower_drops_what_a_power_loss_took, forget_generations
+    ),
+    "dispatch only up to confirmed": Rule(dispatch_goes_up_to_confirmed, dispatch_everything),
+    "confirmed ends on a frame": Rule(confirmed_ends_on_a_frame, confirm_any_byte),
+    "snapshots stand on what is flushed": Rule(
+        a_snapshot_stands_on_what_is_flushed, write_any_snapshot
+    ),
+    "RocketMQ's text in the lock file": Rule(what_rocketmq_went_on_with_is_not_ours, always_ours),
+    "deletion below the snapshot's frame": Rule(
+        deletion_leaves_what_the_snapshot_stands_on, delete_up_to_the_snapshot
+    ),
+    "segments are durable before use": Rule(
+        a_segment_is_durable_before_it_is_used, create_without_sync
+    ),
+    "store times never go back": Rule(store_times_never_go_back, believe_the_clock),
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_rule_holds(rule):
+    rule.holds()
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_without_the_rule_the_scenario_fails(rule, monkeypatch):
+    rule.switch_off(monkeypatch)
+    with pytest.raises((AssertionError, StrataError)):
+        rule.holds()
