@@ -73,6 +73,7 @@ class TopicTable:
         self._version2 = version2
         self._topics: dict[str, TopicConfig] = {}
         self._raw: dict[str, dict[str, object]] = {}
+        self._rest: JsonObject = {}
         self._counter = 0
         self.dirty = False
         self.version = 0
@@ -198,6 +199,7 @@ class TopicTable:
         self.version += 1
 
     def _take(self, document: JsonObject) -> None:
+        self._rest = {k: v for k, v in document.items() if k != "topicConfigTable"}
         version = document.get("dataVersion")
         if isinstance(version, dict) and isinstance(version.get("counter"), int):
             self._counter = version["counter"]
@@ -229,9 +231,15 @@ class TopicTable:
                 "writeQueueNums": config.write_queues,
             }
             kept = self._raw.get(config.topic, {})
-            table[config.topic] = {**known, **{k: v for k, v in kept.items() if k not in known}}
-        version = {"counter": self._counter, "timestamp": self._clock.wall_ms()}
-        return {"dataVersion": version, "topicConfigTable": table}
+            ours = known.keys() - {"topicFilterType"}
+            table[config.topic] = {**known, **{k: v for k, v in kept.items() if k not in ours}}
+        kept_version = self._rest.get("dataVersion")
+        version = {
+            **(kept_version if isinstance(kept_version, dict) else {}),
+            "counter": self._counter,
+            "timestamp": self._clock.wall_ms(),
+        }
+        return {**self._rest, "dataVersion": version, "topicConfigTable": table}
 
 
 def _number(entry: dict[str, object], name: str, default: int, least: int, most: int) -> int:
