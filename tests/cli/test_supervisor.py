@@ -187,16 +187,19 @@ def test_a_log_that_has_grown_is_put_aside_at_a_start(tmp_path, monkeypatch):
 
 
 def test_a_service_does_not_outlive_its_supervisor(tmp_path):
-    """The supervisor is killed; the kernel tells the service to stop, and it does so in order."""
+    """The supervisor is killed, many threads and all; the service is told to stop once."""
     (tmp_path / "service.py").write_text(
         "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('stopped', flush=True), sys.exit(0)))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))\n"
         "print('started', flush=True)\n"
         "signal.pause()\n"
+        "print('stopped', flush=True)\n"
     )
     parent = (
-        "import subprocess, sys\n"
-        f"subprocess.Popen({service_command('service', [])!r}, cwd={str(tmp_path)!r})\n"
+        "import subprocess, sys, threading\n"
+        f"child = subprocess.Popen({service_command('service', [])!r}, cwd={str(tmp_path)!r},\n"
+        "                         stdin=subprocess.PIPE)\n"
+        "for _ in range(8): threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "sys.stdin.read()\n"
     )
 
@@ -211,7 +214,7 @@ def test_a_service_does_not_outlive_its_supervisor(tmp_path):
         assert await process.stdout.readline() == b"started\n"
         process.kill()
         await process.wait()
-        assert await process.stdout.readline() == b"stopped\n"
+        assert await process.stdout.read() == b"told\nstopped\n"
 
     run(scenario)
 

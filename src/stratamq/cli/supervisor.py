@@ -185,7 +185,7 @@ class Supervisor:
         with open_log(each.log_path) as output:
             process = await asyncio.create_subprocess_exec(
                 *each.room.command,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,  # its end is the end of this process
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -266,7 +266,7 @@ class Supervisor:
 
 
 def service_command(module: str, arguments: Sequence[str]) -> list[str]:
-    """`python -m MODULE …`, tied to the life of this process."""
+    """`python -m MODULE …`; told to stop when its standard input ends."""
     return [sys.executable, "-m", "stratamq.runtime.supervised", module, *arguments]
 
 

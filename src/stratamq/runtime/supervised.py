@@ -1,27 +1,32 @@
 """Runs a service that must not outlive its supervisor: `python -m … MODULE ARGUMENTS`.
 
-The kernel sends SIGTERM, a clean stop, when the process that started it is gone, however it went.
+Standard input is a pipe that the supervisor holds and never writes to. It ends when the supervisor
+does, however that ends; the service is then told to stop, once, as by its SIGTERM. (The kernel's
+PR_SET_PDEATHSIG would say it again for every thread of the supervisor, and a second SIGTERM means
+at once.)
 """
 
-import ctypes
 import os
 import runpy
 import signal
 import sys
+import threading
 
-_PR_SET_PDEATHSIG = 1
+_STANDARD_INPUT = 0
 
 
 def main() -> None:
-    parent = os.getppid()
+    watcher = threading.Thread(target=_stop_with_supervisor, name="supervisor", daemon=True)
+    watcher.start()
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != parent:
-        sys.exit(128 + signal.SIGTERM)  # the supervisor went before it could be watched
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _stop_with_supervisor() -> None:
+    while os.read(_STANDARD_INPUT, 4096):
+        continue
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

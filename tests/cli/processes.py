@@ -1,0 +1,100 @@
+"""`stratamq …` as a process, for tests of whole commands."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from stratamq.client import Client, connect
+from stratamq.runtime import discovery
+
+COMMAND = (sys.executable, "-m", "stratamq.cli")
+DEADLINE_S = 90
+SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots=1000",
+         "--set", "index.index_items=4000")  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
+    return kept | {"COLUMNS": "200"}
+
+
+def stratamq(
+    *arguments: str, data: Path | None = None, stdin: bytes = b"", **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end. No traceback may ever be shown."""
+    where = [] if data is None else ["--data", str(data)]
+    done = subprocess.run(
+        [*COMMAND, *arguments, *where],
+        input=stdin,
+        capture_output=True,
+        env=environment() | variables,
+        timeout=DEADLINE_S,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+class Up:
+    """`stratamq up` over a directory."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.data = data
+        self._output = data.parent / f"{data.name}.out"
+        self._begin = self._output.stat().st_size if self._output.exists() else 0
+        with self._output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*COMMAND, "up", "--data", str(data), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment(),
+            )
+
+    def wait_ready(self) -> "Up":
+        """Until it has shown its table."""
+        while "ready after" not in self.said():
+            try:
+                code = self.process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(f"`stratamq up` ended with {code}:\n{self.said()}")
+        return self
+
+    def said(self) -> str:
+        return self._output.read_bytes()[self._begin :].decode()
+
+    def client(self) -> Client:
+        return connect(self.data, patience_s=DEADLINE_S)
+
+    def pid(self, room: str) -> int:
+        endpoint = discovery.read(self.data, room)
+        assert endpoint is not None
+        return endpoint.pid
+
+    def kill(self, room: str) -> int:
+        """SIGKILL to the room's process; its pid."""
+        pid = self.pid(room)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def stop(self) -> int:
+        """Ctrl-C, and the exit code."""
+        self.interrupt()
+        return self.process.wait(DEADLINE_S)
+
+    def __enter__(self) -> "Up":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.interrupt()
+            try:
+                self.process.wait(DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()

@@ -1,0 +1,236 @@
+"""`stratamq up`: the whole broker as processes, from its start to its end."""
+
+import json
+import os
+import select
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from stratamq.cli.up import addresses, has_port, is_fresh, plan
+from stratamq.errors import ConfigurationError
+from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
+from tests.support.fixtures import unpack
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    return tmp_path / "store"
+
+
+def ended(pid: int) -> bool:
+    """Wait until a process that is no child of ours has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], DEADLINE_S)[0])
+    finally:
+        os.close(descriptor)
+
+
+def test_a_message_goes_in_and_comes_out_and_ctrl_c_stops_everything_in_order(data):
+    with Up(data) as up:
+        up.wait_ready()
+        for room in ("commitlog", "dispatcher", "index"):
+            assert str(up.pid(room)) in up.said()
+        with up.client() as client:
+            result = client.send("t", b"hello", keys=["k"])
+            state = client.log_state()
+            assert state.segment_bytes == 128 << 20
+            with client.consume("t", follow=True) as reader:
+                assert next(reader).body == b"hello"
+            while not client.query_key("t", "k").messages:
+                continue
+            assert result.stored
+        assert (data / "abort").exists()
+        assert up.stop() == 0
+    assert not (data / "abort").exists()
+    assert "everything has stopped" in up.said()
+    assert list((data / "stratamq" / "run").iterdir()) == []
+    for room in ("commitlog", "dispatcher", "index"):
+        log = (data / "stratamq" / "log" / f"{room}.log").read_text()
+        assert f" {room} service started" in log
+        assert f" {room} service stopped" in log
+    geometry = json.loads((data / "stratamq" / "geometry.json").read_text())
+    assert "500000" in json.dumps(geometry)
+
+
+def test_sizes_are_those_of_the_files_at_the_next_start(data):
+    with Up(data, *SMALL) as up:
+        up.wait_ready()
+        with up.client() as client:
+            client.send("t", b"before")
+        assert up.stop() == 0
+    with Up(data) as up:
+        up.wait_ready()
+        with up.client() as client:
+            assert client.log_state().segment_bytes == 1 << 20
+            assert client.send("t", b"after").stored
+
+
+def test_a_service_that_dies_is_started_again(data):
+    with Up(data, *SMALL) as up:
+        up.wait_ready()
+        with up.client() as client:
+            client.send("t", b"before")
+            for room in ("commitlog", "dispatcher", "index"):
+                former = up.kill(room)
+                while up.pid(room) == former:
+                    continue
+            assert client.log_state().writable
+            assert client.send("t", b"after").stored
+            with client.consume("t", follow=True) as reader:
+                assert {next(reader).body, next(reader).body} == {b"before", b"after"}
+        assert "SIGKILL" in up.said()
+        assert up.stop() == 0
+
+
+def test_a_second_up_says_that_the_first_one_runs(data):
+    with Up(data, *SMALL) as up:
+        up.wait_ready()
+        second = stratamq("up", data=data)
+        assert second.returncode == 1
+        assert b"already running" in second.stderr
+        assert str(up.process.pid).encode() in second.stderr
+        with up.client() as client:
+            assert client.send("t", b"still here").stored
+        assert up.stop() == 0
+
+
+def test_a_service_that_runs_already_ends_the_start_with_the_reason(data):
+    with Up(data, *SMALL) as up:
+        up.wait_ready()
+        (data / "stratamq" / "up.lock").rename(data / "stratamq" / "moved.lock")
+        with Up(data, *SMALL) as second:
+            assert second.process.wait(DEADLINE_S) == 3
+            assert "in use" in second.said() or "runs on this directory" in second.said()
+        with up.client() as client:
+            assert client.send("t", b"still here").stored
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "commitlog.no_such_setting=1"], "no_such_setting"),
+        (["--set", "commitlog.segment_bytes=many"], "segment_bytes"),
+        (["--set", "nonsense"], "section.setting=value"),
+    ],
+)
+def test_wrong_settings_end_the_start_with_the_reason(data, arguments, said):
+    with Up(data, *arguments) as up:
+        assert up.process.wait(DEADLINE_S) == 2
+        assert said in up.said()
+        assert "Traceback" not in up.said()
+
+
+def test_settings_come_from_a_file_and_give_way_to_the_command_line(data, tmp_path):
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        "[commitlog]\nsegment_bytes = 1048576\nbroker_name = 'from-file'\nmetrics_address = ''\n"
+        "[index]\nindex_slots = 1000\nindex_items = 4000\n"
+    )
+    with Up(data, "--config", str(config), "--set", "commitlog.broker_name=from-command") as up:
+        up.wait_ready()
+        with up.client() as client:
+            state = client.log_state()
+            assert (state.segment_bytes, state.broker_name) == (1 << 20, "from-command")
+        assert up.stop() == 0
+
+
+def test_a_second_ctrl_c_kills(data):
+    with Up(data, *SMALL) as up:
+        up.wait_ready()
+        pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index")]
+        os.kill(pids[0], signal.SIGSTOP)  # it cannot stop in order any more
+        up.interrupt()
+        while "commitlog  stopping" not in up.said():
+            continue
+        up.interrupt()
+        assert up.process.wait(DEADLINE_S) == 1
+        assert all(ended(pid) for pid in pids)
+
+
+def test_services_stop_in_order_when_up_itself_is_killed(data):
+    with Up(data, *SMALL, "--set", "commitlog.follower_stop_timeout_ms=500") as up:
+        up.wait_ready()
+        pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index")]
+        with up.client() as client:
+            client.send("t", b"kept")
+        up.process.kill()
+        up.process.wait(DEADLINE_S)
+        assert all(ended(pid) for pid in pids)
+    log = (data / "stratamq" / "log" / "commitlog.log").read_text()
+    assert "service stopped" in log
+    with Up(data) as up:
+        up.wait_ready()
+        assert up.stop() == 0
+
+
+def test_a_directory_that_rocketmq_wrote_is_served_and_written_on(data, rocketmq_store):
+    shutil.copytree(rocketmq_store, data, symlinks=True)
+    geometry = ("--set", "index.index_slots=16", "--set", "index.index_items=64")
+    with Up(data, *geometry) as up:
+        up.wait_ready()
+        with up.client() as client:
+            assert client.log_state().segment_bytes == 65_536
+            topic = client.queues()[0].topic
+            before = len(list(client.consume(topic)))
+            assert before > 0
+            assert client.send(topic, b"from StrataMQ", queue_id=0).stored
+            with client.consume(topic, follow=True) as reader:
+                assert len([next(reader) for _ in range(before + 1)]) == before + 1
+        assert up.stop() == 0
+
+
+@pytest.fixture
+def rocketmq_store(tmp_path) -> Path:
+    return unpack("4.9.8-small-clean", tmp_path / "rocketmq")
+
+
+# --- what it starts ---
+
+
+def test_an_empty_directory_gets_laptop_sizes_and_an_existing_one_none(tmp_path):
+    arguments = list(plan(tmp_path, None, [])[0].command)
+    assert "commitlog.segment_bytes=134217728" in arguments
+    assert "index.index_slots=500000" in arguments
+    (tmp_path / "commitlog").mkdir()
+    assert is_fresh(tmp_path)
+    (tmp_path / "commitlog" / "00000000000000000000").touch()
+    assert not is_fresh(tmp_path)
+    assert not any("segment_bytes" in text for text in plan(tmp_path, None, [])[0].command)
+
+
+def test_sizes_that_somebody_gave_are_left_alone(tmp_path, monkeypatch):
+    config = tmp_path / "c.toml"
+    config.write_text("[commitlog]\nsegment_bytes = 5\n")
+    monkeypatch.setenv("STRATAMQ_INDEX_INDEX_SLOTS", "7")
+    data = tmp_path / "data"
+    command = plan(data, config, ["index.index_items=9"])[0].command
+    sizes = [text for text in command if "segment_bytes" in text or "index_" in text]
+    assert sizes == ["index.index_items=9"]
+
+
+def test_services_listen_at_consecutive_ports(tmp_path):
+    assert addresses("0.0.0.0:10911")[:2] == [
+        "commitlog.address=0.0.0.0:10911",
+        "dispatcher.address=0.0.0.0:10912",
+    ]
+    assert addresses("::1")[0] == "commitlog.address=[::1]:0"
+    assert addresses("[::1]:7")[0] == "commitlog.address=[::1]:7"
+    assert addresses("10.0.0.1")[0] == "commitlog.address=10.0.0.1:0"
+    assert addresses(None) == []
+    with pytest.raises(ConfigurationError):
+        addresses("host:port")
+
+
+@pytest.mark.parametrize(
+    ("address", "with_port"),
+    [("a:1", True), ("a", False), ("::1", False), ("[::1]", False), ("[::1]:2", True)],
+)
+def test_an_ipv6_address_is_not_taken_for_a_port(address, with_port):
+    assert has_port(address) is with_port
