@@ -1,0 +1,346 @@
+"""produce, consume, query, topics, queues, groups and status against a real broker."""
+
+import io
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from stratamq.cli import __main__ as command_line
+from stratamq.client import connect
+from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
+
+SETTINGS = (
+    "commitlog.segment_bytes=1048576",
+    "index.index_slots=1000",
+    "index.index_items=4000",
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("broker")
+    with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
+        yield broker.start()
+
+
+@pytest.fixture
+def stratamq(broker, capsys, monkeypatch):
+    """Runs a command: (exit code, standard output, standard error)."""
+    for variable in ("STRATAMQ_DATA", "STRATAMQ_ADDRESS"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def call(*arguments: str, stdin: bytes = b"", data: bool = True) -> SimpleNamespace:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        where = ["--data", str(broker.root)] if data else []
+        code = command_line.run([*arguments, *where])
+        captured = capsys.readouterr()
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
+
+    return call
+
+
+@pytest.fixture
+def rows(stratamq):
+    """The JSON lines of a command that must succeed."""
+
+    def call(*arguments: str, stdin: bytes = b"") -> list[dict]:
+        done = stratamq(*arguments, "--output", "json", stdin=stdin)
+        assert done.code == 0, done.err
+        return [json.loads(line) for line in done.out.splitlines()]
+
+    return call
+
+
+@pytest.fixture
+def caught_up(broker):
+    """Waits until everything stored can be consumed and found."""
+
+    def wait() -> None:
+        with connect(broker.root) as client:
+            end = client.log_state().appended_offset
+            while client.dispatch_state().applied_offset < end:
+                continue
+            while client.index_state().applied_offset < end:
+                continue
+
+    return wait
+
+
+def lines(*texts: object) -> bytes:
+    return "".join(f"{text}\n" for text in texts).encode()
+
+
+# --- produce and consume ---
+
+
+def test_lines_go_in_and_come_out(rows, caught_up):
+    (summary,) = rows("produce", "lines", "--queue", "0", stdin=lines("one", "two", "", "vier ü"))
+    assert (summary["sent"], summary["stored"], summary["failed"]) == (4, 4, 0)
+    caught_up()
+    messages = rows("consume", "lines")
+    assert [message["body"] for message in messages] == ["one", "two", "", "vier ü"]
+    assert [message["queueOffset"] for message in messages] == [0, 1, 2, 3]
+
+
+def test_windows_line_ends_and_a_missing_last_one_do_not_matter(rows, caught_up):
+    rows("produce", "ends", "--queue", "0", stdin=b"one\r\ntwo")
+    caught_up()
+    assert [message["body"] for message in rows("consume", "ends")] == ["one", "two"]
+
+
+def test_json_objects_carry_keys_tag_queue_and_properties(rows, caught_up):
+    rows(
+        "produce",
+        "objects",
+        "--format",
+        "json",
+        "--key",
+        "all",
+        "--tag",
+        "usual",
+        stdin=lines(
+            json.dumps({"body": "text", "key": "k1", "queue": 0}),
+            "",
+            json.dumps({"body": {"a": [1]}, "keys": ["k2", "k3"], "tag": "own", "queue": 0}),
+            json.dumps({"body": "p", "queue": 0, "properties": {"colour": "blue"}}),
+        ),
+    )
+    caught_up()
+    first, second, third = rows("consume", "objects")
+    assert (first["body"], first["keys"], first["tag"]) == ("text", "all k1", "usual")
+    assert (second["body"], second["bodyEncoding"]) == ({"a": [1]}, "json")
+    assert (second["keys"], second["tag"]) == ("all k2 k3", "own")
+    assert third["properties"]["colour"] == "blue"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json",
+        "[]",
+        '{"no": "body"}',
+        '{"body": "x", "what": 1}',
+        '{"body": "x", "key": "a", "keys": ["b"]}',
+        '{"body": "x", "keys": 1}',
+        '{"body": "x", "queue": "first"}',
+        '{"body": "x", "queue": true}',
+        '{"body": "x", "tag": 1}',
+        '{"body": "x", "properties": {"a": 1}}',
+        '{"body": "x", "key": "two words"}',
+    ],
+)
+def test_a_line_that_is_no_message_is_named_and_what_came_before_is_stored(stratamq, line):
+    good = json.dumps({"body": "good"})
+    done = stratamq("produce", "named", "--format", "json", stdin=lines(good, good, line, good))
+    assert done.code == 1
+    assert "Traceback" not in done.err
+    assert re.search(r"│ +2 │ +2 │", done.out)
+
+
+def test_a_file_is_read_instead_of_standard_input(rows, caught_up, tmp_path):
+    file = tmp_path / "input.txt"
+    file.write_bytes(lines("a", "b"))
+    rows("produce", "from-file", "--file", str(file), "--queue", "1")
+    caught_up()
+    assert [message["body"] for message in rows("consume", "from-file")] == ["a", "b"]
+
+
+def test_many_lines_are_spread_over_the_queues(rows, caught_up):
+    rows("produce", "many", stdin=lines(*["x" * 500] * 5000))
+    caught_up()
+    queues = rows("queues", "many")
+    assert sum(queue["messages"] for queue in queues) == 5000
+    assert len(queues) == 4
+
+
+def test_messages_that_the_log_refuses_are_counted_and_told(stratamq):
+    done = stratamq("produce", "bad name!", stdin=lines("a", "b"))
+    assert done.code == 1
+    assert "bad name!" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_consume_takes_what_is_asked_for(rows, caught_up):
+    rows("produce", "asked", "--queue", "0", "--tag", "A", stdin=lines(*range(5)))
+    rows("produce", "asked", "--queue", "1", "--tag", "B", stdin=lines(*range(5, 10)))
+    caught_up()
+
+    def bodies(*arguments: str) -> list[int]:
+        return [message["body"] for message in rows("consume", "asked", *arguments)]
+
+    def numbers(*arguments: str) -> list[int]:
+        return [int(body) for body in bodies(*arguments)]
+
+    assert sorted(numbers()) == list(range(10))
+    assert sorted(numbers("--tag", "A", "--tag", "B")) == list(range(10))
+    assert numbers("--tag", "B") == list(range(5, 10))
+    assert numbers("--queue", "1", "--offset", "3") == [8, 9]
+    assert numbers("--offset", "latest") == []
+    assert len(numbers("--count", "3")) == 3
+    assert numbers("--offset", "@2001-01-01T00:00", "--queue", "0") == list(range(5))
+    assert numbers("--offset", "@2100-01-01") == []
+    assert [m.get("body") for m in rows("consume", "asked", "--count", "1", "--body", "none")] == [
+        None
+    ]
+
+
+def test_a_group_goes_on_where_it_was(rows, caught_up):
+    rows("produce", "grouped", "--queue", "0", stdin=lines(*range(6)))
+    caught_up()
+    first = rows("consume", "grouped", "--group", "g", "--count", "4")
+    assert [int(message["body"]) for message in first] == [0, 1, 2, 3]
+    (group,) = rows("groups", "g")
+    assert (group["offset"], group["maxOffset"], group["lag"]) == (4, 6, 2)
+    second = rows("consume", "grouped", "--group", "g")
+    assert [int(message["body"]) for message in second] == [4, 5]
+    assert rows("groups", "nobody") == []
+
+
+def test_following_ends_with_the_count(rows, caught_up):
+    rows("produce", "endless", "--queue", "0", stdin=lines("a", "b"))
+    messages = rows("consume", "endless", "--follow", "--count", "2")
+    assert [message["body"] for message in messages] == ["a", "b"]
+
+
+# --- queries ---
+
+
+def test_queries_find_a_message_by_everything(rows, stratamq, caught_up):
+    rows("produce", "found", "--key", "needle", "--queue", "2", stdin=lines("here"))
+    caught_up()
+    (by_key,) = rows("query", "key", "found", "needle")
+    assert (by_key["body"], by_key["queueId"]) == ("here", 2)
+    (by_unique_key,) = rows("query", "key", "found", by_key["uniqKey"], "--unique")
+    (by_id,) = rows("query", "msgid", by_key["msgId"])
+    (by_offset,) = rows("query", "offset", str(by_key["phyOffset"]))
+    (by_time,) = rows("query", "time", "found", "--from", str(by_key["storeTimestamp"]))
+    (since,) = rows("query", "key", "found", "needle", "--from", str(by_key["storeTimestamp"]))
+    assert by_unique_key == by_id == by_offset == by_time == since == by_key
+    shown = stratamq("query", "key", "found", "needle", "--detail").out
+    assert by_key["msgId"] in shown
+    assert "needle" in shown
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (("key", "found", "straw"), "straw"),
+        (("time", "found", "--to", "2001-01-01"), "found"),
+        (("time", "nowhere"), "nowhere"),
+        (("offset", "1"), "1"),
+        (("offset", str(2**60)), "log holds"),
+        (("msgid", "xyz"), "message id"),
+        (("msgid", "0" * 32), ""),
+        (("time", "found", "--from", "yesterday"), "yesterday"),
+    ],
+)
+def test_what_is_not_found_is_one_line_and_exit_code_1(stratamq, caught_up, query, said):
+    stratamq("produce", "found", "--key", "hay", stdin=lines("hay"))
+    caught_up()
+    done = stratamq("query", *query)
+    assert done.code == 1
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert said in done.err
+
+
+def test_more_matches_than_asked_for_are_mentioned(stratamq, rows, caught_up):
+    rows("produce", "plenty", "--key", "same", stdin=lines(*range(5)))
+    caught_up()
+    assert len(rows("query", "key", "plenty", "same", "--count", "9")) == 5
+    done = stratamq("query", "key", "plenty", "same", "--count", "2")
+    assert "more than 2" in done.out
+
+
+# --- listings ---
+
+
+def test_topics_are_created_and_listed(rows):
+    (made,) = rows("topics", "create", "made", "--queues", "2", "--permission", "4")
+    assert (made["readQueues"], made["writeQueues"], made["permission"]) == (2, 2, 4)
+    assert made in rows("topics", "list")
+
+
+def test_a_bad_topic_is_refused_in_one_line(stratamq):
+    done = stratamq("topics", "create", "a b")
+    assert done.code == 1
+    assert done.err.startswith("error: ")
+
+
+def test_tables_show_the_same_as_json(stratamq, rows, caught_up):
+    rows("produce", "shown", "--queue", "0", stdin=lines("body"))
+    caught_up()
+    table = stratamq("queues", "shown").out
+    assert "shown" in table
+    assert "maxOffset" in table
+
+
+# --- status ---
+
+
+def test_a_healthy_broker_has_exit_code_0(stratamq, rows):
+    found = rows("status")
+    states = {row["service"]: row["state"] for row in found if row["kind"] == "service"}
+    assert states == {COMMITLOG: "ready", DISPATCHER: "ready", INDEX: "ready"}
+    (log,) = [row for row in found if row.get("service") == COMMITLOG and row["kind"] == "service"]
+    assert log["applied"] == log["durable"]
+    assert log["segmentBytes"] == 1 << 20
+    shown = stratamq("status")
+    assert shown.code == 0
+    assert "dispatcher" in shown.out
+
+
+def test_a_service_that_is_away_has_exit_code_1_and_is_named(stratamq, broker):
+    broker.kill(INDEX)
+    try:
+        done = stratamq("status", "--output", "json")
+        states = {
+            row["service"]: row["state"]
+            for row in map(json.loads, done.out.splitlines())
+            if row["kind"] == "service"
+        }
+        assert done.code == 1
+        assert states == {COMMITLOG: "ready", DISPATCHER: "ready", INDEX: "unreachable"}
+        problems = [row["text"] for row in map(json.loads, done.out.splitlines()) if "text" in row]
+        assert any("index is away" in text for text in problems)
+    finally:
+        broker.start([INDEX])
+
+
+# --- finding the broker ---
+
+
+def test_the_broker_is_found_by_the_environment(stratamq, broker, monkeypatch):
+    monkeypatch.setenv("STRATAMQ_DATA", str(broker.root))
+    assert stratamq("topics", "list", data=False).code == 0
+
+
+def test_the_broker_is_found_by_addresses(stratamq, broker):
+    with connect(broker.root) as client:
+        address = client._channels._endpoints.address(COMMITLOG)
+    assert stratamq("topics", "list", "--address", address, data=False).code == 0
+    done = stratamq("queues", "--address", address, data=False)
+    assert done.code == 1
+    assert "dispatcher" in done.err
+    named = f"{COMMITLOG}={address}"
+    done = stratamq("status", "--address", named, "--output", "json", data=False)
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("topics", "list"), ("consume", "t"), ("produce", "t")]
+)
+def test_without_a_broker_every_command_says_so_in_one_line(
+    stratamq, tmp_path, monkeypatch, command
+):
+    monkeypatch.chdir(tmp_path)
+    done = stratamq(*command, data=False, stdin=lines("x"))
+    assert done.code == 1
+    assert "stratamq-data" in done.err
+    assert done.err.count("\n") == 1
+    for where in ("--data", "--address"):
+        done = stratamq(*command, where, "nowhere", data=False, stdin=lines("x"))
+        assert done.code == 1
+        assert done.err.count("\n") == 1
