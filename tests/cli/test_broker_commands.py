@@ -3,12 +3,15 @@
 import io
 import json
 import re
+import signal
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from stratamq.cli import __main__ as command_line
 from stratamq.client import connect
+from tests.cli.processes import COMMAND, DEADLINE_S, environment
 from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
 
 SETTINGS = (
@@ -202,6 +205,36 @@ def test_following_ends_with_the_count(rows, caught_up):
     rows("produce", "endless", "--queue", "0", stdin=lines("a", "b"))
     messages = rows("consume", "endless", "--follow", "--count", "2")
     assert [message["body"] for message in messages] == ["a", "b"]
+
+
+def test_ctrl_c_ends_following_in_order(rows, caught_up, broker):
+    rows("produce", "interrupted", "--queue", "0", stdin=lines("a", "b"))
+    caught_up()
+    command = [*COMMAND, "consume", "interrupted", "--follow", "--group", "gi", "-o", "json"]
+    process = subprocess.Popen(
+        [*command, "--data", str(broker.root)], stdout=subprocess.PIPE, env=environment()
+    )
+    assert [json.loads(process.stdout.readline())["body"] for _ in range(2)] == ["a", "b"]
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.read() == b""
+    assert process.wait(DEADLINE_S) == 0
+    (group,) = rows("groups", "gi")
+    assert group["offset"] == 2
+
+
+def test_a_reader_of_the_output_may_go_away(rows, caught_up, broker):
+    rows("produce", "piped", stdin=lines(*["x" * 100] * 3000))
+    caught_up()
+    process = subprocess.Popen(
+        [*COMMAND, "consume", "piped", "-o", "json", "--data", str(broker.root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(DEADLINE_S) == 141
+    assert process.stderr.read() == b""
 
 
 # --- queries ---

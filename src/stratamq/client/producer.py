@@ -49,7 +49,8 @@ class Producer:
     """Made by `Client.producer`; thread-safe; to be closed, best by `with`.
 
     `on_result` is called with the result of every message, in the order of the answers, from
-    another thread. Without it `flush` raises the first failure that no delivery has told.
+    another thread; it may send, and must not wait for an answer. Without it `flush` raises the
+    first failure that no delivery has told.
     """
 
     def __init__(
@@ -421,7 +422,9 @@ class Producer:
         if queue_id is not None or topic in self._outbox.queue_counts:
             return False
         self._ask()
-        return topic not in self._outbox.queue_counts
+        # A callback that sends must not wait for the thread that it runs on.
+        waits = threading.current_thread() is not self._thread
+        return waits and topic not in self._outbox.queue_counts
 
     def _introduce(self, delivery: Delivery) -> None:
         """Wait for the message that makes a topic, under the lock, and learn its queues: or all
