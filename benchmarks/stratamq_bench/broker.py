@@ -12,6 +12,7 @@ from stratamq.errors import StrataError
 
 STOP_TIMEOUT_S = 60.0
 START_PATIENCE_S = 30.0
+# The log first: it is also stopped first.
 ROOM_MODULES = {
     "commitlog": "stratamq_commitlog",
     "dispatcher": "stratamq_dispatcher",
@@ -31,7 +32,7 @@ class Broker:
         self._directory = directory
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
-            for room in rooms:
+            for room in sorted(rooms, key=list(ROOM_MODULES).index):
                 self._start(room, settings)
             with self.client() as client:
                 client.log_state()
@@ -60,11 +61,10 @@ class Broker:
         self._processes[room] = process
 
     def stop(self) -> None:
-        """The log last: the others report to it. StrataError when one did not end well."""
+        """The log first: the others report its end to it. StrataError when one ended badly."""
         faults = []
-        for process in self._processes.values():
-            process.send_signal(signal.SIGTERM)
         for room, process in self._processes.items():
+            process.send_signal(signal.SIGTERM)
             try:
                 code = process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:

@@ -44,6 +44,7 @@ def register(app: typer.Typer) -> None:
     bench.command("append")(append)
     bench.command("pull")(pull)
     bench.command("engine")(engine)
+    bench.command("all")(everything)
     app.add_typer(bench)
 
 
@@ -98,6 +99,34 @@ def engine(
 
     with _place(directory) as place:
         _show(run_engine(place, body_bytes=body, rounds=rounds, seconds=seconds), output)
+
+
+def everything(
+    seconds: SecondsOption = 10.0,
+    rounds: RoundsOption = 3,
+    body: BodyOption = 1024,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """All of these, with the bars they are held to: some minutes."""
+    from stratamq_bench.append import AppendOptions, run_append
+    from stratamq_bench.engine_alone import run_engine
+    from stratamq_bench.pull import PullOptions, run_pull
+
+    appends = [
+        AppendOptions(seconds, rounds, body),
+        AppendOptions(seconds, rounds, body, followers=True),
+        AppendOptions(seconds, rounds, body, batch=0),
+        AppendOptions(seconds, rounds, body, sync=False),
+    ]
+    with _place(directory) as place:
+        cases = run_engine(place, body_bytes=body, rounds=2 * rounds + 1, seconds=seconds / 14)
+    for options in appends:
+        with _place(directory) as place:
+            cases.append(run_append(place, options))
+    with _place(directory) as place:
+        cases.append(run_pull(place, PullOptions(seconds, rounds, body)))
+    _show(cases, output)
 
 
 @contextmanager
