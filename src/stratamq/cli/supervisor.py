@@ -29,6 +29,7 @@ from stratamq.runtime import discovery
 from stratamq.runtime.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
 
 LOG_ROOM = "commitlog"
+LOG_DIRECTORY = "stratamq/log"
 STOP_LIMIT_S = 60.0
 """What has not stopped by then is killed: more than the log waits for followers, and its grace."""
 LARGEST_LOG_BYTES = 32 << 20
@@ -97,8 +98,7 @@ class Supervisor:
         policy: RestartPolicy | None = None,
     ) -> None:
         self.running = {
-            room.name: Running(room, root / "stratamq" / "log" / f"{room.name}.log")
-            for room in rooms
+            room.name: Running(room, root / LOG_DIRECTORY / f"{room.name}.log") for room in rooms
         }
         self._root = root
         self._clock = clock

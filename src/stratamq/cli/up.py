@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +17,9 @@ from rich.text import Text
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
 from stratamq.cli.log_lines import LogWatch
-from stratamq.cli.supervisor import Room, Running, Supervisor, service_command
+from stratamq.cli.supervisor import LOG_DIRECTORY, Room, Running, Supervisor, service_command
 from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.runtime.address import join_address, split_address
 from stratamq.runtime.clock import SystemClock
@@ -147,7 +149,7 @@ def has_port(address: str) -> bool:
     return ":" in tail and (address.count(":") == 1 or address.startswith("["))
 
 
-def take_lock(data: Path):
+def take_lock(data: Path) -> Lock:
     """Only one `up` at a time. ConfigurationError or StoreRefusedError in one line."""
     try:
         return RealFiles(data).lock(LOCK_PATH, f"{os.getpid()}\n".encode())
@@ -218,13 +220,14 @@ class Screen:
     def log_line(self, room: str, level: str, text: str) -> None:
         self._line(room, Text(printable(text), style=LEVEL_STYLES.get(level, "dim")))
 
-    def table(self, running, data: Path) -> None:
+    def table(self, running: Iterable[Running], data: Path) -> None:
         table = Table(header_style="bold")
-        for name in ("service", "state", "address", "metrics", "process", "log"):
+        for name in ("service", "state", "address", "metrics", "process"):
             table.add_column(name)
         for each in running:
-            table.add_row(*_cells(each, data), style=COLOURS.get(each.room.name, ""))
+            table.add_row(*_cells(each), style=COLOURS.get(each.room.name, ""))
         self._console.print(table)
+        self.print(f"what the services say is in {data / LOG_DIRECTORY}")
 
     def _line(self, room: str, text: Text) -> None:
         line = Text(time.strftime("%H:%M:%S "), style="dim")
@@ -233,14 +236,13 @@ class Screen:
         self._console.print(line)
 
 
-def _cells(each: Running, data: Path) -> list[str]:
+def _cells(each: Running) -> list[str]:
     endpoint = each.endpoint
     process = each.process
     return [
         each.room.name,
         each.state,
         endpoint.address if endpoint else "",
-        f"http://{endpoint.metrics}/metrics" if endpoint and endpoint.metrics else "",
+        f"{endpoint.metrics}/metrics" if endpoint and endpoint.metrics else "",
         str(process.pid) if process else "",
-        str(each.log_path.relative_to(data)),
     ]
