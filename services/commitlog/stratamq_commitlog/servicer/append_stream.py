@@ -14,29 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from stratamq.api.v1 import commitlog_pb2 as pb
-from stratamq.api.v1 import common_pb2
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.hosts import Host
 from stratamq.runtime.framing import APPEND_STREAM_REQUEST
 from stratamq.runtime.status import error_name
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Role, Run
+from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
+from stratamq_commitlog.servicer.values import put_status, role
 
 MAX_IN_FLIGHT_BYTES = 32 << 20
-_ROLES = {
-    Role.ASYNC_MASTER: common_pb2.BROKER_ROLE_ASYNC_MASTER,
-    Role.SYNC_MASTER: common_pb2.BROKER_ROLE_SYNC_MASTER,
-    Role.SLAVE: common_pb2.BROKER_ROLE_SLAVE,
-}
-
-
-def put_status(status: PutStatus) -> int:
-    """The wire's number: 0 is reserved there."""
-    return status.value + 1
-
-
-def role(role: Role) -> int:
-    return _ROLES[role]
 
 
 @dataclass(slots=True)

@@ -1,12 +1,10 @@
 """CommitLogService: messages of the wire in, engine calls out, and nothing else."""
 
 import asyncio
-import ipaddress
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message as ProtoMessage
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import commitlog_pb2_grpc, common_pb2
@@ -16,21 +14,22 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
-from stratamq.formats.follow import Closing, Event, Opened, Report
-from stratamq.formats.hosts import Host, encode_host
-from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
+from stratamq.formats.hosts import encode_host
 from stratamq.runtime.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
-from stratamq_commitlog.append_stream import AppendStreams, put_status, role
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.follow_hub import Session
-from stratamq_commitlog.messages import PutMessage, PutResult
 from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.servicer.append_stream import AppendStreams
+from stratamq_commitlog.servicer.follow_stream import FollowStreams
+from stratamq_commitlog.servicer.values import (
+    peer_host,
+    put_message,
+    put_result,
+    role,
+    topic_message,
+)
 from stratamq_commitlog.topic_table import TopicConfig
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
-COALESCE_SECONDS = 0.002
-"""A follower that is being fed hears at most every 2 ms, so that events hold many messages."""
-_LOCAL = Host("127.0.0.1", 0)
 
 
 class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
@@ -39,7 +38,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     def __init__(self, engine: CommitLog) -> None:
         self._engine = engine
         self._appends = AppendStreams(engine)
-        self._sessions: set[Session] = set()
+        self._follows = FollowStreams(engine)
         self.opening = "starting"
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
@@ -65,9 +64,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     def end_follows(self) -> None:
         """End the follow streams."""
-        for session in list(self._sessions):
-            session.ended = True
-            session.poke()
+        self._follows.end()
 
     def _ready(self) -> CommitLog:
         if self.opening:
@@ -81,14 +78,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         if not request.messages:
             raise InvalidRequestError("no messages")
         born = peer_host(context.peer())
-        messages = [_put_message(message, born) for message in request.messages]
+        messages = [put_message(message, born) for message in request.messages]
         results = await _answer(lambda done: engine.put(messages, request.all_or_nothing, done))
-        return pb.AppendResponse(results=[_result(result) for result in results])
+        return pb.AppendResponse(results=[put_result(result) for result in results])
 
     async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:
         engine = self._ready()
         results = await _answer(lambda done: engine.put_raw(list(request.frames), done))
-        return pb.AppendRawResponse(results=[_result(result) for result in results])
+        return pb.AppendRawResponse(results=[put_result(result) for result in results])
 
     async def append_stream(
         self, requests: AsyncIterator[bytes], context: Any
@@ -192,44 +189,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def Follow(
         self, requests: AsyncIterator[pb.FollowRequest], context: Any
     ) -> AsyncIterator[pb.FollowResponse]:
-        engine = self._ready()
+        self._ready()
         first = await anext(aiter(requests), None)
         if first is None:
             return
         if not first.HasField("open") or not first.open.name:
             raise InvalidRequestError("the first message of a follow stream must be `open`")
-        moved = asyncio.Event()
-        opened, session = engine.hub.open(
-            first.open.name,
-            replicable=first.open.horizon == pb.FOLLOW_HORIZON_REPLICABLE,
-            generation=first.open.generation,
-            position=first.open.position,
-            wake=moved.set,
-        )
-        self._sessions.add(session)
-        reader = asyncio.create_task(_read_reports(requests, session))
-        reader.add_done_callback(lambda _: moved.set())
-        loop = asyncio.get_running_loop()
-        try:
-            yield pb.FollowResponse(opened=_opened(opened))
-            spoke_at = 0.0
-            while not session.ended and not reader.done():
-                message = session.next()
-                if message is None:
-                    await moved.wait()
-                    moved.clear()
-                    early = spoke_at + COALESCE_SECONDS - loop.time()
-                    if early > 0 and not session.much_waits:
-                        await asyncio.sleep(early)
-                    continue
-                spoke_at = loop.time()
-                yield _follow_message(message)
-            if reader.done() and not reader.cancelled() and reader.exception() is not None:
-                raise reader.exception()  # type: ignore[misc]
-        finally:
-            reader.cancel()
-            session.close()
-            self._sessions.discard(session)
+        async for response in self._follows.run(first.open, requests):
+            yield response
 
     # --- topics ---
 
@@ -237,7 +204,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self, request: pb.ListTopicsRequest, context: Any
     ) -> pb.ListTopicsResponse:
         topics = self._ready().topics.list()
-        return pb.ListTopicsResponse(topics=[_topic_message(topic) for topic in topics])
+        return pb.ListTopicsResponse(topics=[topic_message(topic) for topic in topics])
 
     async def PutTopic(self, request: pb.PutTopicRequest, context: Any) -> pb.PutTopicResponse:
         engine = self._ready()
@@ -253,7 +220,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             )
         )
         await _saved(engine)
-        return pb.PutTopicResponse(topic=_topic_message(config))
+        return pb.PutTopicResponse(topic=topic_message(config))
 
     async def ExportMetadata(
         self, request: pb.ExportMetadataRequest, context: Any
@@ -290,21 +257,6 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return pb.ReportReplicationResponse(confirmed_offset=confirmed)
 
 
-async def _read_reports(requests: AsyncIterator[pb.FollowRequest], session: Session) -> None:
-    async for request in requests:
-        if not request.HasField("report"):
-            raise InvalidRequestError("a follow stream is opened once")
-        report = request.report
-        session.report(
-            Report(
-                applied=report.applied_offset,
-                durable=report.durable_offset,
-                durable_store_timestamp_ms=report.durable_store_timestamp_ms,
-                released=report.released_offset,
-            )
-        )
-
-
 async def _answer(call: Any) -> Any:
     """Make a call that answers through a callback, and wait for the answer."""
     future = asyncio.get_running_loop().create_future()
@@ -321,107 +273,3 @@ async def _saved(engine: CommitLog) -> None:
     error: StrataError | None = await _answer(engine.save_topics)
     if error is not None:
         raise error
-
-
-def peer_host(peer: str) -> Host:
-    """gRPC's name of a caller as a host: `ipv4:1.2.3.4:5`, `ipv6:[::1]:5`, anything else local."""
-    family, _, rest = peer.partition(":")
-    address, _, port = rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")
-    if family in ("ipv4", "ipv6") and port.isdigit():
-        try:
-            return Host(str(ipaddress.ip_address(address.strip("[]"))), int(port))
-        except ValueError:
-            return _LOCAL
-    return _LOCAL
-
-
-def _put_message(message: pb.Message, born: Host) -> PutMessage:
-    properties = dict(message.properties)
-    if message.keys:
-        properties[KEYS] = " ".join(message.keys)
-    if message.tag:
-        properties[TAGS] = message.tag
-    if message.unique_key:
-        properties[UNIQ_KEY] = message.unique_key
-    if message.born_address:
-        try:
-            address = ipaddress.ip_address(message.born_address)
-        except ValueError:
-            raise InvalidRequestError("born_address must have 4 or 16 bytes") from None
-        born = Host(str(address), message.born_port)
-    return PutMessage(
-        topic=message.topic,
-        body=message.body,
-        born_host=born,
-        queue_id=message.queue_id if message.HasField("queue_id") else None,
-        properties=properties,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_timestamp_ms=message.born_timestamp_ms,
-        delay_level=message.delay_level,
-        half=message.transaction == pb.TRANSACTION_TYPE_HALF,
-        reconsume_times=message.reconsume_times,
-        wait_store_ok=message.wait_store_ok if message.HasField("wait_store_ok") else True,
-    )
-
-
-def _result(result: PutResult) -> pb.AppendResult:
-    return pb.AppendResult(
-        status=put_status(result.status),
-        offset_message_id=result.message_id,
-        physical_offset=result.physical_offset,
-        queue_offset=result.queue_offset,
-        topic=result.topic,
-        queue_id=result.queue_id,
-        store_timestamp_ms=result.store_timestamp_ms,
-        error=str(result.error) if result.error is not None else "",
-        size=result.size,
-    )
-
-
-def _opened(opened: Opened) -> pb.FollowOpened:
-    return pb.FollowOpened(
-        generation=opened.generation,
-        cut_to=opened.cut_to,
-        minimum_offset=opened.minimum,
-        confirmed_offset=opened.confirmed,
-        flushed_offset=opened.flushed,
-        segment_bytes=opened.segment_bytes,
-        generation_start_offset=opened.generation_start,
-    )
-
-
-def _follow_message(message: Event | Closing) -> ProtoMessage:
-    if isinstance(message, Closing):
-        return pb.FollowResponse(closing=pb.FollowClosing(end_offset=message.end))
-    return pb.FollowResponse(
-        event=pb.FollowEvent(
-            generation=message.generation,
-            start_offset=message.start,
-            end_offset=message.end,
-            confirmed_offset=message.confirmed,
-            flushed_offset=message.flushed,
-            minimum_offset=message.minimum,
-            packed_lengths=b""
-            if message.lengths is None
-            else message.lengths.astype(">u4").tobytes(),
-            runs=[
-                pb.FollowRun(topic=topic, queue_id=queue_id, first_queue_offset=first, count=count)
-                for topic, queue_id, first, count in message.runs or ()
-            ],
-        )
-    )
-
-
-def _topic_message(config: TopicConfig) -> common_pb2.TopicConfig:
-    return common_pb2.TopicConfig(
-        topic=config.topic,
-        read_queue_count=config.read_queues,
-        write_queue_count=config.write_queues,
-        permission=config.permission,
-        ordered=config.ordered,
-        system_flags=config.system_flags,
-    )
-
-
-__all__ = ["SERVICE_NAME", "CommitLogServicer", "peer_host"]

@@ -1,0 +1,80 @@
+"""The follow streams: what the hub has for each follower out, its reports in."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.follow import Report
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.follow_hub import Session
+from stratamq_commitlog.servicer.values import follow_message, follow_opened
+
+COALESCE_SECONDS = 0.002
+"""A follower that is being fed hears at most every 2 ms, so that events hold many messages."""
+
+
+class FollowStreams:
+    """All open streams of the service."""
+
+    def __init__(self, engine: CommitLog) -> None:
+        self._engine = engine
+        self._sessions: set[Session] = set()
+
+    def end(self) -> None:
+        """End them; followers open again, here or at the next process."""
+        for session in list(self._sessions):
+            session.ended = True
+            session.poke()
+
+    async def run(
+        self, open_: pb.FollowOpen, requests: AsyncIterator[pb.FollowRequest]
+    ) -> AsyncIterator[pb.FollowResponse]:
+        """The responses to one follower."""
+        moved = asyncio.Event()
+        opened, session = self._engine.hub.open(
+            open_.name,
+            replicable=open_.horizon == pb.FOLLOW_HORIZON_REPLICABLE,
+            generation=open_.generation,
+            position=open_.position,
+            wake=moved.set,
+        )
+        self._sessions.add(session)
+        reader = asyncio.create_task(_read_reports(requests, session))
+        reader.add_done_callback(lambda _: moved.set())
+        loop = asyncio.get_running_loop()
+        try:
+            yield pb.FollowResponse(opened=follow_opened(opened))
+            spoke_at = 0.0
+            while not session.ended and not reader.done():
+                message = session.next()
+                if message is None:
+                    await moved.wait()
+                    moved.clear()
+                    early = spoke_at + COALESCE_SECONDS - loop.time()
+                    if early > 0 and not session.much_waits:
+                        await asyncio.sleep(early)
+                    continue
+                spoke_at = loop.time()
+                yield follow_message(message)
+            if reader.done() and not reader.cancelled() and reader.exception() is not None:
+                raise reader.exception()  # type: ignore[misc]
+        finally:
+            reader.cancel()
+            session.close()
+            self._sessions.discard(session)
+
+
+async def _read_reports(requests: AsyncIterator[pb.FollowRequest], session: Session) -> None:
+    async for request in requests:
+        if not request.HasField("report"):
+            raise InvalidRequestError("a follow stream is opened once")
+        report = request.report
+        session.report(
+            Report(
+                applied=report.applied_offset,
+                durable=report.durable_offset,
+                durable_store_timestamp_ms=report.durable_store_timestamp_ms,
+                released=report.released_offset,
+            )
+        )

@@ -1,0 +1,129 @@
+"""The engine's values as messages of the wire, and back."""
+
+import ipaddress
+
+from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.api.v1 import common_pb2
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.follow import Closing, Event, Opened
+from stratamq.formats.hosts import Host
+from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
+from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus, Role
+from stratamq_commitlog.topic_table import TopicConfig
+
+_LOCAL = Host("127.0.0.1", 0)
+_ROLES = {
+    Role.ASYNC_MASTER: common_pb2.BROKER_ROLE_ASYNC_MASTER,
+    Role.SYNC_MASTER: common_pb2.BROKER_ROLE_SYNC_MASTER,
+    Role.SLAVE: common_pb2.BROKER_ROLE_SLAVE,
+}
+
+
+def put_status(status: PutStatus) -> int:
+    """The wire's number: 0 is reserved there."""
+    return status.value + 1
+
+
+def role(role: Role) -> int:
+    return _ROLES[role]
+
+
+def peer_host(peer: str) -> Host:
+    """gRPC's name of a caller as a host: `ipv4:1.2.3.4:5`, `ipv6:[::1]:5`, anything else local."""
+    family, _, rest = peer.partition(":")
+    address, _, port = rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")
+    if family in ("ipv4", "ipv6") and port.isdigit():
+        try:
+            return Host(str(ipaddress.ip_address(address.strip("[]"))), int(port))
+        except ValueError:
+            return _LOCAL
+    return _LOCAL
+
+
+def put_message(message: pb.Message, born: Host) -> PutMessage:
+    properties = dict(message.properties)
+    if message.keys:
+        properties[KEYS] = " ".join(message.keys)
+    if message.tag:
+        properties[TAGS] = message.tag
+    if message.unique_key:
+        properties[UNIQ_KEY] = message.unique_key
+    if message.born_address:
+        try:
+            address = ipaddress.ip_address(message.born_address)
+        except ValueError:
+            raise InvalidRequestError("born_address must have 4 or 16 bytes") from None
+        born = Host(str(address), message.born_port)
+    return PutMessage(
+        topic=message.topic,
+        body=message.body,
+        born_host=born,
+        queue_id=message.queue_id if message.HasField("queue_id") else None,
+        properties=properties,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        delay_level=message.delay_level,
+        half=message.transaction == pb.TRANSACTION_TYPE_HALF,
+        reconsume_times=message.reconsume_times,
+        wait_store_ok=message.wait_store_ok if message.HasField("wait_store_ok") else True,
+    )
+
+
+def put_result(result: PutResult) -> pb.AppendResult:
+    return pb.AppendResult(
+        status=put_status(result.status),
+        offset_message_id=result.message_id,
+        physical_offset=result.physical_offset,
+        queue_offset=result.queue_offset,
+        topic=result.topic,
+        queue_id=result.queue_id,
+        store_timestamp_ms=result.store_timestamp_ms,
+        error=str(result.error) if result.error is not None else "",
+        size=result.size,
+    )
+
+
+def follow_opened(opened: Opened) -> pb.FollowOpened:
+    return pb.FollowOpened(
+        generation=opened.generation,
+        cut_to=opened.cut_to,
+        minimum_offset=opened.minimum,
+        confirmed_offset=opened.confirmed,
+        flushed_offset=opened.flushed,
+        segment_bytes=opened.segment_bytes,
+        generation_start_offset=opened.generation_start,
+    )
+
+
+def follow_message(message: Event | Closing) -> pb.FollowResponse:
+    if isinstance(message, Closing):
+        return pb.FollowResponse(closing=pb.FollowClosing(end_offset=message.end))
+    return pb.FollowResponse(
+        event=pb.FollowEvent(
+            generation=message.generation,
+            start_offset=message.start,
+            end_offset=message.end,
+            confirmed_offset=message.confirmed,
+            flushed_offset=message.flushed,
+            minimum_offset=message.minimum,
+            packed_lengths=b""
+            if message.lengths is None
+            else message.lengths.astype(">u4").tobytes(),
+            runs=[
+                pb.FollowRun(topic=topic, queue_id=queue_id, first_queue_offset=first, count=count)
+                for topic, queue_id, first, count in message.runs or ()
+            ],
+        )
+    )
+
+
+def topic_message(config: TopicConfig) -> common_pb2.TopicConfig:
+    return common_pb2.TopicConfig(
+        topic=config.topic,
+        read_queue_count=config.read_queues,
+        write_queue_count=config.write_queues,
+        permission=config.permission,
+        ordered=config.ordered,
+        system_flags=config.system_flags,
+    )
