@@ -63,9 +63,11 @@ def expected_rows(opening: str) -> set[str]:
 
 
 def matches(pattern: str, opening: str) -> bool:
-    """`*` stands for anything: `5.5.1-*+no-index`. A pattern without `+` is an untouched store."""
+    """`*` stands for anything: `5.5.1-*+no-index`. Without `+` it is an untouched store,
+    with `@` a directory of ours."""
     regex = "".join(".*" if part == "*" else re.escape(part) for part in re.split(r"(\*)", pattern))
-    return re.fullmatch(regex, opening) is not None and ("+" in pattern) == ("+" in opening)
+    alike = all((mark in pattern) == (mark in opening) for mark in "+@")
+    return alike and re.fullmatch(regex, opening) is not None
 
 
 def _quoted(cell: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ the end of each log file steered to an edge.
 """
 
 import random
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -28,14 +29,22 @@ HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 FIXED_BYTES = 91
 
+EVERY_EDGE = {7, 8, 9}
+"""What is left of a log file where a message should begin: one byte too few, 8, or more (9)."""
+
 Step = Callable[[], object]
 
 
 class Workload:
     """Everything but the broker's clock follows from `seed` and what the broker says of itself."""
 
-    def __init__(self, broker: Broker, seed: int, *, born6: bool = False) -> None:
+    def __init__(
+        self, broker: Broker, seed: int, *, born6: bool = False, pause_ms: int = 0
+    ) -> None:
+        """`pause_ms` passes between two steps, so that store times lie apart: RocketMQ recovers
+        from 3 s before its checkpoint."""
         self._broker = broker
+        self._pause_s = pause_ms / 1000
         self._random = random.Random(seed)
         self._born6 = born6
         self._sequence = seed * 1_000_000
@@ -45,7 +54,7 @@ class Workload:
         self._shape = next(self._stream(iter(()))).opened
         self._filled = -1
         self.edges: set[int] = set()
-        """What was left at ends of log files: 8 bytes, 7 (one too few), or 9 for a few more."""
+        """Those of `EVERY_EDGE` that were met."""
 
     # --- scenarios ---
 
@@ -65,6 +74,7 @@ class Workload:
 
     def _run(self, steps: int, kinds: list[Step]) -> None:
         for _ in range(steps):
+            threading.Event().wait(self._pause_s)
             left = self._segment_bytes - self.end % self._segment_bytes
             segment = self.end // self._segment_bytes
             if left < self._segment_bytes // 4 and segment != self._filled:

@@ -151,12 +151,16 @@ class Broker:
             raise self.failed(room, f"stopped with code {code}")
 
     def kill(self, *rooms: str) -> None:
-        """SIGKILL, and wait for the end. Without names: everything that runs."""
-        for room in rooms or tuple(self._processes):
+        """SIGKILL, and wait for the end."""
+        for room in rooms:
             process = self._processes[room]
             process.kill()
             process.wait(DEADLINE_S)
             self._forget(room)
+
+    def kill_all(self) -> None:
+        """SIGKILL to everything that runs."""
+        self.kill(*self._processes)
 
     def wait_end(self, room: str, deadline_s: float = DEADLINE_S) -> int:
         """The exit code of a process that ends by itself."""
@@ -223,7 +227,7 @@ class Broker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.kill()
+        self.kill_all()
         if error is not None and not isinstance(error, BrokerFailedError):
             for room in ROOMS:
                 print(f"--- {room} wrote:\n{self.output(room)[-_SHOWN_CHARACTERS:]}")

@@ -23,6 +23,7 @@ _NO_COMMAND = 2
 _REFUSED = 3
 
 Line = dict[str, Any]
+Option = str | int | bool
 
 
 class RocketMQFailedError(AssertionError):
@@ -37,19 +38,22 @@ def geometry_file(root: Path, geometry: Geometry) -> None:
     )
 
 
-def dump(version: str, root: Path, scratch: Path) -> list[Line]:
+def dump(version: str, root: Path, scratch: Path, **options: Option) -> list[Line]:
     """What RocketMQ says of a copy of the directory, after loading, recovery and dispatch."""
-    return list(_lines(version, scratch, "dump", str(root)))
+    return list(_lines(version, scratch, "dump", str(root), *_words(options)))
 
 
-def write(version: str, root: Path, scratch: Path, **options: str | int | bool) -> list[Line]:
+def write(version: str, root: Path, scratch: Path, **options: Option) -> list[Line]:
     """Let RocketMQ put a seeded workload into the directory; the results of the puts."""
-    words: list[str] = []
+    return list(_lines(version, scratch, "write", str(root), *_words(options)))
+
+
+def _words(options: dict[str, Option]) -> Iterator[str]:
+    """`lose_after=3, crash=True` as `--lose-after 3 --crash`."""
     for name, value in options.items():
-        words.append("--" + name.replace("_", "-"))
+        yield "--" + name.replace("_", "-")
         if value is not True:
-            words.append(str(value))
-    return list(_lines(version, scratch, "write", str(root), *words))
+            yield str(value)
 
 
 def _lines(version: str, scratch: Path, *words: str) -> Iterator[Line]:
