@@ -245,3 +245,56 @@ def test_a_withdrawn_batch_is_no_longer_in_flight():
     batch = box.next_batch(0)
     box.withdraw(batch)
     assert box.in_flight == 0
+
+
+@given(
+    st.lists(st.integers(0, 400), max_size=60),
+    st.integers(1, 7),
+    st.integers(0, 3),
+    st.sampled_from([300, 1000, 5000]),
+)
+def test_rows_that_are_added_together_go_where_single_ones_would(
+    sizes, batch_messages, before, batch_bytes
+):
+    def batches(together: bool) -> list[list[tuple[int, list[bytes]]]]:
+        box = outbox(batch_messages=batch_messages, batch_bytes=batch_bytes, window=1000)
+        rows = [(bytes([number % 256]) * size, b"") for number, size in enumerate(sizes)]
+        for _ in range(before):
+            add(box, b"before", queue_id=3)
+        done = 0
+        while done < len(rows):
+            if together:
+                _, run, first, count = box.add_rows("t", 1, FIELDS, rows, done, 0)
+                places = [row for _, piece in run.pieces for row in piece]
+                assert places[first : first + count] == rows[done : done + count]
+                assert count > 0
+                done += count
+            else:
+                box.add("t", 1, FIELDS, rows[done], size_bound("t", rows[done]), 0)
+                done += 1
+        box.flushing = True
+        found = []
+        while (batch := box.next_batch(0)) is not None:
+            bodies = [(q, [r[0] for _, p in run.pieces for r in p]) for (_, q), run in
+                      batch.runs.items()]  # fmt: skip
+            assert all(run for _, run in bodies)
+            found.append(bodies)
+        pending = box.pending_bytes
+        assert pending == sum(size_bound("t", row) for row in rows) + before * size_bound(
+            "t", (b"before", b"")
+        )
+        return found
+
+    assert batches(True) == batches(False)
+
+
+def test_a_row_that_no_batch_can_carry_is_refused_and_adds_nothing():
+    box = outbox()
+    box.limit(batch_bytes=1000, batch_messages=10)
+    rows = [(b"fits", b""), (bytes(2000), b"")]
+    *_, count = box.add_rows("t", 0, FIELDS, rows, 0, 0)
+    assert count == 1
+    with pytest.raises(InvalidRequestError, match="row 1"):
+        box.add_rows("t", 0, FIELDS, rows, 1, 0)
+    assert box.next_batch(0).count == 1
+    assert box.next_batch(0) is None

@@ -173,8 +173,22 @@ def test_rows_that_are_encoded_already_are_stored_as_they_are(client):
     rows = [(str(number).encode(), b"TAGS\x01fast") for number in range(500)]
     with client.producer() as producer:
         deliveries = producer.send_rows("rows", rows, queue_id=1)
+    assert len(deliveries) == 500
     for number in (0, 250, 499):
         same_as_sent(client, deliveries[number].result(), str(number).encode(), tag="fast")
+    assert [one.result().queue_offset for one in deliveries] == list(range(500))
+    assert deliveries[-1].result() == deliveries[499].result()
+    assert [one.result() for one in deliveries[3:5]] == [deliveries[n].result() for n in (3, 4)]
+    with pytest.raises(IndexError):
+        deliveries[500]
+
+
+def test_rows_are_spread_over_a_new_topics_queues_and_one_that_is_too_large_is_named(client):
+    with client.producer(batch_messages=10) as producer:
+        deliveries = producer.send_rows("fresh-rows", [(b"x", b"")] * 100)
+        assert {one.result().queue_id for one in deliveries} == {0, 1, 2, 3}
+        with pytest.raises(InvalidRequestError, match="row 1"):
+            producer.send_rows("fresh-rows", [(b"x", b""), (bytes(SEGMENT_BYTES), b"")])
 
 
 def test_results_are_told_to_a_callback_once_each(client):

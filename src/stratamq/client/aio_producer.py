@@ -10,8 +10,8 @@ import grpc
 
 from stratamq.client import operations
 from stratamq.client.append_stream import opening, outcome_of, request_of, shape_of
-from stratamq.client.batching import Batch, Fields, Outbox, Single, Unit, size_bound
-from stratamq.client.delivery import AsyncDelivery
+from stratamq.client.batching import Batch, Chunk, Fields, Outbox, Run, Single, Unit, size_bound
+from stratamq.client.delivery import AsyncDelivery, Deliveries
 from stratamq.client.endpoints import Channels
 from stratamq.client.intake import (
     Intake,
@@ -153,19 +153,34 @@ class AsyncProducer:
         flag: int = 0,
         sys_flag: int = 0,
         born_timestamp_ms: int = 0,
-    ) -> list[AsyncDelivery]:
+    ) -> Deliveries[AsyncDelivery]:
         """Bodies with properties that are encoded already: the quick way for many. No unique keys
         are made; InvalidRequestError leaves the rows before the bad one given up for sending."""
         introduce = await self._prepare(topic, queue_id)
         fields = (flag, sys_flag, born_timestamp_ms or self._clock.wall_ms(), 0)
         check_place(topic, queue_id, fields)
-        deliveries = []
-        for row in rows:
-            deliveries.append(await self._add(topic, queue_id, fields, row))
+        rows = rows if isinstance(rows, list) else list(rows)
+        outbox = self._outbox
+        chunks: list[Chunk] = []
+        done = 0
+        while done < len(rows):
+            if outbox.pending_bytes >= self._settings.max_pending_bytes or self._closing:
+                await self._wait_for_room()
+            among = rows[:1] if introduce else rows
+            now_ns = self._clock.monotonic_ns()
+            chunk = outbox.add_rows(topic, queue_id, fields, among, done, now_ns)
+            chunks.append(chunk)
+            done += chunk[3]
+            self._work.set()
             if introduce:
-                await self._introduce(deliveries[-1])
                 introduce = False
-        return deliveries
+                await self._introduce(self._delivery(*chunk[:3]))
+            elif not outbox.is_open(chunk[0]):
+                await asyncio.sleep(0)  # the writer's turn
+        return Deliveries(self._delivery, chunks)
+
+    def _delivery(self, unit: Unit, run: Run, index: int) -> AsyncDelivery:
+        return AsyncDelivery(self._waiters, unit, run, index)
 
     async def flush(self) -> None:
         """Return when everything sent so far is answered. Raises the first failure that neither a

@@ -9,12 +9,12 @@ which they were added.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from stratamq.client.values import SendResult, SendStatus, Topic
-from stratamq.errors import BusyError, StrataError, UnavailableError
+from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
 from stratamq.formats.properties import find_property
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
@@ -66,6 +66,14 @@ class Run:
         pieces[-1][1].append(row)
         self.count += 1
         return self.count - 1
+
+    def extend(self, fields: Fields, rows: list[Row]) -> None:
+        pieces = self.pieces
+        if pieces and pieces[-1][0] == fields:
+            pieces[-1][1].extend(rows)
+        else:
+            pieces.append((fields, rows))
+        self.count += len(rows)
 
     def properties(self, index: int) -> bytes:
         for _, rows in self.pieces:
@@ -192,6 +200,10 @@ class Batch(Unit):
         )
 
 
+Chunk = tuple[Batch, Run, int, int]
+"""Messages that were added together: their batch and run, the first one's place, how many."""
+
+
 class Outbox:
     """The state of one producer. Not thread-safe: the producer's lock or loop guards it.
 
@@ -243,10 +255,59 @@ class Outbox:
         self, topic: str, queue_id: int | None, fields: Fields, row: Row, size: int, now_ns: int
     ) -> tuple[Batch, Run, int]:
         """Where the message went: its batch, its run, its place in the run."""
-        batch = self._current
-        if batch is not None and batch.size + size > self._batch_bytes:
+        if self._current is not None and self._current.size + size > self._batch_bytes:
             self._seal()
-            batch = None
+        batch, run = self._place(topic, queue_id, now_ns)
+        index = run.add(fields, row)
+        batch.size += size
+        batch.count += 1
+        self.pending_bytes += size
+        if batch.count >= self._batch_messages or batch.size >= self._batch_bytes:
+            self._seal()
+        return batch, run, index
+
+    def add_rows(
+        self,
+        topic: str,
+        queue_id: int | None,
+        fields: Fields,
+        rows: Sequence[Row],
+        start: int,
+        now_ns: int,
+    ) -> Chunk:
+        """Add rows from number `start` on until the batch is full: where they went, and how many.
+
+        InvalidRequestError for a row that no batch can carry; those before it are added.
+        """
+        limit, overhead = self._batch_bytes, size_bound(topic, (b"", b""))
+        first_size = size_bound(topic, rows[start])
+        if first_size > self._largest_bytes:
+            raise InvalidRequestError(
+                f"row {start} has {len(rows[start][0])} bytes, too many for a batch: send it alone"
+            )
+        if self._current is not None and self._current.size + first_size > limit:
+            self._seal()
+        batch, run = self._place(topic, queue_id, now_ns)
+        first, size = run.count, batch.size
+        taken: list[Row] = []
+        for row in islice(rows, start, start + self._batch_messages - batch.count):
+            row_size = overhead + len(row[0]) + len(row[1])
+            if size and size + row_size > limit:
+                break
+            taken.append(row)
+            size += row_size
+        run.extend(fields, taken)
+        self.pending_bytes += size - batch.size
+        batch.size = size
+        batch.count += len(taken)
+        full = batch.count >= self._batch_messages or batch.size >= limit
+        if full or start + len(taken) < len(rows):
+            self._seal()
+        return batch, run, first, len(taken)
+
+    def _place(self, topic: str, queue_id: int | None, now_ns: int) -> tuple[Batch, Run]:
+        """The current batch, and the queue's run in it."""
+        batch = self._current
         if batch is None:
             batch = self._current = Batch(now_ns)
         if queue_id is None:
@@ -256,13 +317,7 @@ class Outbox:
         run = batch.runs.get((topic, queue_id))
         if run is None:
             run = batch.runs[topic, queue_id] = Run(topic, queue_id, len(batch.runs))
-        index = run.add(fields, row)
-        batch.size += size
-        batch.count += 1
-        self.pending_bytes += size
-        if batch.count >= self._batch_messages or batch.size >= self._batch_bytes:
-            self._seal()
-        return batch, run, index
+        return batch, run
 
     def _take_turn(self, topic: str) -> int:
         """One queue of the topic for a whole batch, the next for the next; queue 0 while the

@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from typing import Generic, TypeVar, overload
 
-from stratamq.client.batching import Batch, Run, Single, Unit
+from stratamq.client.batching import Batch, Chunk, Run, Single, Unit
 from stratamq.client.values import SendResult
 from stratamq.errors import UnavailableError
 
@@ -89,3 +90,32 @@ class AsyncDelivery(_Place):
             # Shielded: one awaiting task that is cancelled must not cancel the others.
             yield from asyncio.shield(waiter).__await__()
         return self._outcome()
+
+
+D = TypeVar("D", Delivery, AsyncDelivery)
+
+
+class Deliveries(Sequence[D], Generic[D]):
+    """Of messages that were added together: made when somebody looks."""
+
+    def __init__(self, make: Callable[[Unit, Run, int], D], chunks: Sequence[Chunk]) -> None:
+        self._make = make
+        self._chunks = chunks
+        self._count = sum(chunk[3] for chunk in chunks)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> D: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[D]: ...
+    def __getitem__(self, index: int | slice) -> D | list[D]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._count))]
+        number = index + self._count if index < 0 else index
+        for batch, run, first, count in self._chunks:
+            if 0 <= number < count:
+                return self._make(batch, run, first + number)
+            number -= count
+        raise IndexError(index)

@@ -13,8 +13,8 @@ import grpc
 
 from stratamq.client import operations
 from stratamq.client.append_stream import opening, outcome_of, request_of, shape_of
-from stratamq.client.batching import Fields, Outbox, Single, Unit, size_bound
-from stratamq.client.delivery import Delivery
+from stratamq.client.batching import Chunk, Fields, Outbox, Run, Single, Unit, size_bound
+from stratamq.client.delivery import Deliveries, Delivery
 from stratamq.client.endpoints import Channels
 from stratamq.client.intake import (
     Intake,
@@ -171,20 +171,31 @@ class Producer:
         flag: int = 0,
         sys_flag: int = 0,
         born_timestamp_ms: int = 0,
-    ) -> list[Delivery]:
+    ) -> Deliveries[Delivery]:
         """Bodies with properties that are encoded already: the quick way for many. No unique keys
         are made; InvalidRequestError leaves the rows before the bad one given up for sending."""
         introduce = self._prepare(topic, queue_id)
         fields = (flag, sys_flag, born_timestamp_ms or self._clock.wall_ms(), 0)
         check_place(topic, queue_id, fields)
-        deliveries: list[Delivery] = []
+        rows = rows if isinstance(rows, list) else list(rows)
+        chunks: list[Chunk] = []
+        done = 0
         with self._changed:
-            for row in rows:
-                deliveries.append(self._add(topic, queue_id, fields, row))
+            while done < len(rows):
+                self._wait_for_room()
+                among = rows[:1] if introduce else rows
+                now_ns = self._clock.monotonic_ns()
+                chunk = self._outbox.add_rows(topic, queue_id, fields, among, done, now_ns)
+                chunks.append(chunk)
+                done += chunk[3]
+                self._changed.notify_all()
                 if introduce:
-                    self._introduce(deliveries[-1])
                     introduce = False
-        return deliveries
+                    self._introduce(self._delivery(*chunk[:3]))
+        return Deliveries(self._delivery, chunks)
+
+    def _delivery(self, unit: Unit, run: Run, index: int) -> Delivery:
+        return Delivery(self._changed, unit, run, index)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Return when everything sent so far is answered.
