@@ -256,6 +256,22 @@ def test_a_temporary_name_that_is_taken_is_not_used(store):
     assert taken.read_bytes()
 
 
+def test_a_directory_whose_sync_failed_is_removed_again(store, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    store.make_directory("there")
+    with monkeypatch.context() as broken:
+        broken.setattr(real, "_sync_directory", fail)
+        for path in ("new", "there/new"):
+            with pytest.raises(OSError):
+                store.make_directory(path)
+    assert [entry.name for entry in store.list("")] == ["there"]
+    assert store.list("there") == []
+    store.make_directory("there/new")
+    assert [entry.name for entry in store.list("there")] == ["new"]
+
+
 def test_space_follows_rocketmqs_formula(store):
     store.create("a", 1)
     volume = os.statvfs(store.root)

@@ -366,6 +366,16 @@ def test_a_rename_between_directories_with_only_the_target_synced_leaves_both_na
     assert (names(files, "from"), names(files, "to")) == (["a"], ["a"])
 
 
+def test_a_directory_whose_sync_failed_is_made_anew_by_the_next_attempt(disk):
+    files = disk.files()
+    disk.fail("sync_directory")
+    with pytest.raises(OSError):
+        files.create("d/file", 1)
+    files.create("d/file", 1)
+    disk.crash(keep_nothing)
+    assert names(disk.files(), "d") == ["file"]
+
+
 def test_a_failed_directory_sync_is_not_made_good_by_a_second(disk):
     files = disk.files()
     write_file(files, "d/old", b"x")

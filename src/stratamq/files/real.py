@@ -251,15 +251,24 @@ class RealFiles:
         for directory in ancestors(checked(path)):
             if directory in self._known_durable and os.path.isdir(self._absolute(directory)):
                 continue
+            made = True
             try:
                 os.mkdir(self._absolute(directory))
             except FileExistsError:
+                made = False
                 if not os.path.isdir(self._absolute(directory)):
                     raise NotADirectoryError(
                         errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory
                     ) from None
             # One that existed is synced too: who made it may have died before the sync.
-            self.sync_directory(parent(directory))
+            try:
+                self.sync_directory(parent(directory))
+            except OSError:
+                if made:
+                    # A later sync that succeeds would say nothing about this entry.
+                    with contextlib.suppress(OSError):
+                        os.rmdir(self._absolute(directory))
+                raise
             self._known_durable.add(directory)
 
     def remove_directory(self, path: str) -> None:

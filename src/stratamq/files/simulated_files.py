@@ -270,7 +270,13 @@ class SimulatedFiles:
             elif not isinstance(node, Directory):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
             if not tree.is_durable(directory):
-                self._sync_directory(parent(directory))
+                try:
+                    self._sync_directory(parent(directory))
+                except OSError:
+                    if node is None:
+                        # A later sync that succeeds would say nothing about this entry.
+                        tree.set(directory, None, self.disk.now_ns())
+                    raise
 
     def remove_directory(self, path: str) -> None:
         self._call("remove_directory", self.at(path))
