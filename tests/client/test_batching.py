@@ -135,7 +135,7 @@ def test_results_say_where_each_message_of_each_queue_went():
         add(box, b"ccc", queue_id=1),
     ]
     batch = box.next_batch(0)
-    _, frames = batch.encode(SHAPE)
+    frames = b"".join(batch.encode(SHAPE)[1])
     box.acknowledge(batch.sequence, stored(batch), 0)
     results = [batch.result_of(run, index) for _, run, index in places]
     assert [(r.topic, r.queue_id, r.queue_offset) for r in results] == [
@@ -163,7 +163,7 @@ def test_each_queue_keeps_the_order_in_which_messages_were_added(messages, batch
     box.flushing = True
     sent: dict[tuple[str, int], list[int]] = {}
     while (batch := box.next_batch(0)) is not None:
-        _, frames = batch.encode(SHAPE)
+        frames = b"".join(batch.encode(SHAPE)[1])
         received = list(split_frames(frames))
         assert len(received) == batch.count
         for run in batch.runs.values():

@@ -45,6 +45,15 @@ def test_an_append_request_is_what_the_stub_serialises(with_open, sequence, runs
     assert (decoded_lengths, decoded_frames) == (lengths, frames)
 
 
+@given(I64, runs, st.binary(max_size=99), st.lists(st.binary(max_size=99), max_size=4))
+def test_an_append_request_of_pieces_is_what_the_stub_serialises(sequence, runs, lengths, pieces):
+    head = commitlog_pb2.AppendStreamRequest(sequence=sequence, runs=runs)
+    size = sum(map(len, pieces))
+    assert framing.APPEND_STREAM_REQUEST.encode_pieces(head, pieces, size, [lengths]) == (
+        framing.APPEND_STREAM_REQUEST.encode(head, lengths, b"".join(pieces))
+    )
+
+
 @pytest.mark.parametrize("message", ["PullResponse", "PullStreamResponse"])
 @given(st.integers(0, 9), I64, I64, st.lists(st.binary(max_size=200), max_size=4))
 def test_a_pull_response_of_pieces_is_what_the_stub_serialises(message, status, low, high, pieces):

@@ -34,13 +34,13 @@ def shape_of(opened: commitlog_pb2.AppendOpened) -> FrameShape:
 
 
 def request_of(batch: Batch, shape: FrameShape) -> bytes:
-    lengths, frames = batch.encode(shape)
+    lengths, pieces = batch.encode(shape)
     runs = [
         commitlog_pb2.AppendRun(topic=run.topic, queue_id=run.queue_id, count=run.count)
         for run in batch.runs.values()
     ]
     head = commitlog_pb2.AppendStreamRequest(sequence=batch.sequence, runs=runs)
-    return APPEND_STREAM_REQUEST.encode(head, lengths, frames)
+    return APPEND_STREAM_REQUEST.encode_pieces(head, pieces, sum(batch.lengths), [lengths])
 
 
 def outcome_of(result: commitlog_pb2.AppendBatchResult) -> BatchOutcome:

@@ -146,8 +146,8 @@ class Batch(Unit):
         self.outcome: BatchOutcome | None = None
         self._ends: list[int] = []
 
-    def encode(self, shape: FrameShape) -> tuple[bytes, bytes]:
-        """Packed lengths and frames."""
+    def encode(self, shape: FrameShape) -> tuple[bytes, list[bytes]]:
+        """Packed lengths, and the frames in pieces."""
         encoder = BatchEncoder(shape)
         for run in self.runs.values():
             run.first = len(encoder.lengths)
@@ -161,7 +161,7 @@ class Batch(Unit):
                     reconsume_times=reconsume_times,
                 )
         self.lengths = encoder.lengths
-        return encoder.finish()
+        return encoder.pieces()
 
     def settle(self, outcome: BatchOutcome) -> None:
         self.outcome = outcome

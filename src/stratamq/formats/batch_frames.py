@@ -134,7 +134,12 @@ class BatchEncoder:
 
     def finish(self) -> tuple[bytes, bytes]:
         """Packed big-endian u32 lengths, and the frames one behind the other."""
-        return struct.pack(f">{len(self.lengths)}I", *self.lengths), b"".join(self._parts)
+        lengths, pieces = self.pieces()
+        return lengths, b"".join(pieces)
+
+    def pieces(self) -> tuple[bytes, list[bytes]]:
+        """The same with the frames in pieces, for who joins them to something else."""
+        return struct.pack(f">{len(self.lengths)}I", *self.lengths), self._parts
 
 
 def frame_overhead(shape: FrameShape, topic: str) -> int:

@@ -12,6 +12,7 @@ another order, with repeated or unknown fields behind the large ones, is parsed 
 Servers and clients use these with identity serialisers (`None`).
 """
 
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -51,12 +52,20 @@ class HandFramed(Generic[M]):
                 parts += (tag, encode_varint(len(value)), value)
         return b"".join(parts)
 
-    def encode_pieces(self, head: M, pieces: list[Bytes], size: int) -> bytes:
-        """The same for one large field that lies in pieces of `size` bytes together."""
-        (tag,) = self._tags
-        if not size:
-            return head.SerializeToString()
-        return b"".join((head.SerializeToString(), tag, encode_varint(size), *pieces))
+    def encode_pieces(
+        self, head: M, pieces: Sequence[Bytes], size: int, before: Sequence[Bytes] = ()
+    ) -> bytes:
+        """The same for a last field that lies in pieces of `size` bytes together, so that they are
+        copied once. `before` are the large fields that stand before it."""
+        parts: list[Bytes] = [head.SerializeToString()]
+        for tag, value in zip(self._tags, before, strict=False):
+            if len(value):
+                parts += (tag, encode_varint(len(value)), value)
+        assert len(before) == len(self._tags) - 1
+        if size:
+            parts += (self._tags[-1], encode_varint(size))
+            parts += pieces
+        return b"".join(parts)
 
     def decode(self, data: bytes) -> tuple[M, list[memoryview]]:
         """The message without its large fields, and these as views of `data`.
