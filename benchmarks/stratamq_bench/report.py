@@ -41,6 +41,13 @@ class Case:
     note: str = ""
 
     @property
+    def cpu_ratio(self) -> float | None:
+        """The floor's CPU per message by the case's, all processes together. Where other programs
+        share the machine it moves less than `ratio`."""
+        floor, case = sum(self.floor.cpu_us_per_message.values()), self.cpu_us_per_message
+        return floor / sum(case.values()) if floor and sum(case.values()) else None
+
+    @property
     def met(self) -> bool | None:
         if self.bar is None:
             return None
@@ -50,7 +57,9 @@ class Case:
 def as_json(cases: Sequence[Case]) -> str:
     document = {
         "machine": asdict(describe()),
-        "cases": [_tidy(asdict(case) | {"met": case.met}) for case in cases],
+        "cases": [
+            _tidy(asdict(case) | {"cpu_ratio": case.cpu_ratio, "met": case.met}) for case in cases
+        ],
     }
     return json.dumps(document)
 
@@ -61,7 +70,7 @@ def print_table(cases: Sequence[Case], console: Console) -> None:
     table.add_column("case")
     for column in ("messages/s", "MB/s", "CPU µs/message", "floor", "floor/s", "floor CPU"):
         table.add_column(column, justify="right")
-    for column in ("ratio", "bar", "met"):
+    for column in ("CPU ratio", "ratio", "bar", "met"):
         table.add_column(column, justify="right")
     for case in cases:
         met = {True: "[green]yes[/]", False: "[red]no[/]", None: "–"}[case.met]
@@ -74,6 +83,7 @@ def print_table(cases: Sequence[Case], console: Console) -> None:
             case.floor.name,
             f"{case.floor.messages_per_s:,.0f}",
             _cpu(case.floor.cpu_us_per_message),
+            "–" if case.cpu_ratio is None else f"{case.cpu_ratio:.2f}",
             f"{case.ratio:.2f}",
             bar,
             met,

@@ -50,6 +50,13 @@ def test_json_names_the_machine_and_every_field_of_a_case():
     assert found["cpu_us_per_message"] == {"client": 4.568}
 
 
+def test_the_cpu_ratio_is_of_all_processes_together():
+    floor = Floor("floor", 2e5, {"client": 3.0, "log": 3.0})
+    cpu = {"client": 5.0, "commitlog": 7.0}
+    assert Case("append", 1e5, 1e8, floor, 0.5, cpu).cpu_ratio == 0.5
+    assert case(0.5, 0.5).cpu_ratio is None
+
+
 def test_the_table_shows_rate_ratio_and_verdict():
     console = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     print_table([case(0.6, 0.5, note="a note")], console)
