@@ -1,7 +1,7 @@
 """What a stored frame holds: delay, half messages, WAIT, hosts, checksums; both ways alike."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stratamq_commitlog.messages import PutMessage, PutStatus
 
@@ -11,6 +11,7 @@ from stratamq.formats.property_crc import check_property_crc
 from stratamq.formats.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from tests.formats import strategies
 from tests.support.logs import BORN, BORN_V6, Store, batch, message, raw_frame
+from tests.support.patience import patient
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def both(messages: list[PutMessage], **config) -> tuple[list[bytes], list[bytes]
     return stored[0], stored[1]
 
 
-@settings(max_examples=60, deadline=None)
+@patient(60)
 @given(
     st.lists(
         st.tuples(

@@ -82,6 +82,8 @@ def scan_lengths(
     end within the range.
     """
     end = end_offset - base_offset
+    if end > len(buffer):
+        raise _corrupt("length", "the bytes end before the range does", base_offset + len(buffer))
     lengths: list[int] = []
     position = 0
     read = BLANK.unpack_from
@@ -237,7 +239,8 @@ class _PropertyParser:
                 continue
             leftovers += self._parse_group(rows, width)
         if leftovers:
-            self._parse_singly(leftovers)
+            # They come group by group; what is read in one go must be in the order of the log.
+            self._parse_singly(sorted(leftovers))
 
     def properties(self, row: int) -> bytes:
         start = int(self._start[row])
