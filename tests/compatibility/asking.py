@@ -44,7 +44,7 @@ def judge_queries(
         there, here = set(line["phyOffsets"]), set(offsets)
         if line["phyOffsets"] == sorted(offsets):
             continue
-        if question.of_tag and not (there ^ here) & tag_places:
+        if question.of_tag and there - here and not (there - here) & tag_places:
             rows.add("tag-keys-not-written")
         elif there == here:
             rows.add("each-message-once")
