@@ -33,6 +33,8 @@ class DispatchState:
     """`complete` false: a first pass over the log has begun and has not finished.
 
     `clean`: nothing was written since, so that behind the position there is nothing in the files.
+    `minimum`: the log's, as last heard: queues may have been begun anew behind it, and a log that
+    dies before it unlinks what it deleted comes back with a lower one.
     """
 
     generation: int = 0
@@ -40,6 +42,7 @@ class DispatchState:
     store_timestamp_ms: int = 0
     complete: bool = False
     clean: bool = False
+    minimum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +116,12 @@ def _state_of(data: dict[str, object] | None) -> DispatchState | None:
         return None
     numbers = [data.get(name) for name in ("generation", "position", "store_timestamp_ms")]
     flags = [data.get(name) for name in ("complete", "clean")]
-    if not all(type(number) is int for number in numbers):
+    minimum = data.get("minimum", 0)
+    if not all(type(number) is int for number in (*numbers, minimum)):
         return None
     if not all(type(flag) is bool for flag in flags):
         return None
-    return DispatchState(*numbers, *flags)  # type: ignore[arg-type]
+    return DispatchState(*numbers, *flags, minimum)  # type: ignore[arg-type]
 
 
 def _queues_of(data: dict[str, object] | None) -> RecordedQueues | None:

@@ -155,6 +155,7 @@ class DispatchEngine:
             self.applied = self.durable = state.position
             self.durable_store_timestamp_ms = self._newest_ms = state.store_timestamp_ms
             self._covered = (state.position, state.store_timestamp_ms)
+            self.minimum = state.minimum
         writer = QueueWriter(
             self._files,
             loaded.geometry,
@@ -322,6 +323,7 @@ class DispatchEngine:
             # history may have written these files.
             self._compare = self._never_ours or (self._stored is not None and self._stored.clean)
             self.queues.open_untrusted(self._ranges, cut_to)
+            self.minimum = 0
             self._begin(Pass.COMPARED, opened)
             self._report.append(f"all queues are compared with the log from {cut_to} on")
         else:
@@ -406,7 +408,9 @@ class DispatchEngine:
         after = None
         if self._opened and (self._pass is None or ending) and not self._doubtful:
             clean = bool(self._when_flushed)
-            after = DispatchState(self.generation, *self._covered, complete=True, clean=clean)
+            after = DispatchState(
+                self.generation, *self._covered, complete=True, clean=clean, minimum=self.minimum
+            )
             if after == self._stored:
                 after = None
         waiting, self._when_flushed = self._when_flushed, []

@@ -19,16 +19,31 @@ from stratamq.formats.sysflag import host_bytes
 
 Piece = memoryview | bytes
 
-_CHECKED = np.arange(layout.QUEUE_OFFSET_POSITION + 8)
-"""Up to and including QUEUEOFFSET."""
+_HEAD = np.dtype(
+    {
+        "names": ["size", "magic", "queue_offset"],
+        "formats": [">i4", ">u4", ">i8"],
+        "offsets": [
+            layout.TOTAL_SIZE_POSITION,
+            layout.MAGIC_POSITION,
+            layout.QUEUE_OFFSET_POSITION,
+        ],
+        "itemsize": layout.QUEUE_OFFSET_POSITION + 8,
+    }
+)
 _STORE_TIME_SPAN = layout.BORN_HOST_POSITION + 20 + 8 - layout.SYS_FLAG_POSITION
 """From SYSFLAG to the end of STORETIMESTAMP behind an IPv6 host; every frame is longer."""
 _COLD_GAP_BYTES = 16 << 10
 """Reading over a gap of this size costs less than another call."""
+_HOT_GAP_BYTES = 1 << 62
+"""A window costs the same whatever its size."""
 
 
 class LogBytes(Protocol):
     """Where bytes of the log come from."""
+
+    gap_bytes: int
+    """Frames that lie no further apart are read by one call."""
 
     def window(self, offset: int, limit: int) -> memoryview | bytes:
         """`limit` bytes from `offset`, fewer at the end of the segment.
@@ -40,6 +55,8 @@ class LogBytes(Protocol):
 class HotLog:
     """From the mappings of a SegmentReader: what was written lately is in memory anyway."""
 
+    gap_bytes = _HOT_GAP_BYTES
+
     def __init__(self, segments: SegmentReader) -> None:
         self._segments = segments
 
@@ -49,6 +66,8 @@ class HotLog:
 
 class ColdLog:
     """By `pread`, so that old messages do not push the new ones out of the cache."""
+
+    gap_bytes = _COLD_GAP_BYTES
 
     def __init__(self, segments: SegmentReader, segment_bytes: int) -> None:
         self._segments = segments
@@ -66,15 +85,17 @@ def read_frames(
     queue_offsets: NDArray[np.int64],
     segment_bytes: int,
     where: str,
+    *,
+    joined: bool = True,
 ) -> list[Piece]:
-    """The frames of these units, in their order, neighbours joined.
+    """The frames of these units, in their order; neighbours as one piece if `joined`.
 
     Raises OffsetOutOfRangeError when a segment is gone; `minimum` of it is that segment's end.
     """
     if int(physical.min()) < 0:
         raise CorruptionError(f"{where}: a unit points at log offset {physical.min()}", where)
     pieces: list[Piece] = []
-    for first, stop in _spans(physical, sizes, segment_bytes):
+    for first, stop in _spans(physical, sizes, segment_bytes, log.gap_bytes):
         base = int(physical[first])
         length = int(physical[stop - 1] + sizes[stop - 1]) - base
         try:
@@ -88,17 +109,19 @@ def read_frames(
             raise OffsetOutOfRangeError(error.message, end, end) from error
         starts = physical[first:stop] - base
         _check(window, starts, sizes[first:stop], queue_offsets[first:stop], length, base, where)
-        pieces += _joined(window, starts, sizes[first:stop])
+        pieces += _pieces(window, starts, starts + sizes[first:stop], joined)
     return pieces
 
 
 def _spans(
-    physical: NDArray[np.int64], sizes: NDArray[np.int64], segment_bytes: int
+    physical: NDArray[np.int64], sizes: NDArray[np.int64], segment_bytes: int, gap_bytes: int
 ) -> list[tuple[int, int]]:
     """Ranges of units that are read together: of one segment, without large gaps."""
+    if len(physical) == 1:
+        return [(0, 1)]
     gap = physical[1:] - (physical[:-1] + sizes[:-1])
     segment = physical // segment_bytes
-    apart = (segment[1:] != segment[:-1]) | (gap < 0) | (gap > _COLD_GAP_BYTES)
+    apart = (segment[1:] != segment[:-1]) | (gap < 0) | (gap > gap_bytes)
     cuts = (np.flatnonzero(apart) + 1).tolist()
     return list(zip([0, *cuts], [*cuts, len(physical)], strict=True))
 
@@ -113,14 +136,14 @@ def _check(
     where: str,
 ) -> None:
     """Every unit's frame says the same size and queue offset as the unit."""
-    raw = np.frombuffer(window, np.uint8)
-    if len(raw) < length or int(sizes.min()) < layout.MIN_FRAME_BYTES:
+    if len(window) < length or int(sizes.min()) < layout.MIN_FRAME_BYTES:
         raise CorruptionError(f"{where}: a unit near log offset {base} is no frame's", where)
-    heads = raw[starts[:, None] + _CHECKED]
-    words = heads[:, :8].copy().view(">u4")
-    magic = words[:, 1]
-    good = (words[:, 0] == sizes) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-    good &= heads[:, layout.QUEUE_OFFSET_POSITION :].copy().view(">i8")[:, 0] == queue_offsets
+    # A head at every byte of the window, of which only those of the frames are looked at.
+    everywhere = np.ndarray(len(window) - _HEAD.itemsize, _HEAD, window, strides=(1,))
+    heads = everywhere[starts]
+    magic = heads["magic"]
+    good = (heads["size"] == sizes) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
+    good &= heads["queue_offset"] == queue_offsets
     if not good.all():
         bad = int(np.argmin(good))
         raise CorruptionError(
@@ -131,15 +154,17 @@ def _check(
         )
 
 
-def _joined(window: Piece, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[Piece]:
-    ends = starts + sizes
-    cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-    first = starts[np.concatenate(([0], cuts))].tolist()
-    last = ends[np.append(cuts, len(ends)) - 1].tolist()
-    if len(first) == 1 and last[0] == len(window):
+def _pieces(
+    window: Piece, starts: NDArray[np.int64], ends: NDArray[np.int64], joined: bool
+) -> list[Piece]:
+    if joined and len(starts) > 1:
+        cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        starts = starts[np.concatenate(([0], cuts))]
+        ends = ends[np.append(cuts, len(ends)) - 1]
+    if len(starts) == 1 and ends[0] == len(window):
         return [window]
     view = memoryview(window)
-    return [view[begin:end] for begin, end in zip(first, last, strict=True)]
+    return [view[begin:end] for begin, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def store_timestamp(log: LogBytes, physical_offset: int) -> int:

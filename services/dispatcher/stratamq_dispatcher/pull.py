@@ -9,8 +9,9 @@ Spec 10.1. Limits are taken as 4.9.8 takes them: a batch is full when the next u
 would take it over the bytes; the first message always fits.
 """
 
+import contextlib
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.formats.javahash import tags_code
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units
 from stratamq.formats.text import decode_text
 from stratamq.formats.topics import SCHEDULE_TOPIC
@@ -28,6 +30,8 @@ from stratamq_dispatcher.queue_files import OpenFiles
 
 SCANNED_UNITS = 800
 """RocketMQ looks at 16 000 bytes of units in one pull, or as many as messages were asked for."""
+
+FIRST_LOOK_UNITS = 64
 
 
 class GetStatus(enum.IntEnum):
@@ -162,7 +166,10 @@ def plan_pull(
     count = max(SCANNED_UNITS, messages_limit) if filtered else messages_limit
     if query.stop_before is not None:
         count = min(count, query.stop_before - offset)
-    data = read_units(queue, open_files, offset, count)
+    if filtered:
+        data = read_units(queue, open_files, offset, count)
+    else:
+        data = _units_that_fit(queue, open_files, offset, count, bytes_limit)
     if not data:
         units = queue.geometry.units_per_file
         return answer(GetStatus.OFFSET_FOUND_NULL, offset - offset % units + units)
@@ -181,6 +188,21 @@ def plan_pull(
         int.from_bytes(data[:8], "big", signed=True) < hot_from,
         segment_bytes,
     )
+
+
+def _units_that_fit(
+    queue: ConsumeQueue, open_files: OpenFiles, offset: int, count: int, bytes_limit: int
+) -> bytes:
+    """About as many units as fill the batch, where many more could be asked for."""
+    data = read_units(queue, open_files, offset, min(count, FIRST_LOOK_UNITS))
+    if count <= FIRST_LOOK_UNITS or len(data) < FIRST_LOOK_UNITS * QUEUE_UNIT_BYTES:
+        return data
+    mean = max(1, int(decode_units(data)["size"].mean()))
+    more = min(count, 2 * bytes_limit // mean) - FIRST_LOOK_UNITS
+    index = offset + FIRST_LOOK_UNITS
+    if more > 0 and index % queue.geometry.units_per_file:
+        data += read_units(queue, open_files, index, more)
+    return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +228,11 @@ class PullPlan:
         units = decode_units(self.units)
         physical = units["physical_offset"].astype(np.int64)
         sizes = units["size"].astype(np.int64)
+        if self.tag_filter is None and (
+            self.disk_limits == self.memory_limits or int(physical[0]) >= self.hot_from
+        ):
+            with contextlib.suppress(OffsetOutOfRangeError):
+                return self._all(log, physical, sizes)
         wanted = np.ones(len(units), bool)
         unsure = np.zeros(len(units), bool)
         if self.tag_filter is not None:
@@ -219,20 +246,52 @@ class PullPlan:
             if not len(rows):
                 status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
                 return self._answer(status, stop)
+            by_text = bool(unsure[rows].any())
             try:
-                refused = self._without_tag(log, rows[unsure[rows]], physical, sizes)
-                if len(refused):
-                    wanted[refused] = False
-                    unsure[rows] = False
-                    continue
-                unsure[rows] = False
-                pieces = self._frames(log, rows, physical, sizes)
+                pieces = read_frames(
+                    log,
+                    physical[rows],
+                    sizes[rows],
+                    rows + self.offset,
+                    self.segment_bytes,
+                    self.directory,
+                    joined=not by_text,
+                )
             except OffsetOutOfRangeError as gone:
                 # The segment was deleted meanwhile: what it held is passed over.
                 removed = True
                 wanted &= physical >= gone.minimum
                 continue
+            if by_text and self.tag_filter is not None:
+                has_tag = self.tag_filter.has_tag
+                kept = [
+                    not doubt or has_tag(frame)
+                    for doubt, frame in zip(unsure[rows].tolist(), pieces, strict=True)
+                ]
+                unsure[rows] = False
+                if not all(kept):
+                    # Others with the same hash made room: more units may be looked at.
+                    wanted[rows] = kept
+                    continue
             return self._answer(GetStatus.FOUND, stop, len(rows), pieces, int(sizes[rows].sum()))
+
+    def _all(
+        self, log: LogBytes, physical: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> PullAnswer:
+        """Without a filter, and with one pair of limits: the same in fewer steps."""
+        bytes_limit, messages_limit = self.memory_limits
+        ends = np.cumsum(sizes)
+        fit = int(ends.searchsorted(bytes_limit, "right"))
+        stop = min(len(sizes), messages_limit, max(fit, 1))
+        pieces = read_frames(
+            log,
+            physical[:stop],
+            sizes[:stop],
+            np.arange(self.offset, self.offset + stop),
+            self.segment_bytes,
+            self.directory,
+        )
+        return self._answer(GetStatus.FOUND, stop, stop, pieces, int(ends[stop - 1]))
 
     def _full_at(
         self, physical: NDArray[np.int64], sizes: NDArray[np.int64], wanted: NDArray[np.bool_]
@@ -254,39 +313,6 @@ class PullPlan:
             )
         full &= count > 0
         return int(np.argmax(full)) if full.any() else len(full)
-
-    def _without_tag(
-        self,
-        log: LogBytes,
-        rows: NDArray[np.int64],
-        physical: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-    ) -> list[int]:
-        """Of units whose hash is wanted: those whose message has another tag."""
-        if self.tag_filter is None or not len(rows):
-            return []
-        has_tag: Callable[[Piece], bool] = self.tag_filter.has_tag
-        return [
-            row
-            for row in rows.tolist()
-            if not has_tag(self._frames(log, np.array([row]), physical, sizes)[0])
-        ]
-
-    def _frames(
-        self,
-        log: LogBytes,
-        rows: NDArray[np.int64],
-        physical: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-    ) -> list[Piece]:
-        return read_frames(
-            log,
-            physical[rows],
-            sizes[rows],
-            rows + self.offset,
-            self.segment_bytes,
-            self.directory,
-        )
 
     def _answer(
         self,
