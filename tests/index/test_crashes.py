@@ -25,7 +25,7 @@ CHOICES = {
 Life = Callable[[Follower], None]
 
 
-def logged(disk: SimulatedDisk, count: int = 30, seed: int = 5) -> TestLog:
+def logged(disk: SimulatedDisk, count: int = 20, seed: int = 5) -> TestLog:
     log = TestLog(disk.files(name="log"))
     log.fill(count, seed=seed)
     return log

@@ -12,7 +12,7 @@ which of the two it is. So, while the log is read from its minimum anyway:
    crash and does not build them again. From the first such place on the files are dropped.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,7 @@ from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoi
 from stratamq.formats.index_columns import IndexKeys, IndexState, index_keys, seconds_after
 from stratamq.formats.index_layout import IndexHeader, index_tag_key
 from stratamq.formats.javahash import index_key_hash
+from stratamq.formats.numbers import Offset
 from stratamq_index.directory import Found, move_aside
 from stratamq_index.edge import EdgeFilter, without_following
 from stratamq_index.geometry import Geometry
@@ -75,7 +76,7 @@ class Adoption:
         self._confirmed = confirmed
         self._report = report
 
-    def steps(self) -> Iterator[Adopted | None]:
+    def steps(self) -> Generator[Adopted | None, None, None]:
         """None for each step that is not the last."""
         yield from self._steps()
         yield self.adopted
@@ -362,4 +363,4 @@ def _synced_timestamp_ms(files: Files) -> int:
     return checkpoint.index_msg_timestamp_ms if checkpoint else 0
 
 
-_NO_HEADER = IndexHeader(0, 0, 0, 0, 0, 0)
+_NO_HEADER = IndexHeader(0, 0, Offset(0), Offset(0), 0, 0)

@@ -23,7 +23,7 @@ from stratamq_index.cut import cut_series
 from stratamq_index.directory import Found, scan
 from stratamq_index.edge import EdgeFilter
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import DIRECTORY, SyncError
+from stratamq_index.index_file import DIRECTORY, SyncError, unlink_files
 from stratamq_index.log_pieces import LogPieces, Piece
 from stratamq_index.opening import open_directory
 from stratamq_index.persistence import EngineSettings, Persistence, ignore
@@ -270,13 +270,11 @@ class IndexEngine:
         """Make memory and files what the log's answer says. No work is under way."""
         self._reopen = None
         position, cut_to = self.series.position, opened.cut_to
-        if self._adoption is not None and (cut_to, opened.generation) != (
-            position,
-            self.generation,
-        ):
-            self._adoption.close()
-            self._adoption = None
-            self._found = scan(self.files, self.geometry, self.report_lines)
+        if self._adoption is not None:
+            if (cut_to, opened.generation) == (position, self.generation):
+                return
+            self._give_up_adoption(cut_to)
+            position = cut_to
         if self._found:
             self._adopt(opened)
             return
@@ -308,7 +306,7 @@ class IndexEngine:
         self.cut_count += 1
         self.generation = opened.generation
         self.series = FileSeries(self.geometry, opened.cut_to)
-        self._adoption = Adoption(
+        adoption = Adoption(
             self.files,
             self.geometry,
             self.log,
@@ -316,14 +314,23 @@ class IndexEngine:
             opened.minimum,
             opened.confirmed,
             self.report_lines,
-        ).steps()
+        )
         self._found = []
+        self._adoption = adoption.steps()
         if opened.confirmed <= opened.cut_to:
             # The log holds nothing, and no event will come: no file can be right.
-            for adopted in self._adoption:
-                if adopted is not None:
-                    self._install(adopted)
+            for _ in self._adoption:
+                pass
+            self._install(adoption.adopted)
         self._progress()
+
+    def _give_up_adoption(self, cut_to: int) -> None:
+        """The log has changed under it, and perhaps below what the files say."""
+        self._adoption = None
+        names = [found.name for found in scan(self.files, self.geometry, self.report_lines)]
+        unlink_files(self.files, names)
+        self.report_lines.append("the log was cut while index files were held against it")
+        self.series = FileSeries(self.geometry, cut_to)
 
     def _install(self, adopted: Adopted) -> None:
         self._adoption = None

@@ -89,7 +89,7 @@ def choose(
             "to the maxHashSlotNum and maxIndexNum that wrote these files, or remove index/ to "
             "have it built anew"
         )
-    report = ()
+    report: tuple[str, ...] = ()
     if configured is not None and configured != chosen:
         report = (f"settings of {configured} do not fit the files in index/: {chosen} do",)
     return Choice(chosen, report)

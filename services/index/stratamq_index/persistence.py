@@ -160,8 +160,8 @@ class Persistence:
             self._slots_stale = not slots and bool(series.open)
             if slots:
                 self._last_slots_ns = started_ns
-            for name in expired:
-                self._query_worker.submit(lambda name=name: self._engine.lane.forget(name), ignore)
+            if expired:
+                self._query_worker.submit(self._engine.lane.forget, ignore)
 
         watermark = Watermark(self._engine.generation, job.mark.position, closing, job.records)
         self.writer.submit(work, watermark, then, lambda: unlink_files(files, expired))

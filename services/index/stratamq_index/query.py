@@ -169,23 +169,16 @@ class QueryLane:
             return None
         return (frame, raw) if isinstance(frame, Frame) else None
 
-    def forget(self, name: str | None = None) -> None:
-        """Close one index file (it was replaced or is gone), or all of them."""
-        names = list(self._open) if name is None else [name]
-        for each in names:
-            reader = self._open.pop(each, None)
-            if reader is not None:
-                reader.close()
+    def forget(self) -> None:
+        """Close all index files: some were replaced, or are gone. What is asked for is reopened."""
+        while self._open:
+            self._open.popitem()[1].close()
 
     def release(self, minimum: int, cut_to: int | None = None) -> None:
         """Let go of log segments that were deleted or cut."""
         self._log.release_below(minimum)
         if cut_to is not None:
             self._log.release_from(cut_to)
-
-    def close(self) -> None:
-        self.forget()
-        self._log.close()
 
 
 class Search:

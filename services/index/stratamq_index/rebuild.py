@@ -10,7 +10,7 @@ the rebuild, and then goes on in the new file.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from stratamq.errors import (
@@ -92,7 +92,7 @@ class Rebuild:
         self._start, self._end = (start, end) if end else (0, NO_LIMIT)
         self._work: _Work | None = None
 
-    def steps(self) -> Iterator[Wait | None]:
+    def steps(self) -> Generator[Wait | None, None, None]:
         engine = self._engine
         if engine.keep_files:
             raise BusyError("another rebuild is under way")

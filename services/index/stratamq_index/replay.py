@@ -45,7 +45,7 @@ def replay(
     state = IndexState(geometry.slots, geometry.items)
     end = header.next_item
     readable = chained = True
-    last = header.begin_phy_offset
+    last = int(header.begin_phy_offset)
     for number, records in reader.pieces(1, end):
         hashes = records["key_hash"].astype(np.int32)
         offsets = records["physical_offset"].astype(np.int64)
