@@ -189,10 +189,11 @@ def test_a_log_that_has_grown_is_put_aside_at_a_start(tmp_path, monkeypatch):
 def test_a_service_does_not_outlive_its_supervisor(tmp_path):
     """The supervisor is killed, many threads and all; the service is told to stop once."""
     (tmp_path / "service.py").write_text(
-        "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))\n"
+        "import signal, threading\n"
+        "told = threading.Event()\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), told.set()))\n"
         "print('started', flush=True)\n"
-        "signal.pause()\n"
+        "told.wait()\n"
         "print('stopped', flush=True)\n"
     )
     parent = (
