@@ -115,6 +115,31 @@ def test_the_first_segment_needs_no_zero_for_a_name():
     assert store.queues() == {("orders", 0): 3}
 
 
+# --- a damaged last frame (DefaultMessageStoreTest.testRecover) ---
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_last_frame_with_a_damaged_topic_length_is_dropped_and_nothing_else(abort, ours):
+    store = Store(4096)
+    store.start()
+    for number in range(20):
+        store.put(b"%02d" % number)
+    store.stop()
+    if not ours:
+        store.disk.files().lock("lock", b"lock").close()
+    at, raw, last = store.members()[-1]
+    topic_length_at = at + FIXED - 3 + len(last.body)
+    store.edit(segment_path(0), topic_length_at, bytes(16))
+    if abort:
+        store.disk.files().create("abort", 0)
+    store.start()
+    assert [frame.body for frame in store.frames()] == [b"%02d" % number for number in range(19)]
+    assert store.end() == at
+    assert store.put(b"goes on").queue_offset == 19
+    assert len(raw) > 16
+
+
 # --- blanks at the end (part C 3) ---
 
 

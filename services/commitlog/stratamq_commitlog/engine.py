@@ -584,7 +584,9 @@ class CommitLog:
     def delete_below(self, offset: int, max_segments: int, urgent: bool) -> tuple[int, list[str]]:
         """Take whole segments below `offset` out of the log, oldest first, never the last."""
         self._require_open()
-        return self.housekeeping.delete_below(offset, max_segments, urgent)
+        removed = self.housekeeping.delete_below(offset, max_segments, urgent)
+        self._reads.release_below(self.offsets.minimum)
+        return removed
 
     def _all_flushed(self) -> bool:
         return self.commit.flushed == self.offsets.appended

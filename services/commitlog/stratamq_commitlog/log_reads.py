@@ -60,6 +60,10 @@ class LogReads:
         """Exactly these bytes, as the cache shows them."""
         return self._reader.read(offset, size)
 
+    def release_below(self, offset: int) -> None:
+        """Let go of segments that are no longer in the log, so that their space comes back."""
+        self._reader.release_below(offset)
+
     def close(self) -> None:
         self._reader.close()
 

@@ -1,7 +1,8 @@
 """What goes into the engine and what comes out of it: plain values, no wire types.
 
-Results are delivered through callbacks on the engine's own thread, in the order of the requests of
-one caller. A result says *stored* exactly when `physical_offset` is not −1.
+Results are delivered through callbacks on the engine's own thread: of what is stored in the order
+of the requests, refusals as soon as they are known. A result says *stored* exactly when
+`physical_offset` is not −1.
 """
 
 import enum

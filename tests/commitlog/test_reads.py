@@ -1,0 +1,185 @@
+"""Point and range reads: whole frames, honest bounds, nothing of a neighbour."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stratamq.errors import (
+    CorruptRecordError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
+from stratamq.formats.frame import Blank, Frame
+from tests.support.logs import Store, batch, body_for, message, segment_path
+
+SEGMENT = 2048
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store(SEGMENT)
+    store.start()
+    store.put_all(*[message(b"x" * (number * 53 % 400)) for number in range(20)])
+    return store
+
+
+def test_every_message_is_read_at_its_offset_first_and_last_included(store):
+    members = store.members()
+    for at, raw, value in members:
+        if isinstance(value, Frame):
+            assert store.log.frame_at(at) == raw
+    assert isinstance(members[0][2], Frame)
+    assert isinstance(members[-1][2], Frame)
+
+
+def test_at_every_other_offset_no_message_begins(store):
+    starts = {at for at, _, value in store.members() if isinstance(value, Frame)}
+    for offset in range(store.end()):
+        if offset not in starts:
+            with pytest.raises(InvalidRequestError, match="no message begins"):
+                store.log.frame_at(offset)
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 10**9])
+def test_at_the_end_and_beyond_there_is_none_and_the_bounds_are_told(store, beyond):
+    for offset in (store.end() + beyond, -1 - beyond):
+        with pytest.raises(OffsetOutOfRangeError) as error:
+            store.log.frame_at(offset)
+        assert (error.value.minimum, error.value.maximum) == (0, store.end())
+
+
+def test_a_message_inside_the_body_of_another_is_none_unless_it_lies_where_it_says(store):
+    inner = store.frame_bytes()[0]
+    at = store.put(b"...." + inner).physical_offset
+    body_at = store.disk.contents(segment_path(at // SEGMENT * SEGMENT)).find(
+        b"...." + inner, at % SEGMENT
+    )
+    offset = at // SEGMENT * SEGMENT + body_at + 4
+    with pytest.raises(InvalidRequestError):
+        store.log.frame_at(offset)
+
+
+def test_a_damaged_body_is_named_and_never_served(store):
+    at, raw, _ = store.members()[3]
+    store.edit(segment_path(at // SEGMENT * SEGMENT), at % SEGMENT + 90, b"\xff")
+    with pytest.raises(CorruptRecordError) as error:
+        store.log.frame_at(at)
+    assert (error.value.position, error.value.reason) == (at, "body_crc")
+    assert len(raw) > 91
+
+
+def test_what_is_appended_and_not_flushed_can_be_read_at_its_offset(store):
+    store.send(message(b"in the cache"))
+    end = store.end()
+    store.step()
+    if store.end() == end:
+        store.scheduler.run_until_idle()
+        store.step()
+    assert b"in the cache" in store.log.frame_at(end)
+
+
+def pieces(store: Store, start: int, end: int, most: int = 0) -> list[tuple[int, bytes]]:
+    return list(store.log.read_range(start, end, most))
+
+
+def test_a_range_is_the_logs_bytes_in_pieces_that_never_cross_a_segment(store):
+    whole = b"".join(store.segments().values())
+    for start, end in ((0, 0), (0, store.end()), (100, 101), (SEGMENT - 1, 2 * SEGMENT + 5)):
+        got = pieces(store, start, end)
+        limit = end or store.end()
+        assert b"".join(raw for _, raw in got) == whole[start:limit]
+        at = start
+        for offset, raw in got:
+            assert offset == at
+            assert offset // SEGMENT == (offset + len(raw) - 1) // SEGMENT
+            at += len(raw)
+    assert pieces(store, store.end(), 0) == []
+
+
+def test_a_range_is_limited_in_bytes(store):
+    got = pieces(store, 50, 0, most=SEGMENT)
+    assert sum(len(raw) for _, raw in got) == SEGMENT
+
+
+def test_a_large_segment_comes_in_pieces_of_a_megabyte():
+    store = Store(3 << 20)
+    store.start()
+    store.put_batch(batch([b"x" * 1_000_000] * 2))
+    store.put(b"x" * 500_000)
+    sizes = [len(raw) for _, raw in pieces(store, 0, 0)]
+    assert sizes[:2] == [1 << 20, 1 << 20]
+    assert sum(sizes) == store.end()
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 0), (5, 4), (0, 1 << 40), (1 << 40, 0)])
+def test_a_range_that_is_not_in_the_log_is_refused_with_its_bounds(store, start, end):
+    with pytest.raises(OffsetOutOfRangeError) as error:
+        store.log.read_range(start, end, 0)
+    assert (error.value.minimum, error.value.maximum) == (0, store.end())
+
+
+def test_nothing_is_read_of_a_log_that_is_not_open():
+    store = Store()
+    log = store.prepare()
+    reads = (
+        lambda: log.frame_at(0),
+        lambda: log.read_range(0, 0, 0),
+        log.status,
+        log.queue_table,
+        lambda: log.delete_below(0, 1, False),
+    )
+    for read in reads:
+        with pytest.raises(UnavailableError):
+            read()
+    log.open()
+    log.begin_close()
+    log.close()
+    for read in reads:
+        with pytest.raises(UnavailableError):
+            read()
+
+
+def test_the_status_says_what_is_there(store):
+    status = store.log.status()
+    assert status.minimum == 0
+    assert status.appended == status.flushed == status.confirmed == store.end()
+    assert (status.segment_bytes, status.segment_count) == (SEGMENT, store.end() // SEGMENT + 1)
+    assert (status.writable, status.not_writable_reason) == (True, "")
+    assert status.generations[-1].number == store.log.generation
+    assert status.recovery_report == tuple(store.log.report)
+    end, table = store.log.queue_table()
+    assert (end, table) == (store.end(), [("orders", 0, 20)])
+
+
+def test_blanks_are_part_of_ranges_and_no_messages(store):
+    blanks = [at for at, _, value in store.members() if isinstance(value, Blank)]
+    assert blanks
+    for at in blanks:
+        with pytest.raises(InvalidRequestError):
+            store.log.frame_at(at)
+
+
+def test_a_deleted_segment_that_was_read_gives_its_space_back(tmp_path):
+    """The log's own mapping must not keep the blocks of a file that it has unlinked."""
+    store = Store(8192, root=tmp_path)
+    store.start()
+    store.put_all(*[message(body_for(3000)) for _ in range(8)])
+    for frame in store.frames():
+        store.log.frame_at(frame.physical_offset)
+    list(store.log.read_range(0, 0, 0))
+    store.log.delete_below(3 * 8192, 10, True)
+    store.pass_time(1_000, ticks=8)
+    held = [
+        line
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if str(tmp_path / "commitlog") in line and "(deleted)" in line
+    ]
+    assert held == []
+    names = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    ]
+    assert [n for n in names if str(tmp_path / "commitlog") in n and "(deleted)" in n] == []
