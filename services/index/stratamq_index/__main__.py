@@ -1,6 +1,7 @@
 """The index service: follows the commit log, keeps `index/`, answers by key."""
 
 import asyncio
+import itertools
 import logging as std_logging
 import os
 import random
@@ -29,6 +30,7 @@ from stratamq_index.servicer import SERVICE_NAME, IndexServicer
 log = std_logging.getLogger(__name__)
 
 LOCK = "stratamq/index.lock"
+OBSERVE_INTERVAL_SECONDS = 1.0
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
 
@@ -82,9 +84,11 @@ async def main() -> None:
 
 async def _tick(engine: IndexEngine, server: Server, interval_s: float) -> None:
     observer = Observer(engine)
-    while True:
+    ticks_per_look = max(1, round(OBSERVE_INTERVAL_SECONDS / interval_s))
+    for tick in itertools.count():
         engine.tick()
-        observer.observe()
+        if tick % ticks_per_look == 0:
+            observer.observe()
         server.set_ready(engine.serving and not engine.stop_reason, engine.stop_reason)
         await asyncio.sleep(interval_s)
 

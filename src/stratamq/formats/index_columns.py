@@ -78,10 +78,6 @@ class IndexItems:
 def index_keys(columns: DispatchColumns) -> IndexKeys:
     """What a range of the log gives to the index: all but rollbacks are indexed (spec 7.4)."""
     rows, hashes = columns.key_row, columns.key_hash
-    if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
-        # Within a row the keys are in order already; a stable sort keeps that.
-        order = np.argsort(rows, kind="stable")
-        rows, hashes = rows[order], hashes[order]
     indexed = columns.in_index
     if not indexed.all():
         kept = indexed[rows]
