@@ -104,11 +104,11 @@ def test_a_new_generation_lowers_the_starts_of_those_that_were_cut():
 
 
 def test_the_list_is_bounded_and_forgets_the_oldest():
-    generations: list[Generation] = []
-    for number in range(1_200):
+    generations = [Generation(number, number) for number in range(1_000)]
+    for number in range(1_000, 1_003):
         generations = extend(generations, Generation(number, number))
     assert len(generations) == 1_000
-    assert generations[0].number == 200
+    assert [g.number for g in generations] == list(range(3, 1_003))
 
 
 # --- across real ends of life ---

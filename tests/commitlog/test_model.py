@@ -2,7 +2,8 @@
 
 Every message has a number in its body. After each start: what was acknowledged is there, byte for
 byte, once, in order; what was not is there whole or not at all; queues are dense; what the engine
-says of its queues is what a scan of the log says.
+says of its queues is what a scan of the log says. A follower comes and goes all the while: what it
+keeps is always the log's own history, and what was confirmed to it under sync flush never goes.
 """
 
 import random
@@ -24,6 +25,7 @@ from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.frame import Frame
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.property_crc import check_property_crc
+from tests.support.listeners import Listener
 from tests.support.logs import BORN, Store, batch_of, message, queue_table, raw_frame
 
 topics = st.sampled_from(["a", "bb", "topic-c"])
@@ -58,6 +60,10 @@ class CommitLogModel(RuleBasedStateMachine):
         """Batches that a kill must leave whole or absent."""
         self.seen: list[bytes] = []
         """All frames that were ever in the log and not lost, as they were before the last end."""
+        self.copied = bytearray()
+        """What the follower has applied: the log's bytes from 0."""
+        self.followed = (0, 0)
+        self.listener: Listener | None = None
         self.store.start()
 
     # --- requests ---
@@ -160,11 +166,32 @@ class CommitLogModel(RuleBasedStateMachine):
     def no_space_for_a_segment(self) -> None:
         self.store.disk.fail("create.allocate", "commitlog/*", error=28)
 
+    # --- a follower ---
+
+    @rule()
+    def follow(self) -> None:
+        """Listen to everything there is; connect first if the log was restarted since."""
+        if self.listener is None:
+            generation, position = self.followed
+            self.listener = Listener(self.store, generation=generation, position=position)
+            kept = self.listener.opened.cut_to
+            if self.sync:
+                assert kept == position
+            del self.copied[kept:]
+            assert self.copied == self.log_bytes(kept)
+        self.listener.listen()
+        self.copied[:] = self.log_bytes(self.listener.position)
+        self.followed = (self.store.log.generation, self.listener.position)
+
+    def log_bytes(self, end: int) -> bytes:
+        return b"".join(self.store.segments().values())[:end]
+
     # --- ends of life ---
 
     def end_of_life(self) -> None:
         """What the log showed before it ended; nothing that waits is answered any more."""
         self.seen = self.store.frame_bytes()
+        self.listener = None
 
     def forget_what_was_not_promised(self) -> None:
         """A power loss may leave any pages of a batch that was not acknowledged."""
