@@ -11,7 +11,7 @@ A job writes at most `window_units` of a queue between two syncs. After a power 
 lies further than that beyond what was synced, so that a start need not look further.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
@@ -30,6 +30,7 @@ FileRange = tuple[int, int]
 FEW_FILES = 16
 """Up to so many are synced one by one: a syncfs waits for everything on the volume."""
 _ERASED_UNITS = 1 << 15
+_LOOKED_AT_UNITS = 204
 
 
 class SyncFailedError(StrataError):
@@ -253,26 +254,32 @@ class QueueWriter:
         """
         found = False
         for write in writes:
-            upto = max((end for end, stale in self._behind(write) if stale), default=0)
+            upto = self._stale_end(write)
             if upto > self._erasing.get(write.key, 0):
                 self._erasing[write.key] = upto
                 found = True
         if found:
             self._state_file.store_stale(self._erasing)
 
-    def _behind(self, write: QueueWrite) -> Iterator[tuple[int, bool]]:
-        """Pieces behind the queue's end: where each ends, and whether anything is in it."""
+    def _stale_end(self, write: QueueWrite) -> int:
+        """The index behind the last piece that is not zero behind the queue's end; 0 for none.
+
+        Looked for from behind and in small pieces: read forwards, the kernel would fill megabytes
+        of cache ahead, for every queue, with zeros.
+        """
         known = self._ranges.get(write.key)
         if not write.erase or known is None:
-            return
-        index, stop = max(write.end, known[0]), min(known[1], write.end + write.erase)
-        while index < stop:
-            end = min(index + _ERASED_UNITS, stop, self._next_file(index))
-            file = self._open.get(self._path(write, index))
-            length = (end - index) * QUEUE_UNIT_BYTES
-            data = file.read(self._geometry.position(index), length)
-            yield end, data != bytes(length)
-            index = end
+            return 0
+        low, index = max(write.end, known[0]), min(known[1], write.end + write.erase)
+        most = _LOOKED_AT_UNITS if write.erase <= self._window else _ERASED_UNITS
+        while index > low:
+            start = max(low, index - most, self._geometry.file_of(index - 1))
+            length = (index - start) * QUEUE_UNIT_BYTES
+            file = self._open.get(self._path(write, start))
+            if file.read(self._geometry.position(start), length) != bytes(length):
+                return index
+            index = start
+        return 0
 
     def _erase(self, write: QueueWrite) -> None:
         """Zeros over what is recorded. Holes behind it stay holes."""
