@@ -34,6 +34,7 @@ _FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
 )
 _PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
 _DIGITS_START = 9
+_NO_ROWS = np.zeros(0, np.int64)
 _POWERS_OF_TEN = 10 ** np.arange(10, dtype=np.int64)
 _FEW_TOPICS = 16
 
@@ -220,9 +221,12 @@ def _check_text(
     if rules.property_checksum:
         return np.arange(len(frames))
     ends = frames.start + frames.size
-    with_properties = frames.properties_length > 0
     last = raw[ends - 1]
-    _demand((last != 0) | ~with_properties, "properties", text_rules.ZERO_END)
+    if int(last.min()) > _PLACEHOLDER[-1] and (
+        int(frames.properties_length.max()) < text_rules.ZERO_RUN_BYTES
+    ):
+        return _NO_ROWS
+    _demand((last != 0) | (frames.properties_length == 0), "properties", text_rules.ZERO_END)
     for row in np.flatnonzero(frames.properties_length >= text_rules.ZERO_RUN_BYTES).tolist():
         start = int(frames.properties_start[row])
         if text_rules.looks_torn(bytes(raw[start : int(ends[row])])):
