@@ -144,7 +144,10 @@ class DispatchEngine:
         self._ranges = loaded.ranges
         open_files = OpenFiles(self._files, settings.max_open_files // 2)
         self.queues = QueueTable(self._files, loaded.geometry, open_files)
-        window_units = -(-settings.flush_window_bytes // QUEUE_UNIT_BYTES)
+        # RocketMQ reads the last three files of a queue and takes older ones for full: never more
+        # than two may be unfinished at a crash.
+        units_per_file = loaded.geometry.units_per_file
+        window_units = min(-(-settings.flush_window_bytes // QUEUE_UNIT_BYTES), units_per_file)
         if state is not None and state.complete and not loaded.damaged:
             erase = 0 if state.clean else window_units
             self._trusted = self.queues.open_trusted(
@@ -188,6 +191,8 @@ class DispatchEngine:
         self.generation = opened.generation
         self.confirmed, self.flushed = opened.confirmed, opened.flushed
         self._learn_minimum(opened.minimum)
+        if first:
+            self._expire_later()
         self._progressed()
 
     def apply(self, event: Event) -> Iterator[None]:
@@ -356,7 +361,7 @@ class DispatchEngine:
         self.serving = True
         if self._table_of_log is not None and self.applied >= self._table_of_log[0]:
             for topic, queue_id, next_index in self._table_of_log[1]:
-                self.queues.begin_empty(topic, queue_id, next_index)
+                self.queues.begin_empty(topic, queue_id, next_index, self.minimum)
             self._table_of_log = None
         if self._pass is not None:
             self._flush()
@@ -367,6 +372,10 @@ class DispatchEngine:
         self.minimum = minimum
         if self.segments is not None:
             self.segments.release_below(minimum)
+        self._expire_later()
+
+    def _expire_later(self) -> None:
+        """Let ticks look for whole files below the minimum."""
         units = self.queues.geometry.units_per_file
         self._expiring = [
             (queue.topic, queue.queue_id)
@@ -411,7 +420,8 @@ class DispatchEngine:
             after = DispatchState(
                 self.generation, *self._covered, complete=True, clean=clean, minimum=self.minimum
             )
-            if after == self._stored:
+            idle = self._stored is not None and self._stored.clean and not self.queues.dirty
+            if after == self._stored or (idle and replace(after, clean=True) == self._stored):
                 after = None
         waiting, self._when_flushed = self._when_flushed, []
         before = self._unclean() if self.queues.dirty or self._doubtful else None

@@ -27,6 +27,8 @@ from stratamq_dispatcher.time_search import Boundary
 
 T = TypeVar("T")
 
+CURSORS_AT_ONCE = 64
+"""So many queues without news are looked at before others get their turn."""
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _LOOK_FURTHER = (
     GetStatus.NO_MATCHED_MESSAGE,
@@ -131,6 +133,8 @@ class Puller:
                     )
                 )
                 if answer.status in _NOTHING_YET:
+                    if index % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
+                        await asyncio.sleep(0)
                     if cursor.passed_over:
                         cursor.passed_over = False
                         yield index, replace(answer, status=GetStatus.NO_MATCHED_MESSAGE)

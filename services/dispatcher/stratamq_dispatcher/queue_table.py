@@ -97,10 +97,12 @@ class QueueTable:
                 count += 1
         return count
 
-    def begin_empty(self, topic: str, queue_id: int, next_index: int) -> None:
+    def begin_empty(self, topic: str, queue_id: int, next_index: int, minimum_offset: int) -> None:
         """A queue whose messages are all gone from the log, and that goes on at `next_index`."""
         queue = self._queues.get((topic, queue_id)) or self._make(topic, queue_id)
-        if queue is not None and not queue.has_messages and queue.end < next_index:
+        if queue is None or queue.end >= next_index:
+            return
+        if not queue.has_messages or queue.end_offset <= minimum_offset:
             queue.begin(next_index)
 
     # --- growing ---

@@ -8,7 +8,7 @@ import grpc
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2_grpc
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import CorruptionError, InvalidRequestError
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
 from stratamq.runtime.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
@@ -208,13 +208,18 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     def _info(self, queue: ConsumeQueue) -> pb.QueueInfo:
         engine = self._engine
-        minimum = queue.minimum(engine.queues.open_files, engine.minimum)
+        try:
+            minimum = queue.minimum(engine.queues.open_files, engine.minimum)
+            newest_ms = engine.newest_store_timestamp_ms(queue)
+        except CorruptionError:
+            # A list is no place to fail for one queue: whoever pulls from it hears of the damage.
+            minimum, newest_ms = queue.first_index, 0
         return pb.QueueInfo(
             topic=queue.topic,
             queue_id=queue.queue_id,
             min_offset=minimum,
             max_offset=queue.end,
-            newest_store_timestamp_ms=engine.newest_store_timestamp_ms(queue),
+            newest_store_timestamp_ms=newest_ms,
         )
 
 
