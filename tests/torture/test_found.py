@@ -1,0 +1,73 @@
+"""What torture has found, each as the few steps that are left of it."""
+
+import errno
+
+import pytest
+
+from stratamq.errors import StoreRefusedError
+from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing
+from tests.dispatcher.followed_log import WrittenLog, start
+from tests.index.harness import Follower, TestLog
+from tests.support.disks import names, read_file
+
+
+def test_a_log_that_has_what_it_deleted_again_does_not_stop_the_dispatcher():
+    # It died after it had announced the deletion, before it unlinked the segments.
+    disk = SimulatedDisk()
+    log = WrittenLog(disk.files(name="log"))
+    log.put("quiet")
+    files = disk.files(name="dispatcher")
+    start(files, log).follow()
+    files.kill()
+    log.put("quiet")
+    log.put_many(120, topics=1, queues=1)
+    log.minimum = 2 * log.segment_bytes
+    files = disk.files(name="dispatcher")
+    behind = start(files, log)
+    behind.follow()
+    assert behind.engine.durable == log.end
+    files.kill()
+    log.minimum = 0
+    last = log.put("quiet")
+    again = start(disk.files(name="dispatcher"), log)
+    again.follow()
+    assert again.engine.serving
+    queue = again.engine.queues.get("quiet", 0)
+    assert queue is not None and queue.end == last.queue_offset + 1 == 3
+
+
+def test_a_crash_leaves_at_most_two_queue_files_unfinished_whatever_is_written_at_once():
+    # RocketMQ looks at the last three files of a queue, and takes the others for full.
+    disk = SimulatedDisk()
+    log = WrittenLog(disk.files(name="log"))
+    log.put_many(60, topics=1, queues=1)
+    broker = start(disk.files(name="dispatcher"), log, flush_window_bytes=100_000)
+    broker.send()
+    disk.crash_on("flush", "consumequeue/*")
+    with pytest.raises(SimulatedCrash):
+        broker.flush()
+    disk.crash(keep_nothing)
+    files = disk.files(name="next")
+    directory = "consumequeue/topic-0/0"
+    made = [read_file(files, f"{directory}/{name}") for name in names(files, directory)]
+    unfinished = [raw for raw in made if not raw[-20:].strip(b"\0")]
+    assert 0 < len(unfinished) <= 2
+
+
+def test_an_index_that_cannot_be_cut_for_lack_of_space_is_refused_with_the_reason():
+    disk = SimulatedDisk()
+    log = TestLog(disk.files(name="log"))
+    log.fill(3)
+    files = disk.files(name="index")
+    running = Follower(log, files=files).start()
+    log.fill(3, seed=2)
+    # Items of the second three messages reach their file, their watermark does not.
+    disk.fail("replace", "stratamq/index.json", repeat=True)
+    running.apply()
+    running.sync()
+    files.kill()
+    disk.clear_faults()
+    disk.fail("flush", "stratamq/tmp/index-*", error=errno.ENOSPC)
+    with pytest.raises(StoreRefusedError, match="No space left"):
+        Follower(log, files=disk.files(name="index")).load()
+    Follower(log, files=disk.files(name="index")).start().assert_answers_like_the_log()
