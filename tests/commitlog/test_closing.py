@@ -210,9 +210,22 @@ def test_the_checkpoint_says_what_is_flushed_and_what_followers_have():
     store.pass_time(1_000, ticks=3)
     saved = checkpoint(store)
     assert saved.physic_msg_timestamp_ms == newest
-    assert saved.logics_msg_timestamp_ms == 1
     assert saved.index_msg_timestamp_ms == 0
     assert saved.confirm_phy_offset == store.end()
+
+
+def test_rocketmq_is_told_to_dispatch_again_what_only_a_file_it_will_delete_has_indexed():
+    store = running(followers=("dispatcher", "index"))
+    queues, index = Listener(store), Listener(store, "index")
+    for listener in (queues, index):
+        listener.listen()
+    queues.report()
+    store.pass_time(1_000, ticks=3)
+    assert checkpoint(store).logics_msg_timestamp_ms == 0
+    index.report()
+    store.pass_time(1_000, ticks=3)
+    assert checkpoint(store).logics_msg_timestamp_ms == 1
+    assert checkpoint(store).index_msg_timestamp_ms == 1
 
 
 def test_the_checkpoint_never_claims_what_is_not_flushed():

@@ -1,4 +1,9 @@
-"""Drives the engine from the event loop: a pass after each wake, a tick ten times a second."""
+"""Drives the engine from the event loop: a pass after each wake, a tick ten times a second.
+
+Under sync flush a pass waits for the flush that runs: what it would append that flush does not
+cover, so that nobody is answered later, and one pass takes all that came meanwhile. It does not
+wait once a whole pass is there, nor longer than a tick.
+"""
 
 import asyncio
 import contextlib
@@ -21,6 +26,7 @@ class Driver:
 
     def start(self) -> None:
         self._engine.wake = self._wake
+        self._engine.commit.on_idle = self._schedule_waiting
         self._ticker = self._loop.create_task(self._tick(), name="commitlog-tick")
 
     async def stop(self) -> None:
@@ -41,9 +47,23 @@ class Driver:
             await asyncio.sleep(TICK_SECONDS / 10)
 
     def _wake(self) -> None:
+        engine = self._engine
+        if (
+            engine.sync_flush
+            and not engine.commit.idle
+            and engine.appender.pending_bytes < engine.config.pass_bytes
+        ):
+            return
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
+
+    def _schedule_waiting(self) -> None:
+        if self._engine.appender.waiting:
+            self._schedule()
 
     def _run(self) -> None:
         self._scheduled = False
@@ -53,6 +73,7 @@ class Driver:
         ticks = 0
         while True:
             self._engine.tick()
+            self._schedule_waiting()
             if ticks % round(1 / TICK_SECONDS) == 0:
                 self._on_second()
             ticks += 1

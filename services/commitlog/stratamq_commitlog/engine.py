@@ -83,7 +83,7 @@ class CommitLog:
         self._allocate_worker = allocate_worker
         self._pid = pid
         self._lock: Lock | None = None
-        self._sync_flush = config.flush_disk_type == "SYNC_FLUSH"
+        self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
         self.role = Role(config.role)
         self.store_host = encode_store_host(config.store_host)
         self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
@@ -376,7 +376,7 @@ class CommitLog:
         end = self.appender.appended
         if end != self.offsets.appended:
             self.offsets.appended = end
-            if self._sync_flush:
+            if self.sync_flush:
                 self.commit.request(end)
             if self.segments.allocation_error is None:
                 self.segments.keep_ahead(end)
@@ -390,7 +390,7 @@ class CommitLog:
             return
         self.commit.expire()
         now = self._clock.monotonic_ns()
-        if not self._sync_flush and now >= self._next_flush_ns:
+        if not self.sync_flush and now >= self._next_flush_ns:
             self._next_flush_ns = now + self._config.flush_interval_ms * 1_000_000
             self.commit.request(self.offsets.appended)
         self.housekeeping.tick(now)
@@ -521,7 +521,7 @@ class CommitLog:
             else:
                 self._await_replicas(end, finish)
 
-        if self._sync_flush:
+        if self.sync_flush:
             self.commit.wait(end, flushed)
         else:
             flushed(None if self.commit.failure is not None else True)
@@ -558,7 +558,7 @@ class CommitLog:
     def _advance(self) -> None:
         """Move *replicable* and *confirmed* to what the four offsets allow, and tell everyone."""
         offsets = self.offsets
-        base = offsets.flushed if self._sync_flush else offsets.appended
+        base = offsets.flushed if self.sync_flush else offsets.appended
         offsets.replicable = base
         if self.role is Role.SYNC_MASTER:
             replicated = self.replicas.replicated(offsets.appended)

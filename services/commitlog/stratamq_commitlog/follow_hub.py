@@ -111,7 +111,9 @@ class FollowHub:
         state = self.followers.setdefault(name, FollowerState(name))
         state.connections += 1
         state.applied = cut_to
-        state.durable = min(state.durable, cut_to)
+        if cut_to < state.durable:
+            # What it will have on disk after the cut it has yet to say.
+            state.durable, state.durable_store_timestamp_ms = cut_to, 0
         state.released = min(state.released, cut_to)
         session = Session(self, state, cut_to, replicable, wake)
         self._sessions.add(session)

@@ -45,6 +45,8 @@ class GroupCommit:
         """The first flush that failed; for ever."""
         self.on_flushed: Callable[[int], None] | None = None
         self.on_failed: Callable[[OSError], None] | None = None
+        self.on_idle: Callable[[], None] | None = None
+        """Called when a flush has ended and no other has begun."""
         self.flushes = 0
         self.flush_ns_total = 0
         self.observe_flush_ns: Callable[[int], None] | None = None
@@ -106,6 +108,8 @@ class GroupCommit:
                 self._failed(error)
             else:
                 raise error
+            if not self._running and self.on_idle is not None:
+                self.on_idle()
 
         self._worker.submit(task, done)
 

@@ -166,20 +166,25 @@ class Housekeeping:
             self._flushed_timestamps.append((offsets.appended, engine.appender.store_timestamp_ms))
             while self._flushed_timestamps and self._flushed_timestamps[0][0] <= offsets.flushed:
                 self._physic_timestamp_ms = self._flushed_timestamps.popleft()[1]
-        followers = engine.hub.followers
-
-        def covered(name: str, before: int) -> int:
-            state = followers.get(name)
-            return before if state is None else max(before, state.durable_store_timestamp_ms)
-
+        queues_ms = self._covered_ms("dispatcher", old.logics_msg_timestamp_ms)
+        index_ms = self._covered_ms("index", old.index_msg_timestamp_ms)
+        if "index" in engine.config.followers:
+            # RocketMQ recovers from the older of physic and logics alone, and deletes index files
+            # that end after the index's time: what they held must be dispatched again.
+            queues_ms = min(queues_ms, index_ms)
         return Checkpoint(
             physic_msg_timestamp_ms=self._physic_timestamp_ms,
-            logics_msg_timestamp_ms=covered("dispatcher", old.logics_msg_timestamp_ms),
-            index_msg_timestamp_ms=covered("index", old.index_msg_timestamp_ms),
+            logics_msg_timestamp_ms=queues_ms,
+            index_msg_timestamp_ms=index_ms,
             master_flushed_offset=old.master_flushed_offset,
             confirm_phy_offset=min(offsets.confirmed, offsets.flushed),
             logics_physical_offset=old.logics_physical_offset,
         )
+
+    def _covered_ms(self, follower: str, before: int) -> int:
+        """What a follower says is on disk; before it has spoken, what the checkpoint says."""
+        state = self._engine.hub.followers.get(follower)
+        return before if state is None else state.durable_store_timestamp_ms
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         entry = self._files.entry(CHECKPOINT_PATH)
