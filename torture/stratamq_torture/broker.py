@@ -1,0 +1,279 @@
+"""A whole broker in one process: the real engines on a simulated disk, with everything that can
+happen to them: steps, stops, deaths, power losses. What it must mean is `checks`' business.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+from stratamq_commitlog.engine import CommitLog
+
+from stratamq.files.simulated import CrashChoice, SimulatedClock, SimulatedCrash, random_choice
+from stratamq_torture.consumers import Consumers
+from stratamq_torture.disk import TortureDisk
+from stratamq_torture.following import Connection
+from stratamq_torture.model import Grade, Model
+from stratamq_torture.producers import Producers, Sizes
+from stratamq_torture.rooms import (
+    COMMITLOG,
+    DISPATCHER,
+    INDEX,
+    DispatcherRoom,
+    FollowerRoom,
+    IndexRoom,
+    LogRoom,
+    Room,
+)
+from stratamq_torture.settings import ASYNC, BrokerSettings
+
+TICK_MS = 100
+SETTLE_STEPS = 8_000
+SETTLED_TICKS = 3
+
+Check = Callable[["Broker"], None]
+
+
+class Broker:
+    """`chance` decides every order and every loss; it is set anew before each operation.
+
+    `on_log_started` is called after each start of the log, before anything else happens.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        chance: random.Random,
+        *,
+        sizes: Sizes | None = None,
+        disk: TortureDisk | None = None,
+        model: Model | None = None,
+        clock: SimulatedClock | None = None,
+    ) -> None:
+        self.settings = settings
+        self.chance = chance
+        self.clock = clock or SimulatedClock()
+        self.disk = disk or TortureDisk(
+            chance, clock=self.clock, capacity_bytes=settings.capacity_bytes
+        )
+        self.model = model or Model()
+        self.on_log_started: Check | None = None
+        self.sync_flush = settings.log.flush_disk_type != ASYNC
+        self.segment_bytes = settings.log.segment_bytes
+        self.queue_file_bytes = settings.dispatcher.queue_file_bytes
+        self.log = LogRoom(self)
+        self.dispatcher = DispatcherRoom(self)
+        self.index = IndexRoom(self)
+        self.rooms: dict[str, Room] = {
+            COMMITLOG: self.log,
+            DISPATCHER: self.dispatcher,
+            INDEX: self.index,
+        }
+        self.followers: list[FollowerRoom] = [self.dispatcher, self.index]
+        self.connections = {room.name: Connection(self, room) for room in self.followers}
+        self.producers = Producers(self, sizes or Sizes())
+        self.consumers = Consumers(self)
+        self.crash_means_power = False
+        """What a planned crash point is: the end of the process that meets it, or of all power."""
+        self.cache_lies = False
+        """Pages were dropped whose write-back had failed: readers may see anything there."""
+        self.foreign = False
+        """RocketMQ held the store last."""
+        self.foreign_queues = False
+        """The dispatcher has not yet been through the queues that RocketMQ left."""
+        self.uncut: set[str] = set()
+        """Followers that know a history of the log that was lost where that is allowed, and have
+        not asked the log since."""
+        self.notes: list[str] | None = None
+        self.acknowledged = self.refused = 0
+        self.kills = self.power_losses = self.crash_points = self.log_starts = 0
+
+    def note(self, line: str) -> None:
+        """For the trace."""
+        if self.notes is not None:
+            self.notes.append(line)
+
+    @property
+    def starved(self) -> bool:
+        """The disk has little room left."""
+        return self.disk.capacity_bytes < self.settings.capacity_bytes
+
+    @property
+    def sick(self) -> bool:
+        """Some file's background write-back has failed, and no flush has said so yet."""
+        return any(inode.pending_error for inode in self.disk.tree.inodes())
+
+    # --- starts and ends ---
+
+    def start(self, name: str) -> bool:
+        """Start one room, if it is not running. False when it died on the way or refused."""
+        room = self.rooms[name]
+        if room.running:
+            return True
+        try:
+            if not room.start():
+                return False
+        except SimulatedCrash:
+            self._died(room)
+            return False
+        self.note(f"{name} is up")
+        if room is self.log:
+            self.log_starts += 1
+            if self.on_log_started is not None:
+                self.on_log_started(self)
+        return True
+
+    def kill(self, name: str) -> None:
+        room = self.rooms[name]
+        if room.running:
+            self.kills += 1
+            self._end(room)
+
+    def power_loss(self, choice: CrashChoice | None = None) -> None:
+        """Every process dies; of what was not synced a part survives."""
+        self.power_losses += 1
+        self._remember_flushed()
+        for room in self.rooms.values():
+            self._end(room, cache_survives=False)
+        self.disk.crash(choice or random_choice(self.chance))
+        self.model.torn = True
+        self.cache_lies = False
+
+    def _end(self, room: Room, *, cache_survives: bool = True) -> None:
+        if room is self.log:
+            self._remember_flushed()
+        if room is self.dispatcher:
+            self._look_at_queues()
+        room.die()
+        self.uncut.discard(room.name)
+        if room is self.log:
+            for connection in self.connections.values():
+                if cache_survives:
+                    connection.break_off(self.chance)
+                else:
+                    connection.leave()
+        elif room.name in self.connections:
+            self.connections[room.name].leave()
+
+    def _remember_flushed(self) -> None:
+        """Bytes below *flushed* are durable: the log said so."""
+        if self.log.engine is not None and not self.cache_lies:
+            self.model.claim(self.log.engine.offsets.flushed, Grade.DURABLE)
+
+    def _look_at_queues(self) -> None:
+        engine = self.dispatcher.engine
+        if engine is not None and engine.serving and engine._pass is None:
+            self.foreign_queues = False
+
+    def ended(self, room: Room, error: BaseException) -> None:
+        """A process ended by an error."""
+        self.note(f"{room.name} ends: {error!r}")
+        self._end(room)
+
+    def _died(self, room: Room) -> None:
+        """A process met a planned crash point."""
+        self.crash_points += 1
+        if self.crash_means_power:
+            self.note(f"the power fails while {room.name} works")
+            self.power_loss()
+        else:
+            self.note(f"{room.name} dies at a crash point")
+            self.kills += 1
+            self._end(room)
+
+    def end_streams(self) -> None:
+        """The log ends all streams: it stops."""
+        for connection in self.connections.values():
+            connection.end()
+
+    def log_closed(self, engine: CommitLog, *, clean: bool) -> None:
+        """The log's process has stopped in order."""
+        if clean:
+            self.model.claim(engine.offsets.appended, Grade.DURABLE)
+        self.note(f"the log stopped at {engine.offsets.appended}")
+
+    # --- steps ---
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+
+    def step(self) -> None:
+        """One of the things that could happen next, by chance; time passes when nothing does."""
+        ready = list(self._ready())
+        if not ready or self.chance.random() < 0.05:
+            ready = [(None, self.tick)]
+        room, action = self.chance.choice(ready)
+        self.act(room, action)
+
+    def act(self, room: Room | None, action: Callable[[], object]) -> None:
+        """Do something; SimulatedCrash is the end of the process that met it."""
+        try:
+            action()
+        except SimulatedCrash:
+            dead = next((r for r in self.rooms.values() if r.has_died), room)
+            assert dead is not None
+            self._died(dead)
+
+    def _ready(self) -> Iterator[tuple[Room | None, Callable[[], object]]]:
+        for room in self.rooms.values():
+            if room.engine is None:
+                continue
+            if room.scheduler.pending:
+                yield room, room.work
+            if room.stopping:
+                yield room, room.stop_step
+        if self.log.engine is not None and self.log.woken:
+            yield self.log, self.log.run_pass
+        for room in self.followers:
+            for step in self.connections[room.name].steps():
+                yield room, step
+
+    def tick(self) -> None:
+        """A moment passes, and every room looks at its clock."""
+        self.clock.advance_ms(self.chance.choice((TICK_MS, TICK_MS, 10 * TICK_MS)))
+        for room in (self.log, self.dispatcher, self.index):
+            if room.engine is not None:
+                self.act(room, room.tick)
+
+    def settle(self) -> bool:
+        """Let things run until nothing is left to do. False if that does not come."""
+        quiet = 0
+        for _ in range(SETTLE_STEPS):
+            ready = list(self._ready())
+            if any(action != getattr(room, "stop_step", None) for room, action in ready):
+                quiet = 0
+                self.act(*self.chance.choice(ready))
+                continue
+            for room, action in ready:
+                self.act(room, action)
+            self.act(None, self.tick)
+            quiet += 1
+            if quiet > SETTLED_TICKS and self.is_quiet:
+                return True
+        return False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Every running follower has heard, applied and made durable all there is."""
+        engine = self.log.engine
+        if engine is None or engine.offsets.appended != engine.offsets.flushed:
+            return False
+        end = engine.offsets.confirmed
+        return all(
+            room.engine is None
+            or (
+                self.connections[room.name].idle
+                and room.engine.applied == end
+                and room.engine.durable == end
+            )
+            for room in self.followers
+        )
+
+    # --- the disk and the kernel ---
+
+    def evict(self) -> int:
+        """The kernel drops clean pages; how many showed something else before."""
+        changed = self.disk.evict(self.chance)
+        if any(path.startswith(COMMITLOG) for path, _ in changed):
+            self.cache_lies = True
+            self.model.torn = True
+        return len(changed)

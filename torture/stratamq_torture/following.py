@@ -1,0 +1,222 @@
+"""One follower's stream to the log, in steps: what `client.follow` and the log's servicer do.
+
+    apart ──open──▶ opened ──queue table──▶ following ◀──▶ (event, step of applying, report)
+      ▲                                         │ Closing
+      └──── broken, or the log is gone ◀────────┴──▶ everything durable, last report, apart
+
+The order of the calls is the real driver's; what the network may do to it (messages under way when
+the log dies, a stream that breaks, a queue table that comes from the next log) is chance.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.follow_hub import Session
+
+from stratamq.errors import StrataError
+from stratamq.formats.follow import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
+from stratamq_torture.model import Violation
+from stratamq_torture.rooms import DISPATCHER, FollowerRoom
+
+if TYPE_CHECKING:
+    from stratamq_torture.broker import Broker
+
+UNDER_WAY = 3
+"""Messages that the network holds at most."""
+REPORT_INTERVAL_NS = 1_000_000_000
+
+
+class Connection:
+    """Belongs to one follower's room, through all its processes."""
+
+    def __init__(self, broker: "Broker", room: FollowerRoom) -> None:
+        self._broker = broker
+        self._room = room
+        self._log: CommitLog | None = None
+        self._session: Session | None = None
+        self._machine = Follower()
+        self._under_way: deque[Opened | Event | Closing] = deque()
+        self._applying: Iterator[None] | None = None
+        self._moved = False
+        self._asks = False
+        self._reports = False
+        self._next_report_ns = 0
+        self._durable = False
+        self._closing = False
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way, and the follower has heard all there is to hear."""
+        waiting = self._under_way or self._applying or self._asks or self._moved or self._closing
+        return self.connected and not waiting
+
+    def steps(self) -> list[Callable[[], None]]:
+        """What could happen next."""
+        room, log = self._room, self._broker.log
+        if room.engine is None or room.failed is not None or room.stopping:
+            return []
+        if self._session is None:
+            if self._applying is not None or self._under_way:
+                return [self._receive]
+            return [self._connect] if log.engine is not None else []
+        ready: list[Callable[[], None]] = []
+        if self._moved and len(self._under_way) < UNDER_WAY and not self._closing:
+            ready.append(self._send)
+        if self._applying is not None or (self._under_way and not self._asks):
+            ready.append(self._receive)
+        if self._asks:
+            ready.append(self._learn_queues)
+        if self._closing and self._durable:
+            ready.append(self._last_report)
+        now = self._broker.clock.monotonic_ns()
+        if self._reports and not self._closing and now >= self._next_report_ns:
+            ready.append(self._report)
+        return ready
+
+    # --- both ends ---
+
+    def _connect(self) -> None:
+        engine, log = self._room.engine, self._broker.log.engine
+        assert engine is not None and log is not None
+        generation, position = engine.resume_point()
+        opened, self._session = log.hub.open(
+            self._room.name,
+            replicable=False,
+            generation=generation,
+            position=position,
+            wake=self._wake,
+        )
+        self._log = log
+        self._machine = Follower()
+        self._under_way.clear()
+        self._under_way.append(opened)
+        self._moved, self._asks, self._reports = True, False, False
+        self._closing = self._durable = False
+        self._broker.note(
+            f"{self._room.name} opens at {position} of {generation:x}: cut to {opened.cut_to}"
+        )
+
+    def _wake(self) -> None:
+        self._moved = True
+
+    def _send(self) -> None:
+        """The log's half: one message, or nothing until it is woken again."""
+        assert self._session is not None
+        message = self._session.next()
+        if message is None:
+            self._moved = False
+        else:
+            self._under_way.append(message)
+
+    def _receive(self) -> None:
+        """The follower's half: the next message, or the next step of applying one."""
+        if self._applying is not None:
+            self._engine(self._apply_step)
+            return
+        message = self._under_way.popleft()
+        try:
+            action = self._machine.receive(message)
+        except StrataError as error:
+            raise Violation("follow", f"{self._room.name}: {error}") from error
+        engine = self._room.engine
+        assert engine is not None
+        if isinstance(action, Cut):
+            opened = action.opened
+            self._engine(lambda: engine.opened(opened))
+            self._broker.uncut.discard(self._room.name)
+            self._reports = True
+            self._asks = self._room.name == DISPATCHER
+            self._next_report_ns = self._broker.clock.monotonic_ns()
+        elif isinstance(action, Close):
+            self._closing = True
+            end = action.end
+            self._engine(lambda: engine.close_at(end, self._all_durable))
+        else:
+            self._begin(action)
+
+    def _begin(self, action: Apply | Progress) -> None:
+        engine = self._room.engine
+        assert engine is not None
+        self._applying = iter(engine.apply(action.event))
+        self._engine(self._apply_step)
+
+    def _apply_step(self) -> None:
+        assert self._applying is not None
+        if next(self._applying, self) is self:
+            self._applying = None
+
+    def _learn_queues(self) -> None:
+        """The table of the log that runs now: it may be another than the one that was opened."""
+        self._asks = False
+        log, engine = self._broker.log.engine, self._room.engine
+        if log is None or engine is None or self._room.name != DISPATCHER:
+            return
+        appended, table = log.queue_table()
+        self._engine(lambda: engine.learn_queues(appended, table))  # type: ignore[union-attr]
+
+    def _report(self) -> None:
+        engine = self._room.engine
+        assert engine is not None and self._session is not None
+        self._session.report(engine.report())
+        self._next_report_ns = self._broker.clock.monotonic_ns() + REPORT_INTERVAL_NS
+
+    def _all_durable(self) -> None:
+        self._durable = True
+
+    def _last_report(self) -> None:
+        self._report()
+        self.end()
+
+    # --- ends ---
+
+    def end(self) -> None:
+        """The stream is over in order: nothing is under way any more."""
+        if self._session is not None:
+            self._session.close()
+        self._session = self._log = None
+        self._asks = self._reports = self._closing = False
+
+    def break_off(self, chance: random.Random) -> None:
+        """The log or the network is gone: a part of what was under way may still arrive."""
+        while len(self._under_way) and chance.random() < 0.5:
+            self._under_way.pop()
+        self.end()
+        if self._room.engine is None:
+            self._under_way.clear()
+
+    def leave(self) -> None:
+        """The follower's process dies, or stops following."""
+        self.end()
+        self._under_way.clear()
+        if self._applying is not None:
+            close = getattr(self._applying, "close", None)
+            if close is not None:
+                close()
+        self._applying = None
+
+    def _engine(self, call: Callable[[], None]) -> None:
+        """A call of the engine: what it raises ends following for good."""
+        room = self._room
+        try:
+            call()
+        except Violation:
+            raise
+        except Exception as error:
+            engine = room.engine
+            if engine is None:
+                raise
+            excused = room.excused or self._broker.cache_lies
+            room.fail(error)
+            self._applying = None
+            self._under_way.clear()
+            self.end()
+            self._broker.note(f"{room.name} stops following: {error!r}")
+            if not excused:
+                raise Violation("follow", f"{room.name} stops following: {error!r}") from error

@@ -1,0 +1,342 @@
+"""What producers send: every kind of append, with sizes from a short list, so that frames of a lost
+history and of the one that takes its place begin at the same offsets.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.messages import (
+    BatchResult,
+    FrameBatch,
+    PutMessage,
+    PutResult,
+    PutStatus,
+    Run,
+)
+
+from stratamq.formats import sysflag
+from stratamq.formats.batch_frames import BatchEncoder, FrameShape
+from stratamq.formats.frame import encode
+from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.properties import (
+    DELAY,
+    KEYS,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+    encode_properties,
+)
+from stratamq.formats.property_crc import reserve
+from stratamq.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from stratamq_torture.log_reader import read
+from stratamq_torture.model import Fate, Grade, Message, Model, Violation
+
+if TYPE_CHECKING:
+    from stratamq_torture.broker import Broker
+
+TOPICS = ("orders", "things")
+QUEUES = 2
+TAG_TEXTS = ("", "tag-a", "tag-b")
+KEY_COUNT = 6
+BORN = Host("10.0.0.7", 4711)
+KINDS = ("one", "many", "together", "batch", "delayed", "half", "raw", "unwaited")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Body bytes to choose from; `odd` of ten bodies have another size."""
+
+    bodies: Sequence[int] = (40, 40, 200)
+    odd: int = 1
+    largest: int = 700
+    long_properties: int = 0
+    """Of ten messages so many have properties of more than a sector."""
+
+
+class Producers:
+    """Send to the broker's log, and hear its answers."""
+
+    def __init__(self, broker: "Broker", sizes: Sizes) -> None:
+        self._broker = broker
+        self._sizes = sizes
+
+    def send(self, kind: str, chance: random.Random) -> str:
+        """One call of a producer. What was sent, for the trace."""
+        engine = self._broker.log.engine
+        assert engine is not None
+        call: Callable[[CommitLog, random.Random], Sequence[Message]] = getattr(self, f"_{kind}")
+        sent = call(engine, chance)
+        return f"{kind}: " + ", ".join(f"#{m.number} {m.topic}/{m.queue_id}" for m in sent)
+
+    # --- kinds ---
+
+    def _one(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        return self._put(engine, [self._message(chance)], chance)
+
+    def _many(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        count = chance.randint(2, 4)
+        return self._put(engine, [self._message(chance) for _ in range(count)], chance)
+
+    def _together(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        group = self._model.new_group()
+        topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
+        count = chance.randint(2, 4)
+        sent = [self._message(chance, topic, queue_id, group=group) for _ in range(count)]
+        return self._put(engine, sent, chance, together=True)
+
+    def _unwaited(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        return self._put(engine, [self._message(chance)], chance, wait=False)
+
+    def _delayed(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        level = chance.randint(1, 3)
+        topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
+        named = {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+        message = self._message(chance, SCHEDULE_TOPIC, level - 1, named=named)
+        asked = PutMessage(
+            topic=topic,
+            queue_id=queue_id,
+            body=message.body,
+            born_host=BORN,
+            properties=self._own(message, named),
+            flag=message.flag,
+            delay_level=level,
+        )
+        engine.put([asked], False, self._answers([message]))
+        return [message]
+
+    def _half(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
+        named = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+        message = self._message(chance, HALF_TOPIC, 0, named=named)
+        asked = PutMessage(
+            topic=topic,
+            queue_id=queue_id,
+            body=message.body,
+            born_host=BORN,
+            properties=self._own(message, named),
+            flag=message.flag,
+            half=True,
+        )
+        engine.put([asked], False, self._answers([message]))
+        return [message]
+
+    def _raw(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        """Frames with transaction bits, as replication and a transaction's end store them."""
+        bits = (
+            sysflag.TRANSACTION_PREPARED,
+            sysflag.TRANSACTION_COMMIT,
+            sysflag.TRANSACTION_ROLLBACK,
+        )
+        sent = [
+            self._message(chance, sys_flag=chance.choice(bits)) for _ in range(chance.randint(1, 2))
+        ]
+        frames = []
+        for message in sent:
+            properties = encode_properties(message.properties)
+            if self._broker.settings.log.property_checksum:
+                properties = reserve(properties)
+            frames.append(
+                encode(
+                    topic=message.topic.encode(),
+                    body=message.body,
+                    born_host=encode_host(BORN),
+                    store_host=engine.store_host,
+                    properties=properties,
+                    queue_id=message.queue_id,
+                    sys_flag=message.sys_flag,
+                    flag=message.flag,
+                )
+            )
+        engine.put_raw(frames, self._answers(sent))
+        return sent
+
+    def _batch(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        """A batch of the fast stream: all of it or nothing."""
+        group = self._model.new_group()
+        shape = FrameShape(
+            encode_host(BORN), engine.store_address_bytes + 4, engine.property_crc_bytes > 0
+        )
+        encoder = BatchEncoder(shape)
+        sent: list[Message] = []
+        runs: list[Run] = []
+        for _ in range(chance.randint(1, 3)):
+            topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
+            part = [
+                self._message(chance, topic, queue_id, group=group, flag=0)
+                for _ in range(chance.randint(1, 3))
+            ]
+            encoder.add(topic, [(m.body, encode_properties(m.properties)) for m in part])
+            runs.append(Run(topic, queue_id, len(part)))
+            sent += part
+        _, frames = encoder.finish()
+        batch = FrameBatch(runs, np.array(encoder.lengths, np.uint32), frames)
+        engine.put_batch(batch, self._batch_answer(sent, runs))
+        return sent
+
+    # --- messages ---
+
+    @property
+    def _model(self) -> Model:
+        return self._broker.model
+
+    def _message(
+        self,
+        chance: random.Random,
+        topic: str = "",
+        queue_id: int | None = None,
+        *,
+        named: dict[str, str] | None = None,
+        sys_flag: int = 0,
+        flag: int | None = None,
+        group: int = 0,
+    ) -> Message:
+        sizes = self._sizes
+        size = chance.choice(sizes.bodies)
+        if chance.randrange(10) < sizes.odd:
+            size = chance.randrange(sizes.largest)
+        properties = dict(named or {})
+        number = len(self._model.messages) + 1
+        if chance.random() < 0.8:
+            properties[UNIQ_KEY] = f"U{number:07d}"
+        if chance.random() < 0.7:
+            count = chance.choice((1, 1, 2))
+            keys = [f"key-{chance.randrange(KEY_COUNT)}" for _ in range(count)]
+            properties[KEYS] = " ".join(dict.fromkeys(keys))
+        tag = chance.choice(TAG_TEXTS)
+        if tag:
+            properties[TAGS] = tag
+        if chance.randrange(10) < sizes.long_properties:
+            properties["note"] = f"{number:08d}" * chance.choice((70, 130, 520))
+        return self._model.new(
+            topic or chance.choice(TOPICS),
+            chance.randrange(QUEUES) if queue_id is None else queue_id,
+            size,
+            properties,
+            sys_flag=sys_flag,
+            flag=chance.choice((0, 0, 7)) if flag is None else flag,
+            group=group,
+        )
+
+    @staticmethod
+    def _own(message: Message, named: dict[str, str]) -> dict[str, str]:
+        """The properties that the producer gives; the rest is the log's."""
+        return {name: value for name, value in message.properties.items() if name not in named}
+
+    def _put(
+        self,
+        engine: CommitLog,
+        sent: Sequence[Message],
+        chance: random.Random,
+        *,
+        together: bool = False,
+        wait: bool = True,
+    ) -> Sequence[Message]:
+        asked = [
+            PutMessage(
+                topic=message.topic,
+                body=message.body,
+                born_host=BORN,
+                queue_id=message.queue_id,
+                properties=dict(message.properties),
+                flag=message.flag,
+                wait_store_ok=wait,
+            )
+            for message in sent
+        ]
+        engine.put(asked, together, self._answers(sent, wait=wait))
+        return sent
+
+    # --- answers ---
+
+    def _answers(
+        self, sent: Sequence[Message], *, wait: bool = True
+    ) -> Callable[[list[PutResult]], None]:
+        done = self._once(sent)
+
+        def answered(results: list[PutResult]) -> None:
+            done()
+            if len(results) != len(sent):
+                raise Violation("answer", f"{len(results)} answers to {len(sent)} messages")
+            for message, result in zip(sent, results, strict=True):
+                self._take(message, result.status, result.physical_offset, result, wait=wait)
+
+        return answered
+
+    def _batch_answer(
+        self, sent: Sequence[Message], runs: Sequence[Run]
+    ) -> Callable[[BatchResult], None]:
+        done = self._once(sent)
+
+        def answered(result: BatchResult) -> None:
+            done()
+            offset = result.physical_offset
+            position = 0
+            for number, run in enumerate(runs):
+                for index in range(run.count):
+                    message = sent[position]
+                    self._take(message, result.status, offset, None)
+                    if offset >= 0:
+                        expected = result.first_queue_offsets[number] + index
+                        if message.queue_offset != expected:
+                            raise Violation(
+                                "answer", f"{message} has {message.queue_offset}, not {expected}"
+                            )
+                        offset += len(message.frame)
+                    position += 1
+
+        return answered
+
+    def _once(self, sent: Sequence[Message]) -> Callable[[], None]:
+        answered = [False]
+
+        def once() -> None:
+            if answered[0]:
+                raise Violation("answer", f"{sent[0]} was answered twice")
+            answered[0] = True
+
+        return once
+
+    def _take(
+        self,
+        message: Message,
+        status: PutStatus,
+        offset: int,
+        result: PutResult | None,
+        *,
+        wait: bool = True,
+    ) -> None:
+        """What the answer to one message promises from now on."""
+        broker = self._broker
+        if offset < 0:
+            if status.stored:
+                raise Violation("answer", f"{message}: {status.name}, and no place")
+            message.fate = Fate.REFUSED
+            broker.refused += 1
+            return
+        durable = status is PutStatus.PUT_OK and broker.sync_flush and wait
+        if broker.cache_lies and not durable:
+            # The place may show anything by now, and nothing is promised.
+            return
+        segment_bytes = broker.segment_bytes
+        head = read(broker.disk, offset, 4, segment_bytes)
+        raw = read(broker.disk, offset, int.from_bytes(head, "big"), segment_bytes)
+        if broker.model.observe(offset, raw, "answer") is not message:
+            raise Violation("answer", f"{message} is said to lie at {offset}")
+        if result is not None and (result.queue_id, result.queue_offset, result.size) != (
+            message.queue_id,
+            message.queue_offset,
+            len(raw),
+        ):
+            raise Violation("answer", f"{message}: {result}")
+        message.fate = Fate.STORED
+        if status is PutStatus.PUT_OK:
+            message.acknowledged = True
+            broker.acknowledged += 1
+            message.raise_to(Grade.DURABLE if durable else Grade.CACHED)
+        elif status.stored:
+            message.raise_to(Grade.CACHED)

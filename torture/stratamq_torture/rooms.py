@@ -1,0 +1,282 @@
+"""The three processes of a broker on the simulated disk, wired as their `__main__` modules wire
+them: the same engines, the same calls in the same order, one lane of work where they have a thread.
+
+A room is a process that starts, works in steps, stops in order or dies. Whatever an engine raises
+that is not the process's own death is judged here: explained by a failure that was planned for this
+process, or a violation.
+"""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stratamq_commitlog.engine import CommitLog
+from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_index.engine import IndexEngine
+
+from stratamq.errors import StoreRefusedError, StrataError
+from stratamq.files.port import Lock
+from stratamq.files.simulated import SimulatedFiles, SimulatedScheduler
+from stratamq_torture.disk import watched
+from stratamq_torture.model import Violation
+
+if TYPE_CHECKING:
+    from stratamq_torture.broker import Broker
+
+COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
+FOLLOWERS = (DISPATCHER, INDEX)
+ROOMS = (COMMITLOG, *FOLLOWERS)
+
+
+class Room:
+    """One process. `engine` is None while there is none."""
+
+    name = ""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.engine: Any = None
+        self.files: SimulatedFiles | None = None
+        self.scheduler = SimulatedScheduler(broker.chance)
+        self.stopping = False
+        self.starts = 0
+        self.starved = False
+        """The disk was full, or nearly, or failing, at some time of this process's life."""
+
+    @property
+    def running(self) -> bool:
+        return self.engine is not None
+
+    @property
+    def has_died(self) -> bool:
+        """A crash point was met, and nobody has taken note yet."""
+        return self.engine is not None and self.files is not None and self.files.dead
+
+    @property
+    def excused(self) -> bool:
+        """Something was planned to go wrong in this process, and did."""
+        assert self.files is not None
+        return self.starved or self.broker.disk.hit[self.files.name] > 0
+
+    def start(self) -> bool:
+        """Start the process. False when it refused the directory for a planned reason.
+
+        SimulatedCrash when it dies on the way.
+        """
+        self.starts += 1
+        self.stopping = False
+        self.starved = self.broker.starved or self.broker.sick
+        self.files = self.broker.disk.files(name=f"{self.name}-{self.starts}")
+        self.scheduler = SimulatedScheduler(self.broker.chance)
+        try:
+            self._open()
+        except (StoreRefusedError, OSError) as error:
+            excused = self.excused
+            self.die()
+            if not excused:
+                raise Violation("start", f"{self.name} does not start: {error!r}") from error
+            self.broker.note(f"{self.name} refuses to start: {error}")
+            return False
+        return True
+
+    def die(self) -> None:
+        """SIGKILL, or the end of what is left after a crash point."""
+        if self.files is not None:
+            self.files.kill()
+        self.scheduler.discard()
+        self.engine = None
+        self.stopping = False
+
+    def work(self) -> None:
+        """One task or one completion of its lanes."""
+        self.guarded(self.scheduler.run_one)
+
+    def guarded(self, call: Callable[[], Any]) -> Any:
+        """Run a call of the engine; what it raises ends the process."""
+        try:
+            return call()
+        except Violation:
+            raise
+        except Exception as error:
+            excused = self.excused and isinstance(error, OSError | StrataError)
+            self.broker.ended(self, error)
+            if not excused:
+                raise Violation("crash", f"{self.name} raised {error!r}") from error
+            return None
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    def begin_stop(self) -> None:
+        raise NotImplementedError
+
+    def stop_step(self) -> bool:
+        """True when the process has ended in order."""
+        raise NotImplementedError
+
+
+class LogRoom(Room):
+    """The commit log service."""
+
+    name = COMMITLOG
+    engine: CommitLog | None
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker)
+        self.woken = False
+        self._stop_deadline_ns = 0
+
+    def _open(self) -> None:
+        broker, files = self.broker, self.files
+        assert files is not None
+        engine = CommitLog(
+            files,
+            broker.settings.log,
+            clock=broker.clock,
+            random=random.Random(broker.chance.getrandbits(32)),
+            flush_worker=self.scheduler.worker(),
+            allocate_worker=self.scheduler.worker(),
+            pid=self.starts,
+        )
+        engine.open()
+        self.engine = engine
+        self.woken = False
+        engine.wake = self._wake
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    def run_pass(self) -> None:
+        engine, self.woken = self.engine, False
+        assert engine is not None and self.files is not None
+        self._watch_stores()
+        self.guarded(engine.run_pass)
+
+    def _watch_stores(self) -> None:
+        """So that the process can die between two stores."""
+        assert self.engine is not None and self.files is not None
+        segments = self.engine.segments
+        for segment in (segments.active, segments._next):
+            if segment is not None and getattr(segment.raw, "files", None) is not self.files:
+                segment.raw = watched(segment.raw, self.files, segment.file.path)
+
+    def tick(self) -> None:
+        assert self.engine is not None
+        self.guarded(self.engine.tick)
+
+    def begin_stop(self) -> None:
+        assert self.engine is not None
+        self.stopping = True
+        timeout_ms = self.engine.config.follower_stop_timeout_ms
+        self._stop_deadline_ns = self.broker.clock.monotonic_ns() + timeout_ms * 1_000_000
+        self.guarded(self.engine.begin_close)
+
+    def stop_step(self) -> bool:
+        engine = self.engine
+        if engine is None:
+            return False
+        late = self.broker.clock.monotonic_ns() >= self._stop_deadline_ns
+        if not (late or engine.close_ready()):
+            return False
+        self.broker.end_streams()
+        self.guarded(self.scheduler.run_until_idle)
+        if self.engine is None:
+            return False
+        clean = engine.commit.failure is None and not self.excused
+        try:
+            engine.close()
+        except (OSError, StrataError) as error:
+            if not self.excused:
+                raise Violation("stop", f"the log does not close: {error!r}") from error
+            clean = False
+        self.broker.log_closed(engine, clean=clean)
+        self.die()
+        return True
+
+
+class FollowerRoom(Room):
+    """What the dispatcher and the index have in common."""
+
+    engine: DispatchEngine | IndexEngine | None
+
+    def __init__(self, broker: "Broker") -> None:
+        super().__init__(broker)
+        self.lock: Lock | None = None
+        self.failed: BaseException | None = None
+        """Following has ended for good, until the next start."""
+        self._stopped = False
+
+    def _open(self) -> None:
+        assert self.files is not None
+        self.failed = None
+        self.lock = self.files.lock(f"stratamq/{self.name}.lock", b"%d" % self.starts)
+        engine = self._make()
+        engine.load()
+        self.engine = engine
+
+    def _make(self) -> Any:
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        assert self.engine is not None
+        self.guarded(self.engine.tick)
+
+    def begin_stop(self) -> None:
+        self.stopping = True
+        self._stopped = False
+        self.broker.connections[self.name].leave()
+        self.guarded(self._shut)
+
+    def _shut(self) -> None:
+        raise NotImplementedError
+
+    def _done(self) -> None:
+        self._stopped = True
+
+    def stop_step(self) -> bool:
+        if not self._stopped:
+            return False
+        self.guarded(self.scheduler.run_until_idle)
+        if self.engine is None:
+            return False
+        if self.lock is not None:
+            self.lock.close()
+        self.die()
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """What `client.follow` does when the engine raises: following is over."""
+        assert self.engine is not None
+        self.failed = error
+        self.engine.stopped(error)
+
+
+class DispatcherRoom(FollowerRoom):
+    name = DISPATCHER
+    engine: DispatchEngine | None
+
+    def _make(self) -> DispatchEngine:
+        broker = self.broker
+        assert self.files is not None
+        return DispatchEngine(
+            self.files, broker.settings.dispatcher, self.scheduler.worker(), broker.clock
+        )
+
+    def _shut(self) -> None:
+        assert self.engine is not None
+        self.engine.close(self._done)
+
+
+class IndexRoom(FollowerRoom):
+    name = INDEX
+    engine: IndexEngine | None
+
+    def _make(self) -> IndexEngine:
+        broker = self.broker
+        assert self.files is not None
+        write, query = self.scheduler.worker(), self.scheduler.worker()
+        return IndexEngine(self.files, broker.settings.index, write, query, broker.clock)
+
+    def _shut(self) -> None:
+        assert self.engine is not None
+        self.engine.shutdown(self._done)
