@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from stratamq.cli.__main__ import run
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.real import RealFiles
 from stratamq.formats.compression import compress_body
 from stratamq.formats.frame import encode, encode_blank
 from stratamq.formats.sysflag import Compression
@@ -220,10 +222,9 @@ def test_geometry_is_taken_from_options_then_files_then_the_items(stores, dump, 
         return row["slots"], row["items"], row["geometryFrom"]
 
     assert geometry() == (16, 64, "a guess that all items agree with")
-    (root / "stratamq").mkdir()
-    settings = root / "stratamq" / "geometry.json"
-    settings.write_text('{"index_slots": 16, "index_items": 64}')
-    assert geometry() == (16, 64, str(settings))
+    record = MetadataFile(RealFiles(root), "stratamq/geometry.json")
+    record.store({"index_slots": 16, "index_items": 64})
+    assert geometry() == (16, 64, str(root / record.path))
     (root / "geometry.properties").write_text("slots=16\nitems=64\n")
     assert geometry()[2].endswith("geometry.properties")
     assert geometry("--slots", 16, "--items", 64) == (16, 64, "--slots and --items")

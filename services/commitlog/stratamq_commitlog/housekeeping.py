@@ -93,10 +93,13 @@ class Housekeeping:
         self._physic_timestamp_ms = recovered.store_timestamp_ms
         self._take_space(self._files.space(), None)
         newest = recovered.store_timestamp_ms
+        index_ms = min(checkpoint.index_msg_timestamp_ms, newest)
         self._checkpoint = Checkpoint(
             physic_msg_timestamp_ms=min(checkpoint.physic_msg_timestamp_ms, newest),
-            logics_msg_timestamp_ms=min(checkpoint.logics_msg_timestamp_ms, newest),
-            index_msg_timestamp_ms=min(checkpoint.index_msg_timestamp_ms, newest),
+            logics_msg_timestamp_ms=self._dispatched_ms(
+                min(checkpoint.logics_msg_timestamp_ms, newest), index_ms
+            ),
+            index_msg_timestamp_ms=index_ms,
             confirm_phy_offset=recovered.end,
         )
         self._write_checkpoint(self._checkpoint)
@@ -168,18 +171,22 @@ class Housekeeping:
                 self._physic_timestamp_ms = self._flushed_timestamps.popleft()[1]
         queues_ms = self._covered_ms("dispatcher", old.logics_msg_timestamp_ms)
         index_ms = self._covered_ms("index", old.index_msg_timestamp_ms)
-        if "index" in engine.config.followers:
-            # RocketMQ recovers from the older of physic and logics alone, and deletes index files
-            # that end after the index's time: what they held must be dispatched again.
-            queues_ms = min(queues_ms, index_ms)
         return Checkpoint(
             physic_msg_timestamp_ms=self._physic_timestamp_ms,
-            logics_msg_timestamp_ms=queues_ms,
+            logics_msg_timestamp_ms=self._dispatched_ms(queues_ms, index_ms),
             index_msg_timestamp_ms=index_ms,
             master_flushed_offset=old.master_flushed_offset,
             confirm_phy_offset=min(offsets.confirmed, offsets.flushed),
             logics_physical_offset=old.logics_physical_offset,
         )
+
+    def _dispatched_ms(self, queues_ms: int, index_ms: int) -> int:
+        """Where RocketMQ may begin to dispatch again after a crash.
+
+        It looks at the older of physic and logics alone, and deletes index files that end after the
+        index's time: what these held must be dispatched again.
+        """
+        return min(queues_ms, index_ms) if "index" in self._engine.config.followers else queues_ms
 
     def _covered_ms(self, follower: str, before: int) -> int:
         """What a follower says is on disk; before it has spoken, what the checkpoint says."""

@@ -10,7 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.errors import InvalidRequestError
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.real import RealFiles
 from stratamq.formats.index_file import IndexFileReader
 from stratamq.formats.index_layout import (
     DEFAULT_ITEMS,
@@ -20,9 +22,9 @@ from stratamq.formats.index_layout import (
     INDEX_SLOT_BYTES,
     index_file_bytes,
 )
-from stratamq.formats.json_files import parse_json_object
 
 GUESSED_ITEMS_PER_SLOT = DEFAULT_ITEMS // DEFAULT_SLOTS
+OWN_RECORD = "stratamq/geometry.json"
 MAX_SETTING_BYTES = 64 * 1024
 _PROPERTY = re.compile(r"^\s*(slots|items)\s*[=:]\s*(\d{1,10})\s*$", re.MULTILINE | re.ASCII)
 
@@ -62,9 +64,7 @@ def _recorded(path: Path) -> Geometry | None:
     """What the store's root says: the directory above `index/`, or that of a file lying alone."""
     directory = path.absolute().parent
     for root in (directory.parent, directory):
-        found = _from_properties(root / "geometry.properties") or _from_settings(
-            root / "stratamq" / "geometry.json"
-        )
+        found = _from_properties(root / "geometry.properties") or _from_own_record(root)
         if found is not None:
             return found
     return None
@@ -80,17 +80,12 @@ def _from_properties(path: Path) -> Geometry | None:
     return Geometry(found["slots"], found["items"], str(path))
 
 
-def _from_settings(path: Path) -> Geometry | None:
-    text = _read(path)
-    if text is None:
-        return None
-    try:
-        values = parse_json_object(text)
-    except StrataError as error:
-        raise InvalidRequestError(f"{path}: {error}; give --slots and --items") from error
+def _from_own_record(root: Path) -> Geometry | None:
+    """What the index service has recorded; a damaged record says nothing."""
+    values = MetadataFile(RealFiles(root), OWN_RECORD).load(keep_aside=False) or {}
     slots, items = values.get("index_slots"), values.get("index_items")
     if isinstance(slots, int) and isinstance(items, int) and slots > 0 and items > 0:
-        return Geometry(slots, items, str(path))
+        return Geometry(slots, items, str(root / OWN_RECORD))
     return None
 
 
