@@ -48,6 +48,8 @@ def judge_queries(
             rows.add("tag-keys-not-written")
         elif there == here:
             rows.add("each-message-once")
+        elif question.of_all_times and there < here:
+            rows.add("keys-lost-in-rocketmqs-crash")
         elif question.of_all_times:
             wrong.append(f"{question}: RocketMQ {sorted(there)}, here {sorted(here)}")
         else:
