@@ -158,6 +158,25 @@ def test_the_process_is_killed_at_every_call(scenario):
         check_next_start(disk, log)
 
 
+@pytest.mark.parametrize("crash", ["killed", *CRASHES])
+def test_the_log_is_cut_behind_the_watermark_after_a_crash_at_every_call(crash):
+    """Its answer is our watermark, as if nothing had happened; what lies behind it in the files is
+    of a history that is gone."""
+    for call in range(1, calls_of("more messages") + 1):
+        disk, log, act = prepare("more messages")
+        disk.crash_at(disk.calls + call)
+        try:
+            act(disk, log)
+        except SimulatedCrash:
+            disk.kill() if crash == "killed" else disk.crash(CRASHES[crash](call))
+        disk.clear_faults()
+        log.files = disk.files(name="log")
+        log.cut(log.messages[100].offset)
+        log.restart()
+        log.put("elsewhere")
+        check_next_start(disk, log)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_power_is_lost_again_and_again(seed):
     """Also in the start after a loss, and in the one after that."""

@@ -33,8 +33,8 @@ class DispatcherConfig(ServiceConfig):
     )
     flush_window_bytes: int = setting(
         64 * KIB, unit="bytes", minimum=20, maximum=1 << 30,
-        doc="At most so much of one queue is written between two syncs; a start after a power "
-        "loss looks no further behind a queue's end.",
+        doc="At most so much of one queue is written between two syncs; a start after a crash "
+        "looks for stale units behind a queue's end until it has seen so many zeros.",
     )
     max_open_files: int = setting(
         512, unit="files", minimum=8, maximum=1 << 20,

@@ -8,7 +8,7 @@
           the list of files, then the watermark      stored
 
 A job writes at most `window_units` of a queue between two syncs. After a power loss nothing of ours
-lies further than that beyond what was synced, so that a start need not look further.
+lies further than that beyond what was synced: a start looks until it has seen so many zeros.
 """
 
 from collections.abc import Callable, Iterable
@@ -262,23 +262,33 @@ class QueueWriter:
             self._state_file.store_stale(self._erasing)
 
     def _stale_end(self, write: QueueWrite) -> int:
-        """The index behind the last piece that is not zero behind the queue's end; 0 for none.
+        """The index up to which something may be stale behind the queue's end; 0 for none.
+
+        After a crash that is what had been synced since the watermark, without a gap, and at most a
+        window more: so the search goes on until a whole window is zero.
+        """
+        known = self._ranges.get(write.key)
+        found = 0
+        if write.erase and known is not None:
+            low = max(write.end, known[0])
+            while last := self._last_stale(write, low, min(known[1], low + write.erase)):
+                found = low = last
+        return found
+
+    def _last_stale(self, write: QueueWrite, low: int, high: int) -> int:
+        """The index behind the last piece of [low, high) that is not zero; 0 if all is.
 
         Looked for from behind and in small pieces: read forwards, the kernel would fill megabytes
         of cache ahead, for every queue, with zeros.
         """
-        known = self._ranges.get(write.key)
-        if not write.erase or known is None:
-            return 0
-        low, index = max(write.end, known[0]), min(known[1], write.end + write.erase)
         most = _LOOKED_AT_UNITS if write.erase <= self._window else _ERASED_UNITS
-        while index > low:
-            start = max(low, index - most, self._geometry.file_of(index - 1))
-            length = (index - start) * QUEUE_UNIT_BYTES
+        while high > low:
+            start = max(low, high - most, self._geometry.file_of(high - 1))
+            length = (high - start) * QUEUE_UNIT_BYTES
             file = self._open.get(self._path(write, start))
             if file.read(self._geometry.position(start), length) != bytes(length):
-                return index
-            index = start
+                return high
+            high = start
         return 0
 
     def _erase(self, write: QueueWrite) -> None:
