@@ -54,6 +54,26 @@ def test_a_crash_leaves_at_most_two_queue_files_unfinished_whatever_is_written_a
     assert 0 < len(unfinished) <= 2
 
 
+def test_a_queue_file_whose_maker_died_before_its_directory_was_synced_is_durable_when_it_counts():
+    disk = SimulatedDisk()
+    log = WrittenLog(disk.files(name="log"))
+    log.put_many(8, topics=1, queues=1)
+    broker = start(disk.files(name="dispatcher"), log)
+    broker.follow()
+    log.put_many(4, topics=1, queues=1)
+    broker.send()
+    disk.crash_on("create.sync_target", "consumequeue/*")
+    with pytest.raises(SimulatedCrash):
+        broker.flush()
+    disk.clear_faults()
+    broker.engine_files.kill()
+    again = start(disk.files(name="dispatcher"), log)
+    again.follow()
+    assert again.engine.durable == log.end
+    disk.crash(keep_nothing)
+    assert len(names(disk.files(), "consumequeue/topic-0/0")) == 2
+
+
 def test_an_index_that_cannot_be_cut_for_lack_of_space_is_refused_with_the_reason():
     disk = SimulatedDisk()
     log = TestLog(disk.files(name="log"))

@@ -101,7 +101,8 @@ class QueueWriter:
         self._dirty: set[str] = set()
         self._doomed: list[str] = []
         """Files to unlink before anything is written."""
-        self._listed_changed = not listed
+        self._listed_changed = self._unlisted = not listed
+        """Files may be there whose maker died before it had synced their directory."""
         self._record_damaged = erasing is None
 
     def run(self, job: FlushJob) -> FlushDone:
@@ -169,6 +170,9 @@ class QueueWriter:
         self._doomed.clear()
 
     def _store_list(self) -> None:
+        if self._unlisted:
+            self._synced(self._files.sync_all)
+            self._unlisted = False
         if self._listed_changed:
             self._state_file.store_ranges(self._geometry, self._ranges)
             self._listed_changed = False
