@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from stratamq_commitlog.engine import CommitLog
 
 from stratamq.files.simulated import CrashChoice, SimulatedClock, SimulatedCrash, random_choice
+from stratamq_torture.audits import check_below_flushed
 from stratamq_torture.consumers import Consumers
 from stratamq_torture.disk import TortureDisk
 from stratamq_torture.following import Connection
@@ -44,6 +45,7 @@ class Broker:
         chance: random.Random,
         *,
         sizes: Sizes | None = None,
+        audits: bool = True,
         disk: TortureDisk | None = None,
         model: Model | None = None,
         clock: SimulatedClock | None = None,
@@ -56,6 +58,10 @@ class Broker:
         )
         self.model = model or Model()
         self.on_log_started: Check | None = None
+        self.audits = audits
+        """Whether invariants are looked at that no consumer would notice at once."""
+        self.flushed = 0
+        """What the log has said to be durable, at its last end or start."""
         self.sync_flush = settings.log.flush_disk_type != ASYNC
         self.segment_bytes = settings.log.segment_bytes
         self.queue_file_bytes = settings.dispatcher.queue_file_bytes
@@ -77,8 +83,9 @@ class Broker:
         """Pages were dropped whose write-back had failed: readers may see anything there."""
         self.foreign = False
         """RocketMQ held the store last."""
-        self.foreign_queues = False
-        """The dispatcher has not yet been through the queues that RocketMQ left."""
+        self.unsure_queues = False
+        """RocketMQ left the queues as it does, or messages were deleted before they were dispatched,
+        and the dispatcher has not been through the queues since."""
         self.uncut: set[str] = set()
         """Followers that know a history of the log that was lost where that is allowed, and have
         not asked the log since."""
@@ -142,6 +149,8 @@ class Broker:
             self._remember_flushed()
         if room is self.dispatcher:
             self._look_at_queues()
+        if room is not self.log and room.running:
+            self.audit()
         room.die()
         self.uncut.discard(room.name)
         if room is self.log:
@@ -155,13 +164,23 @@ class Broker:
 
     def _remember_flushed(self) -> None:
         """Bytes below *flushed* are durable: the log said so."""
-        if self.log.engine is not None and not self.cache_lies:
-            self.model.claim(self.log.engine.offsets.flushed, Grade.DURABLE)
+        engine = self.log.engine
+        if engine is not None:
+            self.flushed = engine.offsets.flushed
+            if not self.cache_lies:
+                self.model.claim(self.flushed, Grade.DURABLE)
+
+    def audit(self) -> None:
+        """A follower ends: its files hold nothing above what the log has flushed."""
+        engine = self.log.engine
+        flushed = engine.offsets.flushed if engine is not None else self.flushed
+        if self.audits and not self.unsure_queues:
+            check_below_flushed(self, flushed)
 
     def _look_at_queues(self) -> None:
         engine = self.dispatcher.engine
         if engine is not None and engine.serving and engine._pass is None:
-            self.foreign_queues = False
+            self.unsure_queues = False
 
     def ended(self, room: Room, error: BaseException) -> None:
         """A process ended by an error."""
@@ -186,6 +205,7 @@ class Broker:
 
     def log_closed(self, engine: CommitLog, *, clean: bool) -> None:
         """The log's process has stopped in order."""
+        self.flushed = engine.offsets.flushed
         if clean:
             self.model.claim(engine.offsets.appended, Grade.DURABLE)
         self.note(f"the log stopped at {engine.offsets.appended}")

@@ -100,6 +100,8 @@ class Model:
     messages: list[Message] = field(default_factory=list)
     log: list[Message] = field(default_factory=list)
     deleted_below: int = 0
+    rebased: bool = False
+    """Queues may have begun anew at any number: `log` holds what came since."""
     by_offset: dict[int, Message] = field(default_factory=dict)
     torn: bool = False
     """Since the last restart of the log pages may have been lost: groups may be in pieces."""

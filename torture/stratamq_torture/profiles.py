@@ -50,6 +50,7 @@ class Profile:
     """How many steps one `run` may have."""
     crash_points: Sequence[tuple[str, str]] = ()
     """Patterns of calls at which crash points are put; none: anywhere."""
+    audits: bool = True
     power: float = 0.4
     """How likely a crash point is a power loss."""
 

@@ -44,7 +44,7 @@ def check(broker: "Broker") -> None:
     for message in model.demanded(grade):
         if opened.frames.get(message.offset) != message.frame:
             raise Violation("rocketmq", f"{message} would be lost to RocketMQ")
-        if not message.counted or broker.foreign_queues:
+        if not message.counted or broker.unsure_queues:
             continue
         queue = opened.queues.get((message.topic, message.queue_id))
         if queue is not None and queue.poisoned:
@@ -92,13 +92,19 @@ def _family(broker: "Broker", path: str, file_bytes: int) -> dict[int, bytes]:
 
 
 def use(broker: "Broker") -> str:
-    """RocketMQ starts, takes a few messages if the log's end is clean, and stops or is killed."""
+    """RocketMQ starts, takes a few messages if the log's end is clean, and stops or is killed.
+
+    Not while pages lie whose write-back has failed: it would not write them again, and after its
+    clean stop neither would we.
+    """
     chance, disk = broker.chance, broker.disk
     disk.clear_faults()
     disk.capacity_bytes = broker.settings.capacity_bytes
     store = look(broker)
     opened = open_store(store, broker.queue_file_bytes)
     kept = _genuine(broker, opened)
+    if any(inode.failed for inode in disk.tree.inodes()):
+        return "not on a disk that has failed"
     if not store.segments or kept is None:
         return "there is nothing for it, or a frame that it alone would keep"
     files = disk.files(name="rocketmq")
@@ -124,7 +130,7 @@ def use(broker: "Broker") -> str:
     for message in (*kept.values(), *sent):
         message.raise_to(Grade.DURABLE if stops else Grade.CACHED)
     files.kill()
-    broker.foreign = broker.foreign_queues = True
+    broker.foreign = broker.unsure_queues = True
     how = "stops" if stops else "is killed"
     return f"opens up to {opened.end}, appends {', '.join(map(str, sent)) or 'nothing'}, {how}"
 

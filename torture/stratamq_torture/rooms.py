@@ -142,9 +142,18 @@ class LogRoom(Room):
         self.engine = engine
         self.woken = False
         engine.wake = self._wake
+        engine.commit.on_idle = self._wake_waiting
 
     def _wake(self) -> None:
-        self.woken = True
+        """As the driver does it: under sync flush a pass waits for the flush that runs."""
+        engine = self.engine
+        assert engine is not None
+        small = engine.appender.pending_bytes < engine.config.pass_bytes
+        self.woken |= not (engine.sync_flush and not engine.commit.idle and small)
+
+    def _wake_waiting(self) -> None:
+        assert self.engine is not None
+        self.woken |= self.engine.appender.waiting
 
     def run_pass(self) -> None:
         engine, self.woken = self.engine, False
@@ -163,6 +172,8 @@ class LogRoom(Room):
     def tick(self) -> None:
         assert self.engine is not None
         self.guarded(self.engine.tick)
+        if self.engine is not None:
+            self._wake_waiting()
 
     def begin_stop(self) -> None:
         assert self.engine is not None

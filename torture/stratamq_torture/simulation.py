@@ -78,6 +78,7 @@ class Simulation:
             profile.choose_settings(self._plan),
             random.Random(seed),
             sizes=profile.choose_sizes(self._plan),
+            audits=profile.audits,
         )
         self.broker.on_log_started = check_log
         self.operations: list[Operation] = []
@@ -326,6 +327,7 @@ class Simulation:
         urgent = broker.chance.random() < 0.3
         minimum, deleted = engine.delete_below(below, broker.chance.randint(1, 3), urgent)
         remember_deleted(broker, offsets_before, minimum)
+        broker.unsure_queues |= urgent and bool(deleted)
         return f"below {below}{', urgently' if urgent else ''}: {len(deleted)} segments"
 
     # --- what goes wrong ---
