@@ -86,9 +86,14 @@ def test_a_missing_follower_keeps_abort():
     assert not abort_is_there(store)
 
     store = running(followers=("dispatcher", "index"))
-    Listener(store, "dispatcher").report(durable=store.end())
+    dispatcher = Listener(store, "dispatcher")
+    dispatcher.report(durable=store.end())
     store.log.begin_close()
     store.settle()
+    # What it said before it was told of the end is not its last word.
+    assert store.log.missing_followers() == ["dispatcher", "index"]
+    dispatcher.listen()
+    dispatcher.report(durable=store.end())
     assert store.log.missing_followers() == ["index"]
     store.log.close()
     assert abort_is_there(store)

@@ -424,11 +424,9 @@ class CommitLog:
 
     def missing_followers(self) -> list[str]:
         """Configured followers that have not reported the log's end as durable."""
-        end = self.offsets.appended
-        states = self.hub.followers
         if not self.segments.offsets:
             return []
-        return [n for n in self._config.followers if n not in states or states[n].durable < end]
+        return self.hub.unfinished(self._config.followers)
 
     def close(self) -> None:
         """Final state, then let go. Blocking. `abort` goes only if nothing is left to recover."""

@@ -42,6 +42,8 @@ class FollowerState:
     durable: int = 0
     durable_store_timestamp_ms: int = 0
     released: int = 0
+    told_end: bool = False
+    """It has reported since it was told where the log ends: what it puts off it has written."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,7 @@ class FollowHub:
         cut_to = min(self._cut_to(generation, position), horizon)
         state = self.followers.setdefault(name, FollowerState(name))
         state.connections += 1
+        state.told_end = False
         state.applied = cut_to
         if cut_to < state.durable:
             # What it will have on disk after the cut it has yet to say.
@@ -135,6 +138,15 @@ class FollowHub:
             session.poke()
         self._recent.clear()
         self._recent_messages = 0
+
+    def unfinished(self, names: Sequence[str]) -> list[str]:
+        """Those that have not reported, since they were told, that the log's end is durable."""
+        states, end = self.followers, self.offsets.appended
+        return [
+            name
+            for name in names
+            if name not in states or states[name].durable < end or not states[name].told_end
+        ]
 
     def released_by_all(self, offset: int) -> bool:
         """Whether no connected follower reads below `offset` any more."""
@@ -243,6 +255,7 @@ class Session:
         state.durable = report.durable
         state.durable_store_timestamp_ms = report.durable_store_timestamp_ms
         state.released = report.released
+        state.told_end = self._closed
 
     def close(self) -> None:
         self._hub._forget(self)
