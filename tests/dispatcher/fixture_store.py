@@ -59,6 +59,8 @@ class FixtureStore:
             end = min(start - start % size + size, self.end)
             event = Event(GENERATION, start, end, self.end, self.end, self.minimum)
             for _ in self.engine.apply(event):
+                self.clock.advance_ms(1000)
+                self.engine.tick()
                 self.worker.run_until_idle()
             start = end
         for _ in range(3):

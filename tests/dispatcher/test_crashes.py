@@ -22,7 +22,7 @@ from stratamq.files.simulated import (
     random_choice,
 )
 from tests.dispatcher.followed_log import Broker, WrittenLog, start
-from tests.dispatcher.queue_checks import check_files, check_queues
+from tests.dispatcher.queue_checks import check_files, check_queues, contents
 
 Act = Callable[[SimulatedDisk, WrittenLog], None]
 
@@ -175,6 +175,22 @@ def test_the_log_is_cut_behind_the_watermark_after_a_crash_at_every_call(crash):
         log.restart()
         log.put("elsewhere")
         check_next_start(disk, log)
+
+
+def test_a_file_whose_removal_the_disk_has_forgotten_is_removed_again():
+    """Its units look older than the watermark by then, and are of a history that is gone."""
+    disk, log, act = prepare("more messages")
+    act(disk, log)
+    log.cut(log.messages[40].offset)
+    log.restart()
+    for _ in range(150):
+        log.put("elsewhere")
+    next_start(disk, log)
+    assert not any(path.endswith("480") and "topic" in path for path in contents(log.files))
+    disk.crash(keep_nothing)
+    log.files = disk.files(name="log")
+    assert any(path.endswith("480") and "topic" in path for path in contents(log.files))
+    check_next_start(disk, log)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -6,7 +6,7 @@
 
 The first changes every second, the second when a file is made or removed, the third when a cut is
 carried out. Without the first, or with `complete` false, nothing is known of the queue files and
-all are compared with the log.
+all are compared with the log; the same when one of the others is unusable.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -82,8 +82,8 @@ class StateFile:
         stale = _stale_of(self._stale.load())
         if self._stale.found.outcome not in (Outcome.OK, Outcome.MISSING):
             stale = None
-        if stale is None:
-            state = None  # what was being zeroed is not known any more
+        if stale is None or queues is None:
+            state = None  # what was being zeroed, or removed, is not known any more
         found = (self._state.found, self._queues.found, self._stale.found)
         return Remembered(
             state,

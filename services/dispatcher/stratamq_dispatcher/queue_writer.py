@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
-from stratamq.files.paths import parent
 from stratamq.files.port import File, Files
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import pre_blank_fill
@@ -153,20 +152,17 @@ class QueueWriter:
 
     def _remove(self, done: FlushDone) -> None:
         """Unlink what was forgotten, now or in a job that failed. The list goes first: a file that
-        it names and that is gone counts as damage."""
+        it names and that is gone counts as damage, one that comes back after a crash is not in it.
+        """
         if not self._doomed:
             return
         self._store_list()
-        directories: dict[str, None] = {}
         for path in self._doomed:
             self._open.forget(path)
             self._dirty.discard(path)
             if self._files.entry(path) is not None:
                 self._files.unlink(path)
             done.removed.append(path)
-            directories[parent(path)] = None
-        for directory in directories:
-            self._synced(lambda directory=directory: self._files.sync_directory(directory))
         self._doomed.clear()
 
     def _store_list(self) -> None:
