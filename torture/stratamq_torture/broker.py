@@ -84,8 +84,8 @@ class Broker:
         self.foreign = False
         """RocketMQ held the store last."""
         self.unsure_queues = False
-        """RocketMQ left the queues as it does, or messages were deleted before they were dispatched,
-        and the dispatcher has not been through the queues since."""
+        """RocketMQ left the queues as it does, or messages were deleted before they were
+        dispatched, and the dispatcher has not been through the queues since."""
         self.uncut: set[str] = set()
         """Followers that know a history of the log that was lost where that is allowed, and have
         not asked the log since."""
