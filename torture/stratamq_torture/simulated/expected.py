@@ -4,7 +4,7 @@ from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import DELAY, TAGS
 from stratamq.formats.queue_unit import QueueUnit
-from stratamq_torture.model import Message
+from stratamq_torture.simulated.model import Message
 
 
 def expected_unit(message: Message) -> QueueUnit:

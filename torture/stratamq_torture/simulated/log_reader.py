@@ -10,7 +10,7 @@ from stratamq.files.simulated import SimulatedDisk
 from stratamq.files.simulated_inode import Inode
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from stratamq_torture.model import Message, Model, Violation
+from stratamq_torture.simulated.model import Message, Model, Violation
 
 DIRECTORY = "commitlog"
 

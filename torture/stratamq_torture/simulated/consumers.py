@@ -11,12 +11,12 @@ from stratamq_index.query import Answer, Question
 from stratamq.errors import CorruptionError, StrataError, UnavailableError
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.properties import KEYS, UNIQ_KEY, split_keys
-from stratamq_torture.model import Grade, Message, Violation
-from stratamq_torture.producers import KEY_COUNT, TOPICS
-from stratamq_torture.rooms import DISPATCHER, INDEX
+from stratamq_torture.simulated.model import Grade, Message, Violation
+from stratamq_torture.simulated.producers import KEY_COUNT, TOPICS
+from stratamq_torture.simulated.rooms import DISPATCHER, INDEX
 
 if TYPE_CHECKING:
-    from stratamq_torture.broker import Broker
+    from stratamq_torture.simulated.broker import Broker
 
 QueueKey = tuple[str, int]
 LIMITS = PullLimits()

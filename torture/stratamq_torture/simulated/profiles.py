@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stratamq_torture.producers import KINDS, Sizes
-from stratamq_torture.settings import ASYNC, SYNC, BrokerSettings, chosen
+from stratamq_torture.simulated.producers import KINDS, Sizes
+from stratamq_torture.simulated.settings import ASYNC, SYNC, BrokerSettings, chosen
 
 EVERYTHING: dict[str, int] = {
     "send": 60,

@@ -9,7 +9,7 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_dispatcher.engine import EngineSettings as DispatcherSettings
 from stratamq_index.engine import EngineSettings as IndexSettings
 
-from stratamq_torture.disk import PLENTY
+from stratamq_torture.simulated.disk import PLENTY
 
 SYNC, ASYNC = "SYNC_FLUSH", "ASYNC_FLUSH"
 SEGMENT_SIZES = (2048, 4096, 6000, 8192, 20_000)

@@ -17,11 +17,11 @@ from stratamq_index.engine import IndexEngine
 from stratamq.errors import StoreRefusedError, StrataError
 from stratamq.files.port import Lock
 from stratamq.files.simulated import SimulatedFiles, SimulatedScheduler
-from stratamq_torture.disk import watched
-from stratamq_torture.model import Violation
+from stratamq_torture.simulated.disk import watched
+from stratamq_torture.simulated.model import Violation
 
 if TYPE_CHECKING:
-    from stratamq_torture.broker import Broker
+    from stratamq_torture.simulated.broker import Broker
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
 FOLLOWERS = (DISPATCHER, INDEX)

@@ -19,13 +19,13 @@ from stratamq.formats.frame import encode, encode_blank, fits
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.properties import TAGS, encode_properties
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, encode_queue_unit
-from stratamq_torture.expected import expected_unit
-from stratamq_torture.model import Fate, Grade, Message, Violation
-from stratamq_torture.producers import BORN, QUEUES, TOPICS
-from stratamq_torture.rocketmq_rules import Opened, QueueKey, Store, open_store
+from stratamq_torture.simulated.expected import expected_unit
+from stratamq_torture.simulated.model import Fate, Grade, Message, Violation
+from stratamq_torture.simulated.producers import BORN, QUEUES, TOPICS
+from stratamq_torture.simulated.rocketmq_rules import Opened, QueueKey, Store, open_store
 
 if TYPE_CHECKING:
-    from stratamq_torture.broker import Broker
+    from stratamq_torture.simulated.broker import Broker
 
 LOCK_TEXT = b"lock"
 LOG, CONSUME_QUEUE = "commitlog", "consumequeue"

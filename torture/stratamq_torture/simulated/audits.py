@@ -14,10 +14,10 @@ from stratamq.formats.index_columns import item_records
 from stratamq.formats.index_layout import index_file_bytes
 from stratamq.formats.queue_unit import PRE_BLANK_SIZE
 from stratamq.formats.queue_units import decode_units
-from stratamq_torture.model import Violation
+from stratamq_torture.simulated.model import Violation
 
 if TYPE_CHECKING:
-    from stratamq_torture.broker import Broker
+    from stratamq_torture.simulated.broker import Broker
 
 
 def check_below_flushed(broker: "Broker", flushed: int) -> None:

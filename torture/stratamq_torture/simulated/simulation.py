@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stratamq_torture import rocketmq
-from stratamq_torture.broker import Broker
-from stratamq_torture.checks import check_at_rest, check_log, remember_deleted
-from stratamq_torture.model import Violation
-from stratamq_torture.profiles import DEFAULT, Profile
-from stratamq_torture.rooms import COMMITLOG, FOLLOWERS, ROOMS
+from stratamq_torture.simulated import rocketmq
+from stratamq_torture.simulated.broker import Broker
+from stratamq_torture.simulated.checks import check_at_rest, check_log, remember_deleted
+from stratamq_torture.simulated.model import Violation
+from stratamq_torture.simulated.profiles import DEFAULT, Profile
+from stratamq_torture.simulated.rooms import COMMITLOG, FOLLOWERS, ROOMS
 
 FINISH_SEED = 0x57A7A
 CRASH_PATTERNS = (

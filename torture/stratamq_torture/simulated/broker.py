@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from stratamq_commitlog.engine import CommitLog
 
 from stratamq.files.simulated import CrashChoice, SimulatedClock, SimulatedCrash, random_choice
-from stratamq_torture.audits import check_below_flushed
-from stratamq_torture.consumers import Consumers
-from stratamq_torture.disk import TortureDisk
-from stratamq_torture.following import Connection
-from stratamq_torture.model import Grade, Model
-from stratamq_torture.producers import Producers, Sizes
-from stratamq_torture.rooms import (
+from stratamq_torture.simulated.audits import check_below_flushed
+from stratamq_torture.simulated.consumers import Consumers
+from stratamq_torture.simulated.disk import TortureDisk
+from stratamq_torture.simulated.following import Connection
+from stratamq_torture.simulated.model import Grade, Model
+from stratamq_torture.simulated.producers import Producers, Sizes
+from stratamq_torture.simulated.rooms import (
     COMMITLOG,
     DISPATCHER,
     INDEX,
@@ -24,7 +24,7 @@ from stratamq_torture.rooms import (
     LogRoom,
     Room,
 )
-from stratamq_torture.settings import ASYNC, BrokerSettings
+from stratamq_torture.simulated.settings import ASYNC, BrokerSettings
 
 TICK_MS = 100
 SETTLE_STEPS = 8_000

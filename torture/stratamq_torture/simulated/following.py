@@ -18,11 +18,11 @@ from stratamq_commitlog.follow_hub import Session
 
 from stratamq.errors import StrataError
 from stratamq.formats.follow import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
-from stratamq_torture.model import Violation
-from stratamq_torture.rooms import DISPATCHER, FollowerRoom
+from stratamq_torture.simulated.model import Violation
+from stratamq_torture.simulated.rooms import DISPATCHER, FollowerRoom
 
 if TYPE_CHECKING:
-    from stratamq_torture.broker import Broker
+    from stratamq_torture.simulated.broker import Broker
 
 UNDER_WAY = 3
 """Messages that the network holds at most."""

@@ -33,11 +33,11 @@ from stratamq.formats.properties import (
 )
 from stratamq.formats.property_crc import reserve
 from stratamq.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
-from stratamq_torture.log_reader import read
-from stratamq_torture.model import Fate, Grade, Message, Model, Violation
+from stratamq_torture.simulated.log_reader import read
+from stratamq_torture.simulated.model import Fate, Grade, Message, Model, Violation
 
 if TYPE_CHECKING:
-    from stratamq_torture.broker import Broker
+    from stratamq_torture.simulated.broker import Broker
 
 TOPICS = ("orders", "things")
 QUEUES = 2

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from stratamq_dispatcher.consume_queue import read_units
 
 from stratamq.formats.queue_unit import decode_queue_unit
-from stratamq_torture import log_reader
-from stratamq_torture.consumers import has_key
-from stratamq_torture.expected import expected_unit
-from stratamq_torture.model import Fate, Grade, Message, Violation
+from stratamq_torture.simulated import log_reader
+from stratamq_torture.simulated.consumers import has_key
+from stratamq_torture.simulated.expected import expected_unit
+from stratamq_torture.simulated.model import Fate, Grade, Message, Violation
 
 if TYPE_CHECKING:
-    from stratamq_torture.broker import Broker
+    from stratamq_torture.simulated.broker import Broker
 
 QueueKey = tuple[str, int]
 KEYS_ASKED = 40

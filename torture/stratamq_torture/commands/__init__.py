@@ -1,0 +1,16 @@
+"""`stratamq torture`: each command one trial of the promise that nothing acknowledged is lost.
+
+What works is imported when it is called: every other command of `stratamq` imports this package.
+"""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Called by the command line through the entry-point group `stratamq.commands`."""
+    torture = typer.Typer(
+        name="torture",
+        help="Nothing acknowledged is ever lost: crashes, kills, power losses, damage, full disks.",
+        no_args_is_help=True,
+    )
+    app.add_typer(torture)
