@@ -5,6 +5,8 @@ What works is imported when it is called: every other command of `stratamq` impo
 
 import typer
 
+from stratamq_torture.commands.sim import sim
+
 
 def register(app: typer.Typer) -> None:
     """Called by the command line through the entry-point group `stratamq.commands`."""
@@ -13,4 +15,5 @@ def register(app: typer.Typer) -> None:
         help="Nothing acknowledged is ever lost: crashes, kills, power losses, damage, full disks.",
         no_args_is_help=True,
     )
+    torture.command("sim")(sim)
     app.add_typer(torture)

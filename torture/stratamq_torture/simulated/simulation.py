@@ -6,6 +6,7 @@ short and thinned out, and each that is left does what it did.
 
 import errno
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -65,6 +66,8 @@ class Outcome:
     power_losses: int = 0
     log_starts: int = 0
     acknowledged: int = 0
+    situations: Counter[str] = field(default_factory=Counter)
+    """What came up, and how often: see `situations`."""
 
 
 class Simulation:

@@ -1,0 +1,200 @@
+"""Many seeds of the simulated broker, spread over worker processes: one report.
+
+A seed is run in one process from its first operation to its last, so that a seed that fails does
+so again wherever it runs.
+"""
+
+import logging
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
+
+from stratamq_torture.report import Report
+from stratamq_torture.simulated.profiles import DEFAULT, Profile
+from stratamq_torture.simulated.shrink import shrink
+from stratamq_torture.simulated.simulation import Outcome, Simulation
+
+SEEDS_OF_A_TASK = 10
+LOSSES = frozenset({"lost", "seen", "rocketmq"})
+"""Rules whose violation means that a message is gone that somebody relies on."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """`seconds` 0: all seeds, however long it takes; otherwise no seed begins after that."""
+
+    seeds: int = 200
+    first_seed: int = 0
+    jobs: int = 1
+    operations: int = 150
+    seconds: float = 0
+    shrink: bool = False
+    keep: tuple[int, ...] = ()
+    """Only these operations of the first seed, by their numbers in its trace; none: all."""
+    trace: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """What some seeds came to. Crosses process borders, and adds up."""
+
+    seeds: int = 0
+    crash_points: int = 0
+    kills: int = 0
+    power_losses: int = 0
+    acknowledged: int = 0
+    situations: Counter[str] = field(default_factory=Counter)
+    """In how many seeds each of them came up."""
+    failed: list[Outcome] = field(default_factory=list)
+
+    def take(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.crash_points += outcome.crash_points
+        self.kills += outcome.kills
+        self.power_losses += outcome.power_losses
+        self.acknowledged += outcome.acknowledged
+        self.situations.update(outcome.situations.keys())
+        if outcome.violation is not None:
+            self.failed.append(outcome)
+
+    def add(self, other: "Tally") -> None:
+        self.seeds += other.seeds
+        self.crash_points += other.crash_points
+        self.kills += other.kills
+        self.power_losses += other.power_losses
+        self.acknowledged += other.acknowledged
+        self.situations.update(other.situations)
+        self.failed += other.failed
+
+
+def run_seeds(
+    seeds: Iterable[int], operations: int, profile: Profile = DEFAULT, *, trace: bool = False
+) -> Tally:
+    """In this process, one after the other."""
+    tally = Tally()
+    for seed in seeds:
+        outcome = Simulation(seed, profile, trace=trace).run(operations)
+        if not trace and outcome.violation is None:
+            outcome.operations = []
+        tally.take(outcome)
+    return tally
+
+
+def simulate(options: SimulationOptions, progress: Progress | None = None) -> Report:
+    """Run the seeds. `progress` hears how many are done, and how many of them failed."""
+    started = time.monotonic()
+    if options.keep:
+        tally = _run_kept(options)
+    elif options.jobs <= 1:
+        tally = _gather(options, map_here(options), progress)
+    else:
+        with ProcessPoolExecutor(
+            options.jobs, get_context("spawn"), initializer=logging.disable
+        ) as pool:
+            tally = _gather(options, _map_apart(pool, options), progress)
+    report = report_on("sim", tally)
+    for outcome in sorted(tally.failed, key=lambda outcome: outcome.seed):
+        report.failures.append(f"seed {outcome.seed}: {outcome.violation}")
+        report.failures += _how_to_see(options, outcome)
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def report_on(trial: str, tally: Tally) -> Report:
+    """The numbers; the failures are the caller's to name."""
+    lost = sum(o.violation is not None and o.violation.rule in LOSSES for o in tally.failed)
+    report = Report(
+        trial,
+        seeds=tally.seeds,
+        crash_points=tally.crash_points,
+        kills=tally.kills,
+        power_losses=tally.power_losses,
+        acknowledged_messages=tally.acknowledged,
+        lost=lost,
+    )
+    report.notes += [
+        f"{name}: in {count:,} of the seeds" for name, count in sorted(tally.situations.items())
+    ]
+    return report
+
+
+# --- where they run ---
+
+
+def map_here(options: SimulationOptions) -> Iterator[Tally]:
+    for seeds in _tasks(options):
+        yield run_seeds(seeds, options.operations)
+
+
+def _map_apart(pool: ProcessPoolExecutor, options: SimulationOptions) -> Iterator[Tally]:
+    """A few tasks are ahead of the workers; what has begun is waited for."""
+    tasks = _tasks(options)
+    running: set[Future[Tally]] = set()
+    while True:
+        for seeds in islice(tasks, 2 * options.jobs - len(running)):
+            running.add(pool.submit(run_seeds, seeds, options.operations))
+        if not running:
+            return
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield future.result()
+
+
+def _tasks(options: SimulationOptions) -> Iterator[range]:
+    deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
+    end = options.first_seed + options.seeds
+    for first in range(options.first_seed, end, SEEDS_OF_A_TASK):
+        if time.monotonic() >= deadline:
+            return
+        yield range(first, min(first + SEEDS_OF_A_TASK, end))
+
+
+def _gather(
+    options: SimulationOptions, tallies: Iterator[Tally], progress: Progress | None
+) -> Tally:
+    whole = Tally()
+    for tally in tallies:
+        whole.add(tally)
+        if progress is not None:
+            progress(whole.seeds, len(whole.failed))
+    return whole
+
+
+# --- one seed again ---
+
+
+def _run_kept(options: SimulationOptions) -> Tally:
+    """What `--shrink` left of a seed's operations."""
+    whole = Simulation(options.first_seed).run(options.operations)
+    kept = [whole.operations[number - 1] for number in options.keep]
+    tally = Tally()
+    tally.take(Simulation(options.first_seed, trace=options.trace).replay(kept))
+    return tally
+
+
+def _how_to_see(options: SimulationOptions, outcome: Outcome) -> Iterator[str]:
+    command = f"stratamq torture sim --seeds 1 --first-seed {outcome.seed}"
+    command += f" --operations {options.operations} --trace"
+    if options.keep:
+        yield "  " + command + " --keep " + ",".join(map(str, options.keep))
+    elif options.shrink:
+        numbers = shrink(outcome)
+        yield f"  {len(numbers)} of its {len(outcome.operations)} operations are enough:"
+        yield "  " + command + " --keep " + shlex.quote(",".join(map(str, numbers)))
+    else:
+        yield "  " + command
+    if options.trace:
+        whole = Simulation(outcome.seed, trace=True)
+        if options.keep:
+            again = Simulation(outcome.seed).run(options.operations).operations
+            traced = whole.replay([again[number - 1] for number in options.keep])
+        else:
+            traced = whole.run(options.operations)
+        yield from ("  " + line for line in traced.trace)
