@@ -1,0 +1,222 @@
+"""The real services of one store directory, as processes that can be killed, paused and traced.
+
+    with Services(root, logs, settings) as services:
+        services.start()
+        services.kill("commitlog")
+        services.start(["commitlog"])
+
+Nothing here sleeps for a while and hopes: a start is over when the service's health says SERVING,
+an end when the process is gone. What a process writes is kept in `logs`.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from stratamq.client.endpoints import CHANNEL_OPTIONS
+from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.runtime import discovery
+from stratamq.runtime.clock import SystemClock
+
+DEADLINE_S = 60.0
+"""For a start or an end: generous, because test machines are small and busy."""
+LOOK_S = 0.005
+SHOWN_CHARACTERS = 3_000
+
+
+class ServiceFailedError(Exception):
+    """A service did not start or stop as it should; the sentence holds what it wrote."""
+
+
+def until(happened: Callable[[], bool], limit_s: float, look_s: float = LOOK_S) -> bool:
+    """Look at `happened` until it is true (True), or `limit_s` have passed (False)."""
+    clock, wait = SystemClock(), threading.Event().wait
+    end_ns = clock.monotonic_ns() + int(limit_s * 1e9)
+    while not happened():
+        if clock.monotonic_ns() >= end_ns:
+            return False
+        wait(look_s)
+    return True
+
+
+class Services:
+    """`settings` are `service.setting=value`; `prefixes` stand before a room's command line, for
+    example strace's."""
+
+    def __init__(
+        self,
+        root: Path,
+        logs: Path,
+        settings: Iterable[str] = (),
+        prefixes: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.root = root
+        self.kills = 0
+        """Processes that died by SIGKILL here."""
+        self._logs = logs
+        self._settings = list(settings)
+        self._prefixes = dict(prefixes or {})
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    # --- start ---
+
+    def start(self, rooms: Sequence[str] = ROOMS, limit_s: float = DEADLINE_S) -> None:
+        """Start `rooms` in this order and wait until all of them serve. ServiceFailedError."""
+        for room in rooms:
+            self.spawn(room)
+        for room in rooms:
+            self.wait_ready(room, limit_s)
+
+    def spawn(self, room: str) -> None:
+        """Start one process, without waiting for anything."""
+        if room in self._processes:
+            raise ServiceFailedError(f"{room} runs already")
+        self._logs.mkdir(parents=True, exist_ok=True)
+        command = [*self._prefixes.get(room, ())]
+        command += [sys.executable, "-m", f"stratamq_{room}", "--data", str(self.root)]
+        for text in self._settings:
+            if text.startswith(f"{room}."):
+                command += ["--set", text]
+        with self._log_file(room).open("ab") as log:
+            self._processes[room] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def announced(self, room: str) -> discovery.Endpoint | None:
+        """What the running process says of itself; None before it listens."""
+        process = self._processes.get(room)
+        endpoint = discovery.read(self.root, room)
+        if process is None or endpoint is None or endpoint.pid != process.pid:
+            return None
+        return endpoint
+
+    def wait_announced(self, room: str, limit_s: float = DEADLINE_S) -> discovery.Endpoint:
+        """Until it listens; recovery comes after that. ServiceFailedError."""
+        until(lambda: self.announced(room) is not None or self.ended(room), limit_s)
+        endpoint = self.announced(room)
+        if endpoint is None:
+            code = self._processes[room].poll()
+            raise self.failed(room, f"did not listen; its exit code is {code}")
+        return endpoint
+
+    def wait_ready(self, room: str, limit_s: float = DEADLINE_S) -> None:
+        """Until its health says SERVING. ServiceFailedError."""
+        endpoint = self.wait_announced(room, limit_s)
+        with grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(
+                health_pb2.HealthCheckRequest(), timeout=limit_s, wait_for_ready=True
+            )
+            try:
+                for answer in watch:
+                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                        return
+                raise self.failed(room, "ended its health stream before it served")
+            except grpc.RpcError as error:
+                raise self.failed(room, f"was not ready in time: {error.code().name}") from error
+            finally:
+                watch.cancel()
+
+    # --- stop ---
+
+    def stop(self) -> None:
+        """Stop in order: the log first, which waits until its followers have its end."""
+        for room in (COMMITLOG, DISPATCHER, INDEX):
+            if room in self._processes:
+                self.terminate(room)
+                self.wait_stopped(room)
+
+    def terminate(self, room: str) -> None:
+        """SIGTERM, without waiting."""
+        self._processes[room].send_signal(signal.SIGTERM)
+
+    def wait_stopped(self, room: str, limit_s: float = DEADLINE_S) -> None:
+        """Until it has ended with code 0. ServiceFailedError."""
+        try:
+            code = self._processes[room].wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise self.failed(room, f"did not stop within {limit_s} s") from None
+        del self._processes[room]
+        if code != 0:
+            raise self.failed(room, f"stopped with code {code}")
+
+    def kill(self, *rooms: str) -> None:
+        """SIGKILL all of them first, then wait for their ends. One that ended in order by itself,
+        after SIGTERM, is no kill; one that ended otherwise is a ServiceFailedError."""
+        for room in rooms:
+            self._processes[room].kill()
+        for room in rooms:
+            code = self._processes.pop(room).wait(DEADLINE_S)
+            if code == -signal.SIGKILL:
+                self.kills += 1
+            elif code != 0:
+                raise self.failed(room, f"ended with code {code} before it was killed")
+
+    def kill_all(self) -> None:
+        self.kill(*self._processes)
+
+    def pause(self, room: str) -> None:
+        """SIGSTOP: the process keeps its files, its locks and its connections."""
+        self._processes[room].send_signal(signal.SIGSTOP)
+
+    def resume(self, room: str) -> None:
+        """SIGCONT."""
+        self._processes[room].send_signal(signal.SIGCONT)
+
+    # --- questions ---
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The rooms that were started and not stopped, whether or not they died by themselves."""
+        return tuple(self._processes)
+
+    def pid(self, room: str) -> int:
+        return self._processes[room].pid
+
+    def ended(self, room: str) -> bool:
+        """It ended by itself: it was started, not stopped, and is gone."""
+        return self._processes[room].poll() is not None
+
+    def output(self, room: str) -> str:
+        """Everything the room's processes wrote, from the first start on."""
+        path = self._log_file(room)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def failed(self, room: str, what: str) -> ServiceFailedError:
+        shown = self.output(room)[-SHOWN_CHARACTERS:]
+        return ServiceFailedError(f"{room} {what}; it wrote:\n{shown}")
+
+    def _log_file(self, room: str) -> Path:
+        return self._logs / f"{room}.log"
+
+    # --- leave nothing behind ---
+
+    def __enter__(self) -> "Services":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait(DEADLINE_S)
+        self._processes.clear()
+
+
+def directory_names(directory: Path) -> list[str]:
+    """What lies in a directory of the store now; nothing when it is not there."""
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []
