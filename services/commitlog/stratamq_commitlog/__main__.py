@@ -7,13 +7,12 @@ import random
 import sys
 
 from stratamq.api.v1 import commitlog_pb2_grpc
-from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
 from stratamq.runtime.clock import SystemClock
 from stratamq.runtime.config import load
+from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
 from stratamq.runtime.worker import ThreadWorker
 from stratamq_commitlog import metrics
@@ -24,7 +23,6 @@ from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
 
 log = std_logging.getLogger(__name__)
 
-LOCK = "stratamq/commitlog.lock"
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
 
@@ -35,7 +33,7 @@ async def main() -> None:
     logging.configure("commitlog", config.log_format == "json", config.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     files = RealFiles(config.root)
-    lock = _lock(files)
+    lock = take_room_lock(files, "commitlog")
     loop = asyncio.get_running_loop()
     flush_worker = ThreadWorker(loop, "commitlog-flush")
     allocate_worker = ThreadWorker(loop, "commitlog-allocate")
@@ -102,17 +100,6 @@ async def main() -> None:
     opening = asyncio.create_task(open_engine())
     await server.serve(config.address, drain=drain, close=close, ready=False)
     await opening
-
-
-def _lock(files: RealFiles) -> Lock:
-    """Taken before anything is announced: a second start must not touch the first one's run file.
-    The store's own lock comes later, with the engine, and says what it finds to recovery."""
-    try:
-        return files.lock(LOCK, str(os.getpid()).encode())
-    except BlockingIOError:
-        raise StoreRefusedError(
-            "the store is in use: another commit log service runs on this directory"
-        ) from None
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.client.endpoints import Channels, Endpoints
 from stratamq.client.follow import run_follower
 from stratamq.client.wire import COMMITLOG
-from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
 from stratamq.runtime.clock import SystemClock
 from stratamq.runtime.config import load
+from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
 from stratamq.runtime.worker import ThreadWorker
 from stratamq_dispatcher.cold_reads import ColdReads
@@ -31,7 +30,6 @@ from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 
 log = std_logging.getLogger(__name__)
 
-LOCK = "stratamq/dispatcher.lock"
 TICK_SECONDS = 0.05
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
@@ -45,7 +43,7 @@ async def main() -> None:
     logging.configure("dispatcher", config.log_format == "json", config.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     files, clock = RealFiles(config.root), SystemClock()
-    lock = _lock(files)
+    lock = take_room_lock(files, "dispatcher")
     loop = asyncio.get_running_loop()
     writing = ThreadWorker(loop, "dispatcher-write")
     reading = ThreadWorker(loop, "dispatcher-read")
@@ -121,13 +119,6 @@ def _ended(task: asyncio.Task[None], server: Server) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.critical("task failed", exc_info=task.exception())
         server.request_stop()
-
-
-def _lock(files: RealFiles) -> Lock:
-    try:
-        return files.lock(LOCK, str(os.getpid()).encode())
-    except BlockingIOError:
-        raise StoreRefusedError("another dispatcher service runs on this directory") from None
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging as std_logging
-import os
 import random
 import sys
 
@@ -13,13 +12,12 @@ from stratamq.api.v1 import index_pb2_grpc
 from stratamq.client.endpoints import Channels, Endpoints
 from stratamq.client.follow import run_follower
 from stratamq.client.wire import COMMITLOG
-from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
 from stratamq.runtime.clock import SystemClock
 from stratamq.runtime.config import load
+from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
 from stratamq.runtime.worker import ThreadWorker
 from stratamq_index.config import IndexConfig
@@ -29,7 +27,6 @@ from stratamq_index.servicer import SERVICE_NAME, IndexServicer
 
 log = std_logging.getLogger(__name__)
 
-LOCK = "stratamq/index.lock"
 OBSERVE_INTERVAL_SECONDS = 1.0
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
@@ -41,7 +38,7 @@ async def main() -> None:
     logging.configure("index", config.log_format == "json", config.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     files = RealFiles(config.root)
-    lock = _lock(files)
+    lock = take_room_lock(files, "index")
     loop = asyncio.get_running_loop()
     write_worker = ThreadWorker(loop, "index-write")
     query_worker = ThreadWorker(loop, "index-query")
@@ -98,13 +95,6 @@ def _ended(task: asyncio.Task[None], server: Server) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.critical("task failed", exc_info=task.exception())
         server.request_stop()
-
-
-def _lock(files: RealFiles) -> Lock:
-    try:
-        return files.lock(LOCK, str(os.getpid()).encode())
-    except BlockingIOError:
-        raise StoreRefusedError("another index service runs on this directory") from None
 
 
 if __name__ == "__main__":
