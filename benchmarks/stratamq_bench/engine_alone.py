@@ -108,7 +108,9 @@ class Engine:
         self._load = load
         self._clock = SkippingClock()
         self._bodies = [os.urandom(load.body_bytes) for _ in range(load.batch)]
-        self.lengths, self.frames = floor_append.encode_batch(self._bodies, TOPIC.encode())
+        self.lengths, self.frames = floor_append.encode_batch(
+            self._bodies, TOPIC.encode(), record_crc=True
+        )
         self._runs = load.runs()
         self._wants_pass = False
         self._next_tick_ns = 0
@@ -208,7 +210,7 @@ class Engine:
 def compare(root: Path, load: Load, *, rounds: int, seconds: float) -> EngineRatio:
     """Alternate `rounds` rounds of `seconds` each of floor and engine, both below `root`."""
     engine = Engine(root / f"engine-{load.batch}-{load.queues}", load)
-    floor = floor_append.Segment(os.fspath(root))
+    floor = floor_append.Segment(os.fspath(root), record_crc=True)
     floor_us, engine_us, worker_us, rates = [], [], [], []
     messages = 0
     try:
@@ -251,7 +253,9 @@ def run_engine(root: Path, *, body_bytes: int, rounds: int, seconds: float) -> l
                 case=f"engine, {batch} per pass, {queues} queue{'s' * (queues > 1)}",
                 messages_per_s=found.messages_per_s,
                 bytes_per_s=found.messages_per_s * body_bytes,
-                floor=Floor("floor_append", 1e6 / found.floor_us, {"append": found.floor_us}),
+                floor=Floor(
+                    "floor_append --record-crc", 1e6 / found.floor_us, {"append": found.floor_us}
+                ),
                 ratio=found.passes_ratio,
                 cpu_us_per_message={"passes": passes_us, "allocation and flush": found.worker_us},
                 bar=BAR,

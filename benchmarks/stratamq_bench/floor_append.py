@@ -5,7 +5,11 @@ queue offset, physical offset, store time and store host, and copy the bytes onc
 mapped segment. No gRPC, no topics, no flush, no dispatch: what a real engine is measured against in
 the same minute.
 
-    python -m stratamq_bench.floor_append [--batch 64] [--body 1024] [--seconds 5] [--dir DIR]
+    python -m stratamq_bench.floor_append [--batch 64] [--body 1024] [--seconds 5] [--record-crc]
+                                          [--dir DIR]
+
+With --record-crc frames end in room for a checksum of the whole record (spec 2.5), and each append
+computes it and writes its ten digits: what an engine that protects the whole record cannot avoid.
 
 Prints one JSON object. The constants are its own on purpose: a floor shares no code with what is
 measured against it.
@@ -30,6 +34,9 @@ HEADER_BYTES = HEADER.size
 assert HEADER_BYTES == 88
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 crc32 = isal_zlib.crc32
+RECORD_CRC = b"\x02__CRC32#\x01" + b"0" * 10 + b"\x02"  # behind a property without separator
+RECORD_CRC_BYTES = len(RECORD_CRC) - 1
+POWERS_OF_TEN = 10 ** np.arange(10)
 
 
 def encode_batch(
@@ -37,6 +44,7 @@ def encode_batch(
     topic: bytes = b"TopicTest",
     first_key: int = 0,
     born_ms: int = 1_700_000_000_000,
+    record_crc: bool = False,
 ) -> tuple[bytes, bytes]:
     """Frames as a producer sends them: broker fields blank.
 
@@ -45,8 +53,9 @@ def encode_batch(
     topic_field = bytes((len(topic),)) + topic
     parts: list[bytes] = []
     lengths = []
+    tail = RECORD_CRC if record_crc else b""
     for number, body in enumerate(bodies, first_key):
-        properties = b"UNIQ_KEY\x01%032X\x02TAGS\x01TagA" % number
+        properties = b"UNIQ_KEY\x01%032X\x02TAGS\x01TagA" % number + tail
         size = HEADER_BYTES + len(body) + len(topic_field) + 2 + len(properties)
         crc = crc32(body) & 0x7FFFFFFF
         parts += (
@@ -65,7 +74,8 @@ def encode_batch(
 class Segment:
     """A mapped, allocated file that starts again at zero when it is full."""
 
-    def __init__(self, directory: str | None) -> None:
+    def __init__(self, directory: str | None, record_crc: bool = False) -> None:
+        self.record_crc = record_crc
         self.fd, path = tempfile.mkstemp(dir=directory)
         os.unlink(path)
         os.posix_fallocate(self.fd, 0, SEGMENT_BYTES)
@@ -103,6 +113,15 @@ class Segment:
         source[(starts + 28)[:, None] + eight] = offsets.view(np.uint8).reshape(-1, 8)
         stamp = struct.pack(">q8s", int(time.time() * 1000), HOST)
         source[(starts + 56)[:, None] + sixteen] = np.frombuffer(stamp, np.uint8)
+        if self.record_crc:
+            ends = starts + sizes - RECORD_CRC_BYTES
+            patched = source.data
+            crcs = [
+                crc32(patched[begin:end]) & 0x7FFFFFFF
+                for begin, end in zip(starts.tolist(), ends.tolist(), strict=False)
+            ]
+            digits = np.array(crcs)[:, None] // POWERS_OF_TEN % 10 + ord("0")
+            source[(ends + 9)[:, None] + np.arange(10)] = digits.astype(np.uint8)
         self.bytes[self.position + 8 : self.position + len(source)] = source[8:]
         self.bytes[self.position : self.position + 8] = source[:8]  # published last
         self.position += len(source)
@@ -134,10 +153,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="messages per pass")
     parser.add_argument("--body", type=int, default=1024, help="bytes per body, incompressible")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--record-crc", action="store_true", help="a checksum of the whole record")
     parser.add_argument("--dir", default=None, help="where the segment lies")
     options = parser.parse_args()
-    lengths, frames = encode_batch([os.urandom(options.body) for _ in range(options.batch)])
-    segment = Segment(options.dir)
+    bodies = [os.urandom(options.body) for _ in range(options.batch)]
+    lengths, frames = encode_batch(bodies, record_crc=options.record_crc)
+    segment = Segment(options.dir, options.record_crc)
     segment.touch_every_page(lengths, frames)
     batches, cpu, wall = run_for(options.seconds, segment, lengths, frames)
     messages = batches * options.batch
@@ -145,6 +166,7 @@ def main() -> None:
         "floor": "append",
         "batch": options.batch,
         "body_bytes": options.body,
+        "record_crc": options.record_crc,
         "messages_per_s": round(messages / wall),
         "cpu_us_per_message": round(cpu / messages * 1e6, 3),
     }

@@ -6,7 +6,7 @@ serialisers, hand framing, a window of batches in flight); one server process do
 waiting batches share when --sync is given.
 
     python -m stratamq_bench.floor_stream [--batch 256] [--body 1024] [--seconds 10] [--sync]
-                                          [--dir DIR]
+                                          [--record-crc] [--dir DIR]
 
 Prints one JSON object: rate, and CPU per message of each process.
 """
@@ -36,8 +36,8 @@ def identity(value: bytes) -> bytes:
     return value
 
 
-async def serve(sync: bool, directory: str | None) -> None:
-    segment = Segment(directory)
+async def serve(sync: bool, directory: str | None, record_crc: bool) -> None:
+    segment = Segment(directory, record_crc)
 
     def append(request: bytes) -> int:
         (count,) = struct.unpack_from(">I", request)
@@ -89,7 +89,9 @@ async def serve(sync: bool, directory: str | None) -> None:
     await server.wait_for_termination()
 
 
-async def produce(port: int, batch: int, body: int, seconds: float) -> dict[str, object]:
+async def produce(
+    port: int, batch: int, body: int, seconds: float, record_crc: bool
+) -> dict[str, object]:
     bodies = [os.urandom(body) for _ in range(batch)]
     async with aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         usage = channel.unary_unary("/floor.Log/Usage", identity, identity)
@@ -101,7 +103,9 @@ async def produce(port: int, batch: int, body: int, seconds: float) -> dict[str,
             end = time.perf_counter() + limit_s
             while time.perf_counter() < end or received < sent:
                 while time.perf_counter() < end and sent - received < WINDOW_BATCHES:
-                    lengths, frames = encode_batch(bodies, first_key=sent * batch)
+                    lengths, frames = encode_batch(
+                        bodies, first_key=sent * batch, record_crc=record_crc
+                    )
                     await stream.write(struct.pack(">I", batch) + lengths + frames)
                     sent += 1
                 if received < sent:
@@ -126,16 +130,23 @@ async def produce(port: int, batch: int, body: int, seconds: float) -> dict[str,
 
 
 def run(
-    batch: int, body: int, seconds: float, *, sync: bool, directory: str | None
+    batch: int,
+    body: int,
+    seconds: float,
+    *,
+    sync: bool,
+    directory: str | None,
+    record_crc: bool = False,
 ) -> dict[str, object]:
     """Start the server, produce in this process, stop the server."""
     command = [sys.executable, "-m", __spec__.name, "--serve"]
-    command += ["--sync"] * sync + (["--dir", directory] if directory else [])
+    command += ["--sync"] * sync + ["--record-crc"] * record_crc
+    command += ["--dir", directory] if directory else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
             port = int(server.stdout.readline())
-            return asyncio.run(produce(port, batch, body, seconds))
+            return asyncio.run(produce(port, batch, body, seconds, record_crc))
         finally:
             server.terminate()
 
@@ -146,20 +157,27 @@ def main() -> None:
     parser.add_argument("--body", type=int, default=1024, help="bytes per body, incompressible")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--sync", action="store_true", help="answer after fdatasync")
+    parser.add_argument("--record-crc", action="store_true", help="a checksum of the whole record")
     parser.add_argument("--dir", default=None, help="where the segment lies")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        asyncio.run(serve(options.sync, options.dir))
+        asyncio.run(serve(options.sync, options.dir, options.record_crc))
         return
     result = run(
-        options.batch, options.body, options.seconds, sync=options.sync, directory=options.dir
+        options.batch,
+        options.body,
+        options.seconds,
+        sync=options.sync,
+        directory=options.dir,
+        record_crc=options.record_crc,
     )
     kind = {
         "floor": "stream",
         "batch": options.batch,
         "body_bytes": options.body,
         "sync": options.sync,
+        "record_crc": options.record_crc,
     }
     print(json.dumps(kind | result))
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from stratamq_bench.floor_append import Segment, encode_batch
 
 from stratamq.formats.frame import Frame, decode
+from stratamq.formats.property_crc import check_property_crc
 
 
 def run_floor(module, *arguments):
@@ -54,10 +56,29 @@ def test_floor_append_reports_rate_and_cpu(tmp_path):
     assert answer["cpu_us_per_message"] > 0
 
 
-@pytest.mark.parametrize("sync", [[], ["--sync"]], ids=["async", "sync"])
-def test_floor_stream_reports_both_processes(tmp_path, sync):
-    answer = run_floor("floor_stream", "--seconds", 0.3, "--batch", 8, "--dir", tmp_path, *sync)
-    assert answer["sync"] is bool(sync)
+def test_floor_append_seals_whole_records_when_asked(tmp_path):
+    bodies = [os.urandom(200), os.urandom(300)]
+    lengths, frames = encode_batch(bodies, record_crc=True)
+    segment = Segment(str(tmp_path), record_crc=True)
+    segment.append(lengths, frames)
+    segment.append(lengths, frames)
+    stored = bytes(segment.bytes[: segment.position])
+    position = 0
+    for size in struct.unpack(">2I", lengths) * 2:
+        assert check_property_crc(stored[position : position + size]) is True
+        position += size
+    assert position == len(stored)
+    segment.close()
+
+
+OPTIONS = [[], ["--sync"], ["--sync", "--record-crc"]]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["async", "sync", "sealed"])
+def test_floor_stream_reports_both_processes(tmp_path, options):
+    answer = run_floor("floor_stream", "--seconds", 0.3, "--batch", 8, "--dir", tmp_path, *options)
+    assert answer["sync"] is ("--sync" in options)
+    assert answer["record_crc"] is ("--record-crc" in options)
     assert answer["messages_per_s"] > 0
     assert set(answer["cpu_us_per_message"]) == {"client", "log"}
 

@@ -103,10 +103,11 @@ class CommitLogConfig(ServiceConfig):
         doc="Queues of a topic that is created by its first message.",
     )
     property_checksum: bool = setting(
-        False,
+        True,
         unit="",
         rocketmq="enabledAppendPropCRC",
-        doc="End every frame in a checksum of the whole record, as RocketMQ 5.3.3 and later can.",
+        doc="End every frame in a checksum of the whole record, as RocketMQ 5.3.3 and later can; "
+        "to older ones it is a property like others. Recovery, reads and the scrubber verify it.",
     )
     write_v2: bool = setting(
         False,
