@@ -1,11 +1,13 @@
 """What torture has found, each as the few steps that are left of it."""
 
 import errno
+from contextlib import suppress
 
 import pytest
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing
+from stratamq.formats.file_names import parse_offset_name
 from tests.dispatcher.followed_log import WrittenLog, start
 from tests.index.harness import Follower, TestLog
 from tests.support.disks import names, read_file
@@ -72,6 +74,50 @@ def test_a_queue_file_whose_maker_died_before_its_directory_was_synced_is_durabl
     assert again.engine.durable == log.end
     disk.crash(keep_nothing)
     assert len(names(disk.files(), "consumequeue/topic-0/0")) == 2
+
+
+@pytest.mark.parametrize("crash", ["once", "after a kill"])
+def test_a_power_loss_while_queue_files_are_deleted_leaves_no_gap_in_the_queue(crash):
+    # RocketMQ counts units by the files that are there; ours would be dropped behind a gap.
+    for calls in range(1, 60):
+        disk = SimulatedDisk()
+        log = WrittenLog(disk.files(name="log"))
+        log.put_many(60, topics=1, queues=1)
+        broker = start(disk.files(name="dispatcher"), log)
+        broker.follow()
+        if crash == "after a kill":
+            log.minimum = log.messages[20].offset
+            disk.crash_on("sync_directory", "consumequeue/*")
+            with pytest.raises(SimulatedCrash):
+                broker.follow()
+            disk.clear_faults()
+            broker.engine_files.kill()
+            broker = start(disk.files(name="dispatcher"), log)
+        log.minimum = log.messages[50].offset
+        disk.crash_at(disk.calls + calls)
+        with suppress(SimulatedCrash):
+            broker.follow()
+        disk.clear_faults()
+        kept = iter(range(100))
+        disk.crash(lambda item, kept=kept: item.kind == "entry" and next(kept) % 2 == 1)
+        made = [parse_offset_name(n) for n in names(disk.files(), "consumequeue/topic-0/0")]
+        assert made == list(range(made[0], made[-1] + 1, 160))
+
+
+def test_queue_files_of_a_lost_history_are_durably_gone_when_the_dispatcher_serves():
+    # RocketMQ left a unit of a log that the power took.
+    disk = SimulatedDisk()
+    log = WrittenLog(disk.files(name="log"))
+    log.put_many(8, topics=1, queues=1)
+    start(disk.files(name="dispatcher"), log).follow()
+    assert names(disk.files(), "consumequeue/topic-0/0")
+    log.cut(0)
+    log.forget_generations()
+    again = start(disk.files(name="next"), log)
+    again.follow()
+    assert again.engine.serving
+    disk.crash(keep_nothing)
+    assert not names(disk.files(), "consumequeue/topic-0/0")
 
 
 def test_an_index_that_cannot_be_cut_for_lack_of_space_is_refused_with_the_reason():

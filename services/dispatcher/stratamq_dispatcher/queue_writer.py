@@ -1,7 +1,7 @@
 """Writes what queues hold in memory to their files: one job at a time, on the worker's lane.
 
     job:  our state says that files will change     (only when it does not say so already)
-          files that are no longer part of a queue   unlinked, oldest first
+          files that are no longer part of a queue   unlinked from the outside in, synced
           what is stale behind queues' ends          recorded
           for each queue                             pre-blank units, units, zeros
           everything synced                          few files by fdatasync, many by one syncfs
@@ -11,8 +11,9 @@ A job writes at most `window_units` of a queue between two syncs. After a power 
 lies further than that beyond what was synced: a start looks until it has seen so many zeros.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from stratamq.errors import StrataError
 from stratamq.files.port import File, Files
@@ -98,8 +99,10 @@ class QueueWriter:
         self._erasing = erasing or {}
         """Recorded on disk: zeros are being written up to there, whatever the cache shows."""
         self._dirty: set[str] = set()
-        self._doomed: list[str] = []
-        """Files to unlink before anything is written."""
+        self._doomed: dict[str, list[str]] = {}
+        """Files to unlink before anything is written, by directory, in the order they must go."""
+        self._earlier_removals = True
+        """Files may have been unlinked, by an earlier process, without a sync."""
         self._listed_changed = self._unlisted = not listed
         """Files may be there whose maker died before it had synced their directory."""
         self._record_damaged = erasing is None
@@ -139,11 +142,11 @@ class QueueWriter:
             if known is None or (kept := self._kept(known, write)) == known:
                 continue
             directory = queue_directory(*write.key)
-            self._doomed += [
-                self._geometry.path(directory, first)
-                for first in range(known[0], known[1], units)
-                if not kept[0] <= first < kept[1]
-            ]
+            begin, end = kept if kept[0] < kept[1] else (known[1], known[1])
+            below, behind = range(known[0], begin, units), range(end, known[1], units)
+            self._doomed.setdefault(directory, []).extend(
+                self._geometry.path(directory, first) for first in (*below, *reversed(behind))
+            )
             self._listed_changed = True
             if kept[0] < kept[1]:
                 self._ranges[write.key] = kept
@@ -153,17 +156,28 @@ class QueueWriter:
     def _remove(self, done: FlushDone) -> None:
         """Unlink what was forgotten, now or in a job that failed. The list goes first: a file that
         it names and that is gone counts as damage, one that comes back after a crash is not in it.
+
+        Of each queue one file at a time, and a sync before the next: a power loss that kept the
+        later of two removals alone would leave a gap in the queue.
         """
         if not self._doomed:
             return
         self._store_list()
-        for path in self._doomed:
-            self._open.forget(path)
-            self._dirty.discard(path)
-            if self._files.entry(path) is not None:
-                self._files.unlink(path)
-            done.removed.append(path)
-        self._doomed.clear()
+        if self._earlier_removals:
+            self._synced(self._files.sync_all)
+            self._earlier_removals = False
+        while self._doomed:
+            for paths in self._doomed.values():
+                path = paths[0]
+                self._open.forget(path)
+                self._dirty.discard(path)
+                if self._files.entry(path) is not None:
+                    self._files.unlink(path)
+                done.removed.append(path)
+            self._sync_directories(self._doomed)
+            for paths in self._doomed.values():
+                del paths[0]
+            self._doomed = {each: paths for each, paths in self._doomed.items() if paths}
 
     def _store_list(self) -> None:
         if self._unlisted:
@@ -326,6 +340,13 @@ class QueueWriter:
             for path in sorted(self._dirty):
                 self._synced(self._open.get(path).flush)
         self._dirty.clear()
+
+    def _sync_directories(self, directories: Collection[str]) -> None:
+        if len(directories) > FEW_FILES:
+            self._synced(self._files.sync_all)
+            return
+        for directory in directories:
+            self._synced(partial(self._files.sync_directory, directory))
 
     def _synced(self, sync: Callable[[], None]) -> None:
         try:

@@ -5,7 +5,6 @@ so again wherever it runs.
 """
 
 import logging
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ from multiprocessing import get_context
 
 from stratamq_torture.report import Report
 from stratamq_torture.simulated.profiles import DEFAULT, Profile
-from stratamq_torture.simulated.shrink import shrink
+from stratamq_torture.simulated.shrink import kept, shrink
 from stratamq_torture.simulated.simulation import Outcome, Simulation
 
 SEEDS_OF_A_TASK = 10
@@ -172,29 +171,27 @@ def _gather(
 
 def _run_kept(options: SimulationOptions) -> Tally:
     """What `--shrink` left of a seed's operations."""
-    whole = Simulation(options.first_seed).run(options.operations)
-    kept = [whole.operations[number - 1] for number in options.keep]
     tally = Tally()
-    tally.take(Simulation(options.first_seed, trace=options.trace).replay(kept))
+    whole = Simulation(options.first_seed).run(options.operations)
+    tally.take(Simulation(options.first_seed).replay(kept(whole, options.keep)))
     return tally
 
 
 def _how_to_see(options: SimulationOptions, outcome: Outcome) -> Iterator[str]:
+    """The command that runs a failing seed again, and what it would show if that was asked for."""
     command = f"stratamq torture sim --seeds 1 --first-seed {outcome.seed}"
     command += f" --operations {options.operations} --trace"
-    if options.keep:
-        yield "  " + command + " --keep " + ",".join(map(str, options.keep))
-    elif options.shrink:
-        numbers = shrink(outcome)
+    numbers = options.keep
+    if options.shrink and not numbers:
+        numbers = tuple(shrink(outcome))
         yield f"  {len(numbers)} of its {len(outcome.operations)} operations are enough:"
-        yield "  " + command + " --keep " + shlex.quote(",".join(map(str, numbers)))
+    yield "  " + command + (" --keep " + ",".join(map(str, numbers)) if numbers else "")
+    if not options.trace:
+        return
+    whole = Simulation(outcome.seed, trace=True)
+    if numbers:
+        operations = Simulation(outcome.seed).run(options.operations)
+        traced = whole.replay(kept(operations, numbers))
     else:
-        yield "  " + command
-    if options.trace:
-        whole = Simulation(outcome.seed, trace=True)
-        if options.keep:
-            again = Simulation(outcome.seed).run(options.operations).operations
-            traced = whole.replay([again[number - 1] for number in options.keep])
-        else:
-            traced = whole.run(options.operations)
-        yield from ("  " + line for line in traced.trace)
+        traced = whole.run(options.operations)
+    yield from ("  " + line for line in traced.trace)
