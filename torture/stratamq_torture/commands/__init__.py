@@ -5,6 +5,7 @@ What works is imported when it is called: every other command of `stratamq` impo
 
 import typer
 
+from stratamq_torture.commands.kill import kill
 from stratamq_torture.commands.sim import sim
 
 
@@ -15,5 +16,6 @@ def register(app: typer.Typer) -> None:
         help="Nothing acknowledged is ever lost: crashes, kills, power losses, damage, full disks.",
         no_args_is_help=True,
     )
+    torture.command("kill")(kill)
     torture.command("sim")(sim)
     app.add_typer(torture)

@@ -77,6 +77,12 @@ class Workload:
         return sum(self._sent)
 
     @property
+    def unanswered(self) -> int:
+        """Messages that were given up for sending and not answered yet."""
+        ledger = self.ledger
+        return self.sent - len(ledger.acknowledged) - len(ledger.perhaps) - len(ledger.refused)
+
+    @property
     def client(self) -> Client:
         """A client of the broker, for questions of others."""
         return self._client
