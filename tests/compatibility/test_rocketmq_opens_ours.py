@@ -50,9 +50,8 @@ SCENARIOS = {
     "batches": Scenario("batches"),
     "rich": Scenario("rich"),
     "ipv6": Scenario("rich", 220, (STORE_HOST6,), born6=True),
-    "checksum": Scenario(
-        "sealed", 300, (STORE_HOST, "commitlog.property_checksum=true"), born6=True, sealed=True
-    ),
+    "checksum": Scenario("sealed", 300, born6=True, sealed=True),
+    "no-checksum": Scenario("rich", settings=(STORE_HOST, "commitlog.property_checksum=false")),
     "long-topics": Scenario(
         "long_topics", 220, (STORE_HOST, "commitlog.write_v2=true"), versions=("5.5.1",)
     ),

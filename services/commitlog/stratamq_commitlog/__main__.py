@@ -19,6 +19,7 @@ from stratamq_commitlog import metrics
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.driver import Driver
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
 
 log = std_logging.getLogger(__name__)
@@ -34,6 +35,8 @@ async def main() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     files = RealFiles(config.root)
     lock = take_room_lock(files, "commitlog")
+    # Announcing this process needs a few blocks of the disk as well.
+    Reserve(files, config.reserve_bytes).release_if_short()
     loop = asyncio.get_running_loop()
     flush_worker = ThreadWorker(loop, "commitlog-flush")
     allocate_worker = ThreadWorker(loop, "commitlog-allocate")

@@ -198,6 +198,13 @@ class CommitLogConfig(ServiceConfig):
         rocketmq="diskSpaceWarningLevelRatio",
         doc="Writes are refused while more of the volume is used.",
     )
+    reserve_bytes: int = setting(
+        16 * MIB,
+        unit="bytes",
+        minimum=0,
+        maximum=1 << 40,
+        doc="Disk space kept back for recovery and for the log's own state on a full volume.",
+    )
     snapshot_interval_ms: int = setting(
         5_000,
         unit="ms",

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator
 
 from stratamq.errors import (
-    BusyError,
     InvalidRequestError,
     NotWritableError,
     StoreRefusedError,
@@ -50,9 +49,11 @@ from stratamq_commitlog.prepare import (
     encode_store_host,
 )
 from stratamq_commitlog.replicas import Replica, Replicas
+from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
 from stratamq_commitlog.topic_table import TopicTable
+from stratamq_commitlog.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
 
@@ -96,12 +97,9 @@ class CommitLog:
             default_queues=config.default_topic_queues,
             version2=config.write_v2,
         )
-        self._open = False
-        self._closing = False
-        self._stopped_reason = ""
+        self.gate = WriteGate(config, self.role)
+        self._reserve = Reserve(files, config.reserve_bytes)
         self._next_flush_ns = 0
-        self.refused_writes: dict[str, int] = {}
-        """How many appends were refused, by reason."""
 
     # --- start ---
 
@@ -120,6 +118,7 @@ class CommitLog:
 
     def _open_store(self, progress: Callable[[int, int], None] | None) -> None:
         self._lock, foreign = opening.take_lock(self._files, self._pid, self._adopt)
+        self._reserve.release_if_short()
         opened = opening.open_store(
             self._files, self._config, self._state, foreign, self._clock, progress
         )
@@ -130,7 +129,8 @@ class CommitLog:
         self._assemble(recovered, generations)
         self.housekeeping.start(opened.checkpoint, recovered)
         self._state.set_found_clean(False)
-        self._open = True
+        self._reserve.keep()
+        self.gate.open = True
         for line in self.report:
             log.info("recovery", extra={"detail": line})
 
@@ -152,6 +152,7 @@ class CommitLog:
             recovered.segments,
             end,
             config.populate_ahead_bytes,
+            config.disk_refuse_ratio,
         )
         self.segments.on_allocated = self._allocated
         self.commit = GroupCommit(
@@ -192,7 +193,9 @@ class CommitLog:
             write_v2=config.write_v2,
         )
         self._reads = LogReads(self._files, recovered.segment_bytes, self.offsets)
-        self.housekeeping = Housekeeping(self, self._files, self._state, self._allocate_worker)
+        self.housekeeping = Housekeeping(
+            self, self._files, self._state, self._allocate_worker, self._reserve
+        )
         self.segments.keep_ahead(end)
 
     # --- what others may know ---
@@ -237,7 +240,7 @@ class CommitLog:
     @property
     def writable(self) -> tuple[bool, str]:
         """Whether producers are served, and if not why."""
-        error = self._write_obstacle()
+        error = self._obstacle()
         return error is None, "" if error is None else str(error)
 
     def status(self) -> LogStatus:
@@ -255,7 +258,7 @@ class CommitLog:
             not_writable_reason=reason,
             segment_bytes=self.segment_bytes,
             segment_count=len(self.segments.offsets),
-            disk_used_ratio=self.housekeeping.disk_used_ratio,
+            disk_used_ratio=self.gate.disk_used_ratio,
             recovery_report=tuple(self.report),
         )
 
@@ -283,9 +286,9 @@ class CommitLog:
 
     def put(self, messages: list[PutMessage], all_or_nothing: bool, done: PutDone) -> None:
         """Store messages given as fields; `done` gets one result for each, in order."""
-        obstacle = self._write_obstacle()
+        obstacle = self._obstacle()
         if obstacle is not None:
-            status = self._count_refused(obstacle)
+            status = self.gate.refuse(obstacle)
             done([PutResult(status, m.topic, error=obstacle) for m in messages])
             return
         now = self._clock.wall_ms()
@@ -304,9 +307,9 @@ class CommitLog:
 
     def put_raw(self, frames: list[bytes], done: PutDone) -> None:
         """Store complete frames whatever their transaction bits; offsets and times are ours."""
-        obstacle = self._write_obstacle()
+        obstacle = self._obstacle()
         if obstacle is not None:
-            status = self._count_refused(obstacle)
+            status = self.gate.refuse(obstacle)
             done([PutResult(status, error=obstacle)] * len(frames))
             return
         outcomes: list[Prepared | PutResult] = []
@@ -319,9 +322,9 @@ class CommitLog:
 
     def put_batch(self, batch: FrameBatch, done: BatchDone) -> None:
         """Store ready frames, all or none of them."""
-        obstacle = self._write_obstacle()
+        obstacle = self._obstacle()
         if obstacle is not None:
-            done(BatchResult(self._count_refused(obstacle), error=obstacle))
+            done(BatchResult(self.gate.refuse(obstacle), error=obstacle))
             return
         try:
             check_shape(batch, self.max_batch_bytes, self.max_batch_messages)
@@ -350,8 +353,8 @@ class CommitLog:
             done(NotWritableError("only a slave takes a master's bytes", "role"))
         elif generation != self.generation:
             done(NotWritableError(f"the log is in generation {self.generation}", "generation"))
-        elif self._closing or self._stopped_reason:
-            done(UnavailableError(self._stopped_reason or "the log is closing"))
+        elif self.gate.closing or self.gate.stopped_reason:
+            done(UnavailableError(self.gate.stopped_reason or "the log is closing"))
         elif not data:
             done(None)
         else:
@@ -370,7 +373,7 @@ class CommitLog:
 
     def run_pass(self) -> None:
         """Append what waits, up to the limits of a pass; asks to be called again for the rest."""
-        if not self._open:
+        if not self.gate.open:
             return
         more = self.appender.run()
         end = self.appender.appended
@@ -386,7 +389,7 @@ class CommitLog:
 
     def tick(self) -> None:
         """Everything that depends on time: flushes, time-outs, the disk's level, saved state."""
-        if not self._open:
+        if not self.gate.open:
             return
         self.commit.expire()
         now = self._clock.monotonic_ns()
@@ -405,9 +408,9 @@ class CommitLog:
 
     def begin_close(self) -> None:
         """Take nothing more, flush, and tell the followers where the log ends."""
-        if not self._open or self._closing:
+        if not self.gate.open or self.gate.closing:
             return
-        self._closing = True
+        self.gate.closing = True
         self.appender.refuse_all(
             PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is closing")
         )
@@ -416,7 +419,7 @@ class CommitLog:
 
     def close_ready(self) -> bool:
         """Everything is durable here and at every follower that must have reported the end."""
-        if not self._open:
+        if not self.gate.open:
             return True
         return (
             self._all_flushed() or self.commit.failure is not None
@@ -430,8 +433,8 @@ class CommitLog:
 
     def close(self) -> None:
         """Final state, then let go. Blocking. `abort` goes only if nothing is left to recover."""
-        if self._open:
-            self._open = False
+        if self.gate.open:
+            self.gate.open = False
             clean = self._all_flushed() and self.commit.failure is None
             missing = self.missing_followers()
             try:
@@ -457,36 +460,14 @@ class CommitLog:
     # --- inside ---
 
     def _require_open(self) -> None:
-        if not self._open:
+        if not self.gate.open:
             raise UnavailableError("the log is not open")
 
-    def _write_obstacle(self) -> StrataError | None:
-        if not self._open or self._closing:
-            return UnavailableError("the log is closing" if self._closing else "not open yet")
-        if self._stopped_reason:
-            return NotWritableError(self._stopped_reason, "flush_failed")
-        if self.role is Role.SLAVE:
-            return NotWritableError("a slave takes no messages: send them to its master", "role")
-        if self.housekeeping.disk_full:
-            ratio = self.housekeeping.disk_used_ratio
-            return BusyError(
-                f"the disk is {ratio:.1%} full, writes are refused from "
-                f"{self._config.disk_refuse_ratio:.0%} on (commitlog.disk_refuse_ratio)"
-            )
-        if self.appender.pending_bytes > self._config.max_pending_bytes:
-            return BusyError(
-                f"{self.appender.pending_bytes} bytes wait to be appended", retry_after_ms=50
-            )
-        return None
-
-    def _count_refused(self, obstacle: StrataError) -> PutStatus:
-        """Count a refusal, and answer the status that RocketMQ gives it."""
-        if not self._open:
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        name = type(obstacle).__name__
-        self.refused_writes[name] = self.refused_writes.get(name, 0) + 1
-        crowded = self.appender.pending_bytes > self._config.max_pending_bytes
-        return PutStatus.OS_PAGECACHE_BUSY if crowded else PutStatus.SERVICE_NOT_AVAILABLE
+    def _obstacle(self) -> StrataError | None:
+        gate = self.gate
+        if gate.open:
+            gate.pending_bytes = self.appender.pending_bytes
+        return gate.obstacle()
 
     def _enqueue_put(
         self, outcomes: list[Prepared | PutResult], atomic: bool, done: PutDone
@@ -512,7 +493,7 @@ class CommitLog:
             if durable is None:
                 finish(
                     PutStatus.UNKNOWN_ERROR,
-                    UnavailableError(f"perhaps stored: {self._stopped_reason}"),
+                    UnavailableError(f"perhaps stored: {self.gate.stopped_reason}"),
                 )
             elif not durable:
                 finish(PutStatus.FLUSH_DISK_TIMEOUT, None)
@@ -544,13 +525,14 @@ class CommitLog:
         self._advance()
 
     def _flush_failed(self, error: OSError) -> None:
-        self._stopped_reason = (
+        self.gate.stopped_reason = (
             f"a flush failed ({error.strerror or error}): nothing more is written, restart the "
             "service to recover what is on the disk"
         )
         log.critical("flush failed", extra={"error": str(error)})
         self.appender.refuse_all(
-            PutStatus.SERVICE_NOT_AVAILABLE, NotWritableError(self._stopped_reason, "flush_failed")
+            PutStatus.SERVICE_NOT_AVAILABLE,
+            NotWritableError(self.gate.stopped_reason, "flush_failed"),
         )
 
     def _advance(self) -> None:
@@ -565,7 +547,7 @@ class CommitLog:
             elif self._config.hold_without_slave:
                 base = offsets.confirmed
         offsets.confirmed = max(offsets.confirmed, self.hub.last_end(base))
-        if self._closing:
+        if self.gate.closing:
             self._announce_end()
         self.hub.moved()
 

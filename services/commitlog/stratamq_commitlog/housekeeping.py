@@ -4,6 +4,7 @@ Everything here may be late without harm. It runs on the allocation worker, one 
 time, and nothing of it is on the way of an append.
 """
 
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from stratamq.formats.file_names import offset_name
 from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.own_state import FrameMark, OwnState, Snapshot, mark
 from stratamq_commitlog.recovery import Recovered
+from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.segment_set import DIRECTORY
 
 if TYPE_CHECKING:
@@ -65,13 +67,19 @@ class _ReplicaWaiter:
 class Housekeeping:
     """Belongs to one open CommitLog."""
 
-    def __init__(self, engine: "CommitLog", files: Files, state: OwnState, worker: Worker) -> None:
-        self.disk_used_ratio = 0.0
-        self.disk_full = False
+    def __init__(
+        self,
+        engine: "CommitLog",
+        files: Files,
+        state: OwnState,
+        worker: Worker,
+        reserve: Reserve,
+    ) -> None:
         self._engine = engine
         self._files = files
         self._state = state
         self._worker = worker
+        self._reserve = reserve
         self._next_second_ns = 0
         self._next_snapshot_ns = 0
         self._checkpoint = Checkpoint()
@@ -135,7 +143,7 @@ class Housekeeping:
     # --- every second ---
 
     def _every_second(self, now_ns: int) -> None:
-        self._submit("space", self._files.space, self._take_space)
+        self._submit("space", self._look_at_space, self._take_space)
         checkpoint = self._next_checkpoint()
         if checkpoint != self._checkpoint:
 
@@ -150,13 +158,18 @@ class Housekeeping:
             self._engine.segments.keep_ahead(self._engine.offsets.appended)
         self._unlink_released(now_ns)
 
+    def _look_at_space(self) -> Space:
+        self._reserve.keep()
+        return self._files.space()
+
     def _take_space(self, space: Space | None, error: StrataError | None) -> None:
         if space is None:
             return
+        gate = self._engine.gate
         full = space.used_ratio > self._engine.config.disk_refuse_ratio
-        if full is not self.disk_full:
+        if full is not gate.disk_full:
             log.warning("disk level changed", extra={"full": full, "used": space.used_ratio})
-        self.disk_used_ratio, self.disk_full = space.used_ratio, full
+        gate.disk_used_ratio, gate.disk_full = space.used_ratio, full
 
     def _next_checkpoint(self) -> Checkpoint:
         """What the files may claim now: store times of messages that are on the disk."""
@@ -334,6 +347,10 @@ class Housekeeping:
 
     # --- work elsewhere ---
 
+    def _make_room(self) -> None:
+        """A write of ours found no space: it is tried again, and finds the reserve's."""
+        self._submit("reserve", self._reserve.release, lambda _, error: None)
+
     def _submit(self, kind: str, task: Callable, done: Callable) -> None:
         """Run one task of a kind at a time; what fails is logged and tried again later."""
         if kind in self._busy:
@@ -346,6 +363,8 @@ class Housekeeping:
                 done(result, None)
             elif isinstance(error, OSError):
                 log.error("housekeeping failed", extra={"task": kind, "error": str(error)})
+                if error.errno == errno.ENOSPC:
+                    self._make_room()
                 sentence = f"{kind} could not be written: {error.strerror or error}"
                 done(None, NotWritableError(sentence, kind))
             else:

@@ -7,6 +7,7 @@ from stratamq.files.port import Files
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import I64, PHYSICAL_OFFSET_POSITION
+from stratamq.formats.frame_verify import damage_in
 from stratamq_commitlog.follow_hub import LogOffsets
 from stratamq_commitlog.segment_set import DIRECTORY
 
@@ -22,10 +23,10 @@ class LogReads:
         self._offsets = offsets
 
     def frame_at(self, physical_offset: int) -> bytes:
-        """The whole frame that begins there, its body verified.
+        """The whole frame that begins there, verified: the whole record where it has a checksum.
 
         Raises OffsetOutOfRangeError, InvalidRequestError when no frame begins there, and
-        CorruptRecordError when one does but its body does not match its checksum.
+        CorruptRecordError when one does and is not as it was written.
         """
         offsets = self._offsets
         if not offsets.minimum <= physical_offset < offsets.appended:
@@ -36,14 +37,12 @@ class LogReads:
         if outcome is Outcome.GOOD:
             frame = bytes(window[:size])
             if I64.unpack_from(frame, PHYSICAL_OFFSET_POSITION)[0] == physical_offset:
-                return frame
+                reason = damage_in(frame)
+                if not reason:
+                    return frame
+                raise self._damaged(physical_offset, "it does not match its checksum", reason)
         if outcome is Outcome.BODY_CRC:
-            raise CorruptRecordError(
-                f"the message at {physical_offset} is damaged: its body does not match its "
-                "checksum",
-                physical_offset,
-                "body_crc",
-            )
+            raise self._damaged(physical_offset, "its body does not match its checksum", "body_crc")
         raise InvalidRequestError(f"no message begins at log offset {physical_offset}")
 
     def range(self, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -73,6 +72,9 @@ class LogReads:
             piece = self._reader.read(start, min(end, segment_end, start + _PIECE_BYTES) - start)
             yield start, piece
             start += len(piece)
+
+    def _damaged(self, offset: int, what: str, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(f"the message at {offset} is damaged: {what}", offset, reason)
 
     def _out_of_range(self, what: str) -> OffsetOutOfRangeError:
         minimum, end = self._offsets.minimum, self._offsets.appended

@@ -44,7 +44,7 @@ class Observer:
         ):
             metric.inc(total - seen)
         self._seen = now
-        for name, total in engine.refused_writes.items():
+        for name, total in engine.gate.refused.items():
             REFUSED.labels(name).inc(total - self._refused.get(name, 0))
             self._refused[name] = total
         offsets = engine.offsets
@@ -54,7 +54,7 @@ class Observer:
         SEGMENTS.set(len(engine.segments.offsets))
         WRITABLE.set(engine.writable[0])
         FLUSH_FAILED.set(engine.commit.failure is not None)
-        DISK_USED.set(engine.housekeeping.disk_used_ratio)
+        DISK_USED.set(engine.gate.disk_used_ratio)
         for name, state in engine.hub.followers.items():
             FOLLOWER_LAG.labels(name).set(max(0, offsets.confirmed - state.applied))
             FOLLOWER_CONNECTED.labels(name).set(state.connections)

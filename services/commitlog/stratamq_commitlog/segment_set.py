@@ -5,6 +5,7 @@ worker, while the one before is being filled. The pages ahead of the end are fau
 worker, so that the append does not wait for the kernel.
 """
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,6 +40,7 @@ class SegmentSet:
         offsets: list[int],
         end: int,
         populate_ahead_bytes: int,
+        refuse_ratio: float = 1.0,
     ) -> None:
         self.segment_bytes = segment_bytes
         self.offsets = offsets
@@ -51,6 +53,8 @@ class SegmentSet:
         self._files = files
         self._worker = worker
         self._populate_ahead_bytes = populate_ahead_bytes
+        self._refuse_ratio = refuse_ratio
+        """No segment is made that would fill more of the volume than this."""
         self._end = end
         self._next: OpenSegment | None = None
         self._allocating = False
@@ -97,6 +101,7 @@ class SegmentSet:
                 # An attempt that failed after the rename, or a left-over of a lost race: whole,
                 # and nothing of the log has ever been in it.
                 self._files.unlink(path)
+            self._require_room()
             self._files.create(path, self.segment_bytes)
             segment = self._open(base)
             segment.populated = min(self._populate_ahead_bytes, self.segment_bytes)
@@ -114,6 +119,17 @@ class SegmentSet:
                 self.on_allocated()
 
         self._worker.submit(allocate, done)
+
+    def _require_room(self) -> None:
+        space = self._files.space()
+        used = space.total_bytes - space.available_bytes + self.segment_bytes
+        if used > self._refuse_ratio * space.total_bytes:
+            raise OSError(
+                errno.ENOSPC,
+                f"one of {self.segment_bytes} bytes would fill {used / space.total_bytes:.1%} of "
+                f"the disk, and {self._refuse_ratio:.0%} is the limit "
+                "(commitlog.disk_refuse_ratio)",
+            )
 
     def keep_ahead(self, end: int) -> None:
         """Called after each pass: fault in pages, and have the next segment made in time."""

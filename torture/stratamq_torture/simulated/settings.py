@@ -47,6 +47,7 @@ def standard(
         "pass_messages": 16,
         "default_topic_queues": 2,
         "populate_ahead_bytes": 0,
+        "reserve_bytes": 4096,
         "follower_stop_timeout_ms": 20_000,
         "release_timeout_ms": 5_000,
     }

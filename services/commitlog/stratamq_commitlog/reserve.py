@@ -1,0 +1,53 @@
+"""Disk space kept back, so that a log on a full volume can still write what it must.
+
+Recovery, `abort`, generations and the checkpoint need room even when nothing else has any: without
+it a log could not start on a full volume, and so nobody could read it or delete from it. The
+reserve is one allocated file; it is let go when a start finds the volume nearly full, or a write of
+our own state met `ENOSPC`, and taken again once there is plenty.
+"""
+
+import errno
+import logging
+
+from stratamq.files.port import OWN_DIRECTORY, Files, Kind
+
+log = logging.getLogger(__name__)
+
+PATH = f"{OWN_DIRECTORY}/reserve"
+PLENTY_FACTOR = 8
+"""The reserve is taken only of at least so many times as much: it must not fill a small volume."""
+
+
+class Reserve:
+    """`size_bytes` 0: there is none. Not thread-safe."""
+
+    def __init__(self, files: Files, size_bytes: int) -> None:
+        self._files = files
+        self._size_bytes = size_bytes
+
+    def release_if_short(self) -> bool:
+        """Give the space back when the volume has less than the reserve left. True if it did."""
+        if self._files.space().available_bytes >= self._size_bytes:
+            return False
+        return self.release()
+
+    def release(self) -> bool:
+        """Give the space back; True if there was any."""
+        entry = self._files.entry(PATH)
+        if entry is None or entry.kind is Kind.DIRECTORY:
+            return False
+        self._files.unlink(PATH)
+        log.warning("reserve released", extra={"bytes": entry.size})
+        return True
+
+    def keep(self) -> None:
+        """Take the space if it is not taken and there is plenty. OSError other than ENOSPC."""
+        if not self._size_bytes or self._files.entry(PATH) is not None:
+            return
+        if self._files.space().available_bytes < PLENTY_FACTOR * self._size_bytes:
+            return
+        try:
+            self._files.create(PATH, self._size_bytes)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise

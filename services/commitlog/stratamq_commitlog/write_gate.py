@@ -1,0 +1,62 @@
+"""Whether the log takes messages now; if not, who must act, and what RocketMQ would answer.
+
+Every obstacle but a failed flush is a level: it goes when its cause goes, without a restart.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.messages import PutStatus, Role
+
+_CROWDED_RETRY_MS = 50
+
+
+@dataclass(slots=True)
+class WriteGate:
+    """The facts; whoever learns one sets it."""
+
+    config: CommitLogConfig
+    role: Role
+    open: bool = False
+    closing: bool = False
+    stopped_reason: str = ""
+    """A flush failed: only a restart clears this."""
+    disk_full: bool = False
+    disk_used_ratio: float = 0.0
+    pending_bytes: int = 0
+    """Bytes that wait to be appended."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """How many appends were refused, by the error's class."""
+
+    def obstacle(self) -> StrataError | None:
+        """Why an append is refused now; None: it is taken."""
+        if not self.open or self.closing:
+            return UnavailableError("the log is closing" if self.closing else "not open yet")
+        if self.stopped_reason:
+            return NotWritableError(self.stopped_reason, "flush_failed")
+        if self.role is Role.SLAVE:
+            return NotWritableError("a slave takes no messages: send them to its master", "role")
+        if self.disk_full:
+            return BusyError(
+                f"the disk is {self.disk_used_ratio:.1%} full, writes are refused from "
+                f"{self.config.disk_refuse_ratio:.0%} on (commitlog.disk_refuse_ratio)"
+            )
+        if self._crowded:
+            return BusyError(
+                f"{self.pending_bytes} bytes wait to be appended", retry_after_ms=_CROWDED_RETRY_MS
+            )
+        return None
+
+    def refuse(self, obstacle: StrataError) -> PutStatus:
+        """Count a refusal; the status that RocketMQ gives it."""
+        if self.open:
+            self.refused[type(obstacle).__name__] += 1
+            if self._crowded:
+                return PutStatus.OS_PAGECACHE_BUSY
+        return PutStatus.SERVICE_NOT_AVAILABLE
+
+    @property
+    def _crowded(self) -> bool:
+        return self.pending_bytes > self.config.max_pending_bytes
