@@ -1,6 +1,5 @@
 """A disk without room is a level: refused with the reason, taken again when there is room."""
 
-
 import pytest
 from stratamq_commitlog import own_state, reserve
 from stratamq_commitlog.messages import PutStatus

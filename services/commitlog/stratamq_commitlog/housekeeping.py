@@ -247,7 +247,12 @@ class Housekeeping:
         if snapshot is None or snapshot.offset > self._engine.offsets.flushed:
             return
         self._snapshot = None
-        self._submit("snapshot", lambda: self._store_snapshot(snapshot), lambda _, error: None)
+
+        def stored(_: None, error: StrataError | None) -> None:
+            if error is not None:
+                self._snapshot_offset = -1  # taken again at the next interval
+
+        self._submit("snapshot", lambda: self._store_snapshot(snapshot), stored)
 
     def _store_snapshot(self, snapshot: Snapshot) -> None:
         self._state.store_snapshot(snapshot)
