@@ -117,6 +117,6 @@ def test_the_logs_own_state_that_finds_no_space_is_written_in_the_reserves():
     assert store.log is not None and store.files is not None
     store.put(b"two")
     fill(store.disk)
-    store.pass_time(1_000, ticks=3)
+    store.pass_time(1_000, ticks=6)
     assert store.disk.contents(own_state.SNAPSHOT_PATH) != before
     assert store.files.entry(reserve.PATH) is None
