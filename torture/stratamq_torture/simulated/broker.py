@@ -3,11 +3,18 @@ happen to them: steps, stops, deaths, power losses. What it must mean is `checks
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from stratamq_commitlog.engine import CommitLog
 
-from stratamq.files.simulated import CrashChoice, SimulatedClock, SimulatedCrash, random_choice
+from stratamq.files.simulated import (
+    CrashChoice,
+    CrashItem,
+    SimulatedClock,
+    SimulatedCrash,
+    random_choice,
+)
 from stratamq_torture.simulated.audits import check_below_flushed
 from stratamq_torture.simulated.consumers import Consumers
 from stratamq_torture.simulated.disk import TortureDisk
@@ -25,6 +32,7 @@ from stratamq_torture.simulated.rooms import (
     Room,
 )
 from stratamq_torture.simulated.settings import ASYNC, BrokerSettings
+from stratamq_torture.simulated.situations import PowerLoss, Situation
 
 TICK_MS = 100
 SETTLE_STEPS = 8_000
@@ -90,6 +98,8 @@ class Broker:
         """Followers that know a history of the log that was lost where that is allowed, and have
         not asked the log since."""
         self.notes: list[str] | None = None
+        self.situations: Counter[str] = Counter()
+        """What came up, and how often: see `situations`."""
         self.acknowledged = self.refused = 0
         self.kills = self.power_losses = self.crash_points = self.log_starts = 0
 
@@ -97,6 +107,9 @@ class Broker:
         """For the trace."""
         if self.notes is not None:
             self.notes.append(line)
+
+    def met(self, situation: Situation) -> None:
+        self.situations[situation] += 1
 
     @property
     def starved(self) -> bool:
@@ -115,10 +128,15 @@ class Broker:
         room = self.rooms[name]
         if room.running:
             return True
+        if room is self.log and any(path.failed for path in self.disk.under(COMMITLOG)):
+            self.met(Situation.RESTART_ON_FAILED_PAGES)
         try:
             if not room.start():
                 return False
         except SimulatedCrash:
+            if room is self.log and room.files is not None and room.files.name in self.disk.synced:
+                power = self.crash_means_power
+                self.met(Situation.POWER_IN_RECOVERY if power else Situation.KILLED_IN_RECOVERY)
             self._died(room)
             return False
         self.note(f"{name} is up")
@@ -126,7 +144,16 @@ class Broker:
             self.log_starts += 1
             if self.on_log_started is not None:
                 self.on_log_started(self)
+        self._note_start(room)
         return True
+
+    def _note_start(self, room: Room) -> None:
+        engine = self.log.engine
+        others = [each for each in self.followers if each.engine and each.engine.applied > 0]
+        if room is self.log and others:
+            self.met(Situation.LOG_ALONE)
+        if room is not self.log and room.starts > 1 and engine and engine.offsets.appended > 0:
+            self.met(Situation.FOLLOWER_ALONE)
 
     def kill(self, name: str) -> None:
         room = self.rooms[name]
@@ -140,7 +167,17 @@ class Broker:
         self._remember_flushed()
         for room in self.rooms.values():
             self._end(room, cache_survives=False)
-        self.disk.crash(choice or random_choice(self.chance))
+        before = PowerLoss(self)
+        choose = choice or random_choice(self.chance)
+
+        def noted(item: CrashItem) -> bool | int:
+            kept = choose(item)
+            if kept not in (True, False, 0, 0xFF) and item.path.startswith(COMMITLOG):
+                self.met(Situation.TORN_PAGE)
+            return kept
+
+        self.disk.crash(noted)
+        before.compare(self)
         self.model.torn = True
         self.cache_lies = False
 
@@ -166,9 +203,16 @@ class Broker:
         """Bytes below *flushed* are durable: the log said so."""
         engine = self.log.engine
         if engine is not None:
+            self._note_end(engine)
             self.flushed = engine.offsets.flushed
             if not self.cache_lies:
                 self.model.claim(self.flushed, Grade.DURABLE)
+
+    def _note_end(self, engine: CommitLog) -> None:
+        if engine.commit.failure is not None:
+            self.met(Situation.FLUSH_FAILED)
+        if engine.segments.allocation_error is not None:
+            self.met(Situation.DISK_FULL)
 
     def audit(self) -> None:
         """A follower ends: its files hold nothing above what the log has flushed."""
@@ -205,6 +249,7 @@ class Broker:
 
     def log_closed(self, engine: CommitLog, *, clean: bool) -> None:
         """The log's process has stopped in order."""
+        self._note_end(engine)
         self.flushed = engine.offsets.flushed
         if clean:
             self.model.claim(engine.offsets.appended, Grade.DURABLE)
@@ -296,4 +341,5 @@ class Broker:
         if any(path.startswith(COMMITLOG) for path, _ in changed):
             self.cache_lies = True
             self.model.torn = True
+            self.met(Situation.EVICTED_FAILED)
         return len(changed)

@@ -15,6 +15,7 @@ from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.consumers import has_key
 from stratamq_torture.simulated.expected import expected_unit
 from stratamq_torture.simulated.model import Fate, Grade, Message, Violation
+from stratamq_torture.simulated.situations import Situation
 
 if TYPE_CHECKING:
     from stratamq_torture.simulated.broker import Broker
@@ -115,11 +116,16 @@ def _take_as_truth(
     """What is there is durable from now on; what is not never comes back."""
     model = broker.model
     kept = {message.number for message in history}
+    gone = [m for m in model.messages if m.frame and m.fate is Fate.STORED and m.number not in kept]
+    if gone and model.torn:
+        broker.met(Situation.LOST_TAIL)
     for message in model.messages:
         if message.number in kept:
             message.fate = Fate.STORED
             message.raise_to(Grade.DURABLE)
         elif message.fate in (Fate.OPEN, Fate.STORED):
+            if message.frame:
+                model.gone_from.add(message.offset)
             message.fate = Fate.GONE
             message.grade = Grade.NONE
             message.seen = False

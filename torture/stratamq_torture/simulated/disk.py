@@ -7,7 +7,7 @@ prefix (a copy that was interrupted), except that eight bytes or fewer are store
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,12 @@ import numpy as np
 from stratamq.files.port import Clock, Space
 from stratamq.files.simulated import CrashChoice, SimulatedCrash, SimulatedDisk, SimulatedFiles
 from stratamq.files.simulated_faults import Failure
+from stratamq.files.simulated_inode import Inode
 
 WHOLE_STORE_BYTES = 8
 STORE = "store"
+SYNCS = frozenset({"flush", "sync_directory"})
+LOG = "commitlog"
 PLENTY = 1 << 40
 """So much is no limit."""
 
@@ -34,11 +37,17 @@ class TortureDisk(SimulatedDisk):
         """Called before each call with its operation and path. May raise."""
         self.hit: Counter[str] = Counter()
         """Planned failures that a process met, by the process's name."""
+        self.synced: set[str] = set()
+        """Processes that have synced something of the log."""
+        self.stores_cut_off: Counter[str] = Counter()
+        """Crash points met by a store: `copy`, or `publish` for the eight bytes that end one."""
 
     def count(self, process: SimulatedFiles, operation: str, path: str) -> Failure | None:
         if self.before_call is not None:
             self.before_call(operation, path)
         failure = super().count(process, operation, path)
+        if operation in SYNCS and path.startswith(LOG):
+            self.synced.add(process.name)
         if failure is not None and operation != STORE:
             self.hit[process.name] += 1
         return failure
@@ -52,6 +61,12 @@ class TortureDisk(SimulatedDisk):
     def used_bytes(self) -> int:
         space = super().space()
         return space.total_bytes - space.available_bytes
+
+    def under(self, directory: str) -> Iterator[Inode]:
+        """The files that are seen below a directory."""
+        for inode in self.tree.inodes(durable_too=False):
+            if inode.path.startswith(f"{directory}/"):
+                yield inode
 
     def forget_errors(self) -> None:
         """The kernel lets go of files whose write-back had failed before anybody asked."""
@@ -83,6 +98,10 @@ class WatchedBytes(np.ndarray):
                 # A failure that was planned for this number hits nothing: stores do not fail.
                 self.files.count(STORE, self.path)
             except SimulatedCrash:
+                whole = len(value) <= WHOLE_STORE_BYTES
+                disk = self.files.disk
+                assert isinstance(disk, TortureDisk)
+                disk.stores_cut_off["publish" if whole else "copy"] += 1
                 self._tear(key, value)
                 raise
         super().__setitem__(key, value)

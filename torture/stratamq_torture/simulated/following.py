@@ -20,6 +20,7 @@ from stratamq.errors import StrataError
 from stratamq.formats.follow import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.simulated.rooms import DISPATCHER, FollowerRoom
+from stratamq_torture.simulated.situations import Situation
 
 if TYPE_CHECKING:
     from stratamq_torture.simulated.broker import Broker
@@ -86,6 +87,7 @@ class Connection:
         engine, log = self._room.engine, self._broker.log.engine
         assert engine is not None and log is not None
         generation, position = engine.resume_point()
+        known = engine.applied
         opened, self._session = log.hub.open(
             self._room.name,
             replicable=False,
@@ -93,6 +95,10 @@ class Connection:
             position=position,
             wake=self._wake,
         )
+        if opened.cut_to < known:
+            self._broker.met(Situation.FOLLOWER_CUT)
+            if known < log.offsets.appended:
+                self._broker.met(Situation.OVERGROWN)
         self._log = log
         self._machine = Follower()
         self._under_way.clear()

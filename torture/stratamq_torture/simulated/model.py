@@ -103,6 +103,10 @@ class Model:
     rebased: bool = False
     """Queues may have begun anew at any number: `log` holds what came since."""
     by_offset: dict[int, Message] = field(default_factory=dict)
+    gone_from: set[int] = field(default_factory=set)
+    """Where messages lay that are not in the log any more."""
+    aligned: int = 0
+    """How many messages ended exactly where one of those had begun."""
     torn: bool = False
     """Since the last restart of the log pages may have been lost: groups may be in pieces."""
     broken_groups: set[int] = field(default_factory=set)
@@ -156,6 +160,7 @@ class Model:
         message.queue_id, message.queue_offset = frame.queue_id, frame.queue_offset
         message.store_ms = frame.store_timestamp_ms
         self.by_offset[offset] = message
+        self.aligned += message.end in self.gone_from
         return message
 
     def _named(self, frame: Frame, offset: int, where: str) -> Message:

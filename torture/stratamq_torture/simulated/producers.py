@@ -56,6 +56,9 @@ class Sizes:
     largest: int = 700
     long_properties: int = 0
     """Of ten messages so many have properties of more than a sector."""
+    alike: bool = False
+    """All have the same properties but for their values: frames of one kind and body are equally
+    long, so that those of a lost history begin where later ones end."""
 
 
 class Producers:
@@ -201,13 +204,13 @@ class Producers:
             size = chance.randrange(sizes.largest)
         properties = dict(named or {})
         number = len(self._model.messages) + 1
-        if chance.random() < 0.8:
+        if sizes.alike or chance.random() < 0.8:
             properties[UNIQ_KEY] = f"U{number:07d}"
-        if chance.random() < 0.7:
-            count = chance.choice((1, 1, 2))
+        if sizes.alike or chance.random() < 0.7:
+            count = 1 if sizes.alike else chance.choice((1, 1, 2))
             keys = [f"key-{chance.randrange(KEY_COUNT)}" for _ in range(count)]
             properties[KEYS] = " ".join(dict.fromkeys(keys))
-        tag = chance.choice(TAG_TEXTS)
+        tag = chance.choice(TAG_TEXTS[1:] if sizes.alike else TAG_TEXTS)
         if tag:
             properties[TAGS] = tag
         if chance.randrange(10) < sizes.long_properties:

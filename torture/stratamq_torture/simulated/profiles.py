@@ -15,6 +15,7 @@ EVERYTHING: dict[str, int] = {
     "ask": 6,
     "rest": 1,
     "start": 30,
+    "start_crash": 4,
     "stop": 2,
     "kill": 4,
     "kill_all": 2,
@@ -22,11 +23,11 @@ EVERYTHING: dict[str, int] = {
     "crash_point": 6,
     "disconnect": 2,
     "delete": 2,
-    "flush_fails": 1,
+    "flush_fails": 2,
     "call_fails": 1,
     "write_back": 2,
     "write_back_fails": 1,
-    "evict": 2,
+    "evict": 4,
     "starve": 1,
     "feed": 3,
     "clock_jumps": 1,
@@ -69,7 +70,8 @@ class Profile:
         return chance.choice(
             (
                 Sizes(),
-                Sizes(bodies=(40,), odd=0),
+                Sizes(bodies=(40,), odd=0, alike=True),
+                Sizes(bodies=(40, 200), odd=0, alike=True),
                 Sizes(bodies=(0, 100, 500), odd=3, long_properties=2),
             )
         )

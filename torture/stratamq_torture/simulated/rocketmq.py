@@ -23,6 +23,7 @@ from stratamq_torture.simulated.expected import expected_unit
 from stratamq_torture.simulated.model import Fate, Grade, Message, Violation
 from stratamq_torture.simulated.producers import BORN, QUEUES, TOPICS
 from stratamq_torture.simulated.rocketmq_rules import Opened, QueueKey, Store, open_store
+from stratamq_torture.simulated.situations import Situation
 
 if TYPE_CHECKING:
     from stratamq_torture.simulated.broker import Broker
@@ -40,6 +41,8 @@ def check(broker: "Broker") -> None:
         return
     opened = open_store(store, broker.queue_file_bytes)
     model = broker.model
+    if model.torn:
+        broker.met(Situation.ROCKETMQ_AFTER_LOSS)
     grade = Grade.DURABLE if model.torn else Grade.CACHED
     for message in model.demanded(grade):
         if opened.frames.get(message.offset) != message.frame:
@@ -107,6 +110,7 @@ def use(broker: "Broker") -> str:
         return "not on a disk that has failed"
     if not store.segments or kept is None:
         return "there is nothing for it, or a frame that it alone would keep"
+    broker.met(Situation.ROCKETMQ_RAN)
     files = disk.files(name="rocketmq")
     files.lock("lock", LOCK_TEXT).close()
     if files.entry("abort") is None:

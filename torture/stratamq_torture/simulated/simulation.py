@@ -17,12 +17,16 @@ from stratamq_torture.simulated.checks import check_at_rest, check_log, remember
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.simulated.profiles import DEFAULT, Profile
 from stratamq_torture.simulated.rooms import COMMITLOG, FOLLOWERS, ROOMS
+from stratamq_torture.simulated.situations import Situation
 
 FINISH_SEED = 0x57A7A
 CRASH_PATTERNS = (
     ("store", "commitlog/*"),
     ("flush", "commitlog/*"),
     ("create.*", "commitlog/*"),
+    ("create.sync_target", "commitlog/*"),
+    ("sync_directory", "commitlog"),
+    ("sync_directory", "stratamq"),
     ("write", "commitlog/*"),
     ("zero", "commitlog/*"),
     ("unlink", "*"),
@@ -37,6 +41,15 @@ CRASH_PATTERNS = (
     ("flush", "stratamq/*"),
     ("unlink", "abort"),
 )
+IN_RECOVERY = (
+    ("flush", "commitlog/*"),
+    ("zero", "commitlog/*"),
+    ("unlink", "commitlog/*"),
+    ("sync_directory", "commitlog"),
+    ("sync_directory", "stratamq"),
+    ("replace", "stratamq/generations.json"),
+)
+IN_DELETION = (("unlink", "commitlog/*"), ("sync_directory", "commitlog"))
 FAILING = (
     ("flush", "*"),
     ("write", "*"),
@@ -122,8 +135,17 @@ class Simulation:
         outcome.trace = self.trace or []
         outcome.crash_points = broker.crash_points
         outcome.kills, outcome.power_losses = broker.kills, broker.power_losses
+        outcome.situations = self._situations()
         outcome.log_starts, outcome.acknowledged = broker.log_starts, broker.acknowledged
         return outcome
+
+    def _situations(self) -> Counter[str]:
+        broker = self.broker
+        met = Counter(broker.situations)
+        met[Situation.TORN_COPY] = broker.disk.stores_cut_off["copy"]
+        met[Situation.BEFORE_PUBLISH] = broker.disk.stores_cut_off["publish"]
+        met[Situation.STALE_ALIGNED] = broker.model.aligned
+        return +met
 
     # --- operations ---
 
@@ -132,10 +154,8 @@ class Simulation:
         self.operations.append(operation)
         broker = self.broker
         broker.chance.seed(operation.seed)
-        if operation.kind.startswith("start_"):
-            said = self._start_room(operation.kind.removeprefix("start_"))
-        else:
-            said = getattr(self, f"_{operation.kind}")()
+        room = operation.kind.removeprefix("start_")
+        said = self._start_room(room) if room in ROOMS else getattr(self, f"_{operation.kind}")()
         self._say(operation.kind, said)
 
     def _say(self, kind: str, said: str | None) -> None:
@@ -165,6 +185,8 @@ class Simulation:
                 return broker.index.engine is not None and broker.index.engine.serving
             case "start":
                 return len(up) < len(ROOMS) or any(r.failed for r in broker.followers)
+            case "start_crash":
+                return not broker.log.running
             case "stop" | "kill" | "kill_all" | "disconnect":
                 return bool(up)
             case "delete":
@@ -265,6 +287,20 @@ class Simulation:
         name = broker.chance.choice(down)
         return self._start_room(name)
 
+    def _start_crash(self) -> str:
+        """The log begins to start, and does not come to the end of it."""
+        broker = self.broker
+        if broker.log.running:
+            return "it runs"
+        broker.disk.clear_faults()
+        broker.crash_means_power = broker.chance.random() < self.profile.power
+        operation, path = broker.chance.choice(IN_RECOVERY)
+        nth = broker.chance.randint(1, 3)
+        broker.disk.crash_on(operation, path, nth)
+        said = self._start_room(COMMITLOG)
+        broker.disk.clear_faults()
+        return f"{said}, crash point at {operation} {path}, {nth} calls from its beginning"
+
     def _start_room(self, name: str) -> str:
         broker = self.broker
         broker.kill(name)
@@ -310,7 +346,7 @@ class Simulation:
             disk.crash_at(disk.calls + ahead)
             return f"{what} {ahead} calls from now"
         operation, path = chance.choice(patterns)
-        nth = chance.randint(1, 4)
+        nth = chance.choice((1, 1, 2, 4))
         disk.crash_on(operation, path, nth)
         return f"{what} at {operation} {path}, {nth} calls from now"
 
@@ -330,6 +366,9 @@ class Simulation:
         urgent = broker.chance.random() < 0.3
         minimum, deleted = engine.delete_below(below, broker.chance.randint(1, 3), urgent)
         remember_deleted(broker, offsets_before, minimum)
+        if deleted and broker.chance.random() < 0.3:
+            broker.crash_means_power = broker.chance.random() < self.profile.power
+            broker.disk.crash_on(*broker.chance.choice(IN_DELETION))
         broker.unsure_queues |= urgent and bool(deleted)
         return f"below {below}{', urgently' if urgent else ''}: {len(deleted)} segments"
 

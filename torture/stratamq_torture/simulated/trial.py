@@ -17,6 +17,7 @@ from stratamq_torture.report import Report
 from stratamq_torture.simulated.profiles import DEFAULT, Profile
 from stratamq_torture.simulated.shrink import kept, shrink
 from stratamq_torture.simulated.simulation import Outcome, Simulation
+from stratamq_torture.simulated.situations import EACH
 
 SEEDS_OF_A_TASK = 10
 LOSSES = frozenset({"lost", "seen", "rocketmq"})
@@ -118,9 +119,7 @@ def report_on(trial: str, tally: Tally) -> Report:
         acknowledged_messages=tally.acknowledged,
         lost=lost,
     )
-    report.notes += [
-        f"{name}: in {count:,} of the seeds" for name, count in sorted(tally.situations.items())
-    ]
+    report.notes += [f"{tally.situations[each]:,} seeds: {each}" for each in EACH]
     return report
 
 
