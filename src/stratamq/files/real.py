@@ -282,6 +282,8 @@ class RealFiles:
         if self._sync_descriptor < 0:
             self._open_sync_descriptor()
         system_calls.sync_file_system(self._sync_descriptor)
+        if system_calls.is_fuse(self._sync_descriptor):
+            self._sync_below("")
 
     def space(self) -> Space:
         volume = os.statvfs(self.root)
@@ -329,6 +331,30 @@ class RealFiles:
         return RealLock(descriptor, key, previous)
 
     # --- inside ---
+
+    def _sync_below(self, directory: str) -> None:
+        """Sync every file and directory by itself, where `syncfs` says nothing about the disk.
+
+        What goes away meanwhile needs no sync; what this process has locked is left alone.
+        """
+        for entry in self.list(directory):
+            path = f"{directory}/{entry.name}" if directory else entry.name
+            try:
+                if entry.kind is Kind.DIRECTORY:
+                    self._sync_below(path)
+                elif entry.kind is Kind.FILE and not self._is_locked_here(path):
+                    file = self.open(path)
+                    try:
+                        file.flush()
+                    finally:
+                        file.close()
+            except FileNotFoundError:
+                continue
+        self.sync_directory(directory)
+
+    def _is_locked_here(self, path: str) -> bool:
+        status = os.lstat(self._absolute(path))
+        return (status.st_dev, status.st_ino) in _locked_by_this_process
 
     def _absolute(self, path: str) -> str:
         return f"{self._root_text}/{checked(path)}"

@@ -19,11 +19,14 @@ _FALLOC_FL_ZERO_RANGE = 0x10
 _MADV_POPULATE_WRITE = 23
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
+_FUSE_SUPER_MAGIC = 0x65735546
+_STATFS_BYTES = 256  # more than any Linux's struct statfs; f_type is its first word
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _NOT_OFFERED_HERE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.syncfs.argtypes = [ctypes.c_int]
+_libc.fstatfs.argtypes = [ctypes.c_int, ctypes.c_void_p]
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [
@@ -88,6 +91,15 @@ def sync_file_system(descriptor: int) -> None:
     """`syncfs`. Reports write-back errors since `descriptor` was opened (Linux 5.8 and later)."""
     if _libc.syncfs(descriptor) != 0:
         raise _error()
+
+
+def is_fuse(descriptor: int) -> bool:
+    """Whether a FUSE server holds the file system. `syncfs` writes back to such a server, which is
+    not told to make anything durable: only `fsync` of each file and directory reaches it."""
+    status = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _libc.fstatfs(descriptor, status) != 0:
+        raise _error()
+    return ctypes.c_long.from_buffer(status).value == _FUSE_SUPER_MAGIC
 
 
 def rename_without_replacing(source: str, target: str) -> None:
