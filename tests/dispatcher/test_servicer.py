@@ -557,9 +557,13 @@ def test_a_damaged_queue_file_is_data_loss_and_names_the_place(run, tmp_path):
             data[60:80] = bytes(20)
             path.write_bytes(data)
             service.connect()
-            error = await error_of(service.stub.Pull(pb.PullRequest(topic="topic-0", offset=0)))
+            before = await service.stub.Pull(pb.PullRequest(topic="topic-0", offset=0))
+            assert (before.count, before.next_offset) == (3, 3)
+            error = await error_of(service.stub.Pull(pb.PullRequest(topic="topic-0", offset=3)))
             assert isinstance(error, CorruptionError)
             assert error.file == "consumequeue/topic-0/0"
+            status = await service.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
+            assert error.message in status.recovery_report
             assert (await service.stub.Pull(pb.PullRequest(topic="topic-0", offset=4))).count == 6
 
     run(scenario())

@@ -292,6 +292,12 @@ class DispatchEngine:
             lines = [*lines[:REPORT_LINES], f"and {len(lines) - REPORT_LINES} more"]
         return lines
 
+    def note_damage(self, error: CorruptionError) -> None:
+        """A read met damage: `recovery_report` names it, once."""
+        if error.message not in self._report and len(self._report) < REPORT_LINES:
+            self._report.append(error.message)
+            log.error("damage", extra={"error": error.message})
+
     def learn_queues(self, appended: int, table: list[tuple[str, int, int]]) -> None:
         """The log's next queue offsets when its end was `appended`: (topic, queue id, next).
 

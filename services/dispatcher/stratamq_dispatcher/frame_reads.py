@@ -1,8 +1,8 @@
 """The frames behind queue units, gathered with as few copies as there can be, and checked.
 
-A unit that points at anything but the frame of its message (a damaged queue file) raises
-CorruptionError; a consumer never gets a wrong message. Frames that lie side by side in the log come
-as one piece.
+A unit that points at anything but the frame of its message (a damaged queue file), and a frame that
+is not as it was written (`formats.frame_verify`), raise DamagedFrameError: a consumer never gets
+wrong bytes. Frames that lie side by side in the log come as one piece.
 """
 
 from typing import Protocol
@@ -14,6 +14,7 @@ from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
+from stratamq.formats.frame_verify import first_damaged
 from stratamq.formats.properties import find_property
 from stratamq.formats.sysflag import host_bytes
 
@@ -21,14 +22,15 @@ Piece = memoryview | bytes
 
 _HEAD = np.dtype(
     {
-        "names": ["size", "magic", "queue_offset"],
-        "formats": [">i4", ">u4", ">i8"],
+        "names": ["size", "magic", "queue_offset", "physical_offset"],
+        "formats": [">i4", ">u4", ">i8", ">i8"],
         "offsets": [
             layout.TOTAL_SIZE_POSITION,
             layout.MAGIC_POSITION,
             layout.QUEUE_OFFSET_POSITION,
+            layout.PHYSICAL_OFFSET_POSITION,
         ],
-        "itemsize": layout.QUEUE_OFFSET_POSITION + 8,
+        "itemsize": layout.PHYSICAL_OFFSET_POSITION + 8,
     }
 )
 _STORE_TIME_SPAN = layout.BORN_HOST_POSITION + 20 + 8 - layout.SYS_FLAG_POSITION
@@ -37,6 +39,18 @@ _COLD_GAP_BYTES = 16 << 10
 """Reading over a gap of this size costs less than another call."""
 _HOT_GAP_BYTES = 1 << 62
 """A window costs the same whatever its size."""
+
+
+_NOT_THERE = "where its frame is not"
+
+
+class DamagedFrameError(CorruptionError):
+    """The frame of the unit `queue_offset` cannot be given; `position` is its log offset."""
+
+    def __init__(self, where: str, queue_offset: int, position: int, why: str) -> None:
+        sentence = f"{where}: unit {queue_offset} points at log offset {position}, {why}"
+        super().__init__(sentence, where, position)
+        self.queue_offset = queue_offset
 
 
 class LogBytes(Protocol):
@@ -90,10 +104,15 @@ def read_frames(
 ) -> list[Piece]:
     """The frames of these units, in their order; neighbours as one piece if `joined`.
 
-    Raises OffsetOutOfRangeError when a segment is gone; `minimum` of it is that segment's end.
+    Raises DamagedFrameError for the first that cannot be given, and OffsetOutOfRangeError when a
+    segment is gone; `minimum` of it is that segment's end.
     """
+
+    def damaged(row: int, why: str) -> DamagedFrameError:
+        return DamagedFrameError(where, int(queue_offsets[row]), int(physical[row]), why)
+
     if int(physical.min()) < 0:
-        raise CorruptionError(f"{where}: a unit points at log offset {physical.min()}", where)
+        raise damaged(int((physical < 0).argmax()), "before the log begins")
     pieces: list[Piece] = []
     for first, stop in _spans(physical, sizes, segment_bytes, log.gap_bytes):
         base = int(physical[first])
@@ -102,13 +121,13 @@ def read_frames(
             window = log.window(base, length)
         except OffsetOutOfRangeError as error:
             if base >= error.maximum:
-                raise CorruptionError(
-                    f"{where}: a unit points at log offset {base}, behind the log's end", where
-                ) from error
+                raise damaged(first, "behind the log's end") from error
             end = base - base % segment_bytes + segment_bytes
             raise OffsetOutOfRangeError(error.message, end, end) from error
         starts = physical[first:stop] - base
-        _check(window, starts, sizes[first:stop], queue_offsets[first:stop], length, base, where)
+        fault = _first_fault(window, starts, sizes[first:stop], queue_offsets[first:stop], base)
+        if fault is not None:
+            raise damaged(first + fault[0], fault[1])
         pieces += _pieces(window, starts, starts + sizes[first:stop], joined)
     return pieces
 
@@ -126,32 +145,38 @@ def _spans(
     return list(zip([0, *cuts], [*cuts, len(physical)], strict=True))
 
 
-def _check(
+def _first_fault(
     window: Piece,
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],
     queue_offsets: NDArray[np.int64],
-    length: int,
     base: int,
-    where: str,
-) -> None:
-    """Every unit's frame says the same size and queue offset as the unit."""
-    if len(window) < length or int(sizes.min()) < layout.MIN_FRAME_BYTES:
-        raise CorruptionError(f"{where}: a unit near log offset {base} is no frame's", where)
+) -> tuple[int, str] | None:
+    """The first unit whose frame is not there or not as it was written, and a clause that says so.
+
+    Every frame says the same size and queue offset as its unit, and lies where it says.
+    """
+    fits = (sizes >= layout.MIN_FRAME_BYTES) & (starts + sizes <= len(window))
+    count = len(fits) if fits.all() else int(np.argmin(fits))
+    fault = (count, _NOT_THERE) if count < len(fits) else None
+    if not count:
+        return fault
+    starts, sizes = starts[:count], sizes[:count]
     # A head at every byte of the window, of which only those of the frames are looked at.
     everywhere = np.ndarray(len(window) - _HEAD.itemsize, _HEAD, window, strides=(1,))
     heads = everywhere[starts]
     magic = heads["magic"]
     good = (heads["size"] == sizes) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-    good &= heads["queue_offset"] == queue_offsets
+    good &= (heads["queue_offset"] == queue_offsets[:count]) & (
+        heads["physical_offset"] == starts + base
+    )
     if not good.all():
-        bad = int(np.argmin(good))
-        raise CorruptionError(
-            f"{where}: unit {int(queue_offsets[bad])} points at log offset "
-            f"{base + int(starts[bad])}, where its frame is not",
-            where,
-            base + int(starts[bad]),
-        )
+        count = int(np.argmin(good))
+        fault = (count, _NOT_THERE)
+    damaged = first_damaged(window, starts[:count], sizes[:count])
+    if damaged is not None:
+        return damaged[0], f"where its frame is damaged ({damaged[1]})"
+    return fault
 
 
 def _pieces(

@@ -45,6 +45,13 @@ def open_trusted(
     queue.first_index = min(first_index, end)
     _set_end(queue, end, erase)
     if end > first_index:
+        if not reader.unit(first_index).is_valid:
+            # The units were looked for from behind.
+            raise CorruptionError(
+                f"{queue.directory}: unit {first_index} is none",
+                queue.directory,
+                first_index * QUEUE_UNIT_BYTES,
+            )
         last = reader.unit(end - 1)
         before = reader.unit(end - 2) if end - 1 > first_index else None
         queue.end_offset = last.physical_offset + last.size

@@ -12,7 +12,7 @@ would take it over the bytes; the first message always fits.
 import contextlib
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,13 @@ from stratamq.formats.queue_units import decode_units
 from stratamq.formats.text import decode_text
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
-from stratamq_dispatcher.frame_reads import LogBytes, Piece, read_frames, tags_of
+from stratamq_dispatcher.frame_reads import (
+    DamagedFrameError,
+    LogBytes,
+    Piece,
+    read_frames,
+    tags_of,
+)
 from stratamq_dispatcher.queue_files import OpenFiles
 
 SCANNED_UNITS = 800
@@ -224,7 +230,19 @@ class PullPlan:
     segment_bytes: int
 
     def run(self, log: LogBytes) -> PullAnswer:
-        """Choose and read. Raises CorruptionError when a unit and its frame do not fit."""
+        """Choose and read. Raises CorruptionError when the first frame cannot be given.
+
+        Of later ones that cannot, what lies before them is given: the next pull begins there.
+        """
+        try:
+            return self._run(log)
+        except DamagedFrameError as damaged:
+            count = damaged.queue_offset - self.offset
+            if count <= 0:
+                raise
+            return replace(self, units=self.units[: count * QUEUE_UNIT_BYTES]).run(log)
+
+    def _run(self, log: LogBytes) -> PullAnswer:
         units = decode_units(self.units)
         physical = units["physical_offset"].astype(np.int64)
         sizes = units["size"].astype(np.int64)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from stratamq.errors import UnavailableError
+from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Worker
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
 from stratamq_dispatcher.engine import DispatchEngine
@@ -76,6 +76,13 @@ class Puller:
 
     async def once(self, query: PullQuery) -> PullAnswer:
         """Raises UnavailableError before the engine serves, CorruptionError for damage."""
+        try:
+            return await self._once(query)
+        except CorruptionError as error:
+            self._engine.note_damage(error)
+            raise
+
+    async def _once(self, query: PullQuery) -> PullAnswer:
         engine = self._engine
         engine.require_serving()
         assert engine.segments is not None

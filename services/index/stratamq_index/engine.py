@@ -225,6 +225,10 @@ class IndexEngine:
         self.searches.release(self.lane)
         self.go_on()
 
+    def findings(self) -> list[str]:
+        """What the start found, and damaged messages that questions have come to; a line each."""
+        return [*self.report_lines, *(self.lane.damage if self._opened is not None else ())]
+
     @property
     def sealed(self) -> list[FileRecord]:
         """Full files, all of them on disk."""

@@ -11,6 +11,7 @@ before; an earlier message than the file's first gets zero; and where a clock wa
 times do not bound what lies between. Steps back of up to an hour are found.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from stratamq.formats.frame_layout import (
     MIN_FRAME_BYTES,
     PHYSICAL_OFFSET_POSITION,
 )
+from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.index_layout import INDEX_ITEM, INDEX_ITEM_BYTES, IndexHeader, index_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import INT32_MAX
@@ -34,6 +36,8 @@ from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY, split_keys
 from stratamq_index.geometry import Geometry
 from stratamq_index.index_file import IndexFileReader, path_of
 from stratamq_index.series import Waiting
+
+log = logging.getLogger(__name__)
 
 LOG_DIRECTORY = "commitlog"
 
@@ -44,6 +48,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 CLOCK_STEP_BACK_MS = 3_600_000
 TAG_KEY_PREFIX = "T#"
 """5.4.0 and later index TAGS under this. Such items are read, where there are any."""
+
+MAX_DAMAGED = 100
 
 _HOPS_PER_STEP = 512
 _FRAMES_PER_STEP = 16
@@ -136,6 +142,17 @@ class QueryLane:
         self._max_open_files = max_open_files
         self._open: OrderedDict[str, IndexFileReader] = OrderedDict()
         self._log = SegmentReader(files, LOG_DIRECTORY, segment_bytes)
+        self.damage: list[str] = []
+        """A sentence for each of the first messages that could not be given to a question."""
+        self._damaged: set[int] = set()
+
+    def _note_damage(self, offset: int, reason: str) -> None:
+        if offset not in self._damaged and len(self._damaged) < MAX_DAMAGED:
+            self._damaged.add(offset)
+            self.damage.append(
+                f"the message at log offset {offset} is damaged ({reason}): answers leave it out"
+            )
+            log.error("damaged message left out", extra={"offset": offset, "reason": reason})
 
     def index_file(self, name: str) -> IndexFileReader | None:
         """None when it is gone."""
@@ -152,7 +169,7 @@ class QueryLane:
         return reader
 
     def frame(self, offset: int) -> tuple[Frame, bytes] | None:
-        """The frame that lies at `offset`, if one does and says so itself."""
+        """The frame that lies at `offset`, if one does and says so, and is as it was written."""
         try:
             raw = self._log.read(offset, _FIRST_READ_BYTES)
             if len(raw) < MIN_FRAME_BYTES:
@@ -164,6 +181,10 @@ class QueryLane:
             if not MIN_FRAME_BYTES <= size <= self._segment_bytes:
                 return None
             raw = raw[:size] if size <= len(raw) else self._log.read(offset, size)
+            reason = damage_in(raw) if len(raw) == size else "length"
+            if reason:
+                self._note_damage(offset, reason)
+                return None
             frame = decode(raw, verify_body=False)
         except (OffsetOutOfRangeError, CorruptRecordError):
             return None

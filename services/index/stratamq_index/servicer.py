@@ -83,7 +83,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
                 for record in engine.records
             ],
             serving=engine.serving,
-            recovery_report=engine.report_lines[:REPORT_LINES],
+            recovery_report=engine.findings()[:REPORT_LINES],
             stopped_reason=engine.stop_reason,
         )
 

@@ -122,9 +122,15 @@ def frame_columns(raw: Bytes, lengths: NDArray[np.uint32], base_offset: int = 0)
         if int(ends[-1]) > len(raw):
             raise _refuse("length", "the lengths add up to too much", base_offset, starts, 0)
         if sizes[-1] >= 8 and _is_blank(raw, int(starts[-1])):
-            starts, sizes, ends = starts[:-1], sizes[:-1], ends[:-1]
+            starts, sizes = starts[:-1], sizes[:-1]
+    return columns_at(raw, starts, sizes, base_offset)
+
+
+def columns_at(raw: Bytes, starts: I64, sizes: I64, base_offset: int = 0) -> FrameColumns:
+    """The same for frames that lie anywhere in `raw`, each of them within it whole."""
     if not len(sizes):
         return _empty(raw)
+    ends = starts + sizes
     if int(sizes.min()) < layout.MIN_FRAME_BYTES:
         short = int((sizes < layout.MIN_FRAME_BYTES).argmax())
         raise _refuse("length", "too short for a frame", base_offset, starts, short)

@@ -1,0 +1,102 @@
+"""Whether frames that are about to be given to somebody still are what was written.
+
+A frame that ends in the checksum of the whole record (spec 2.5) is held against that: one pass over
+its bytes. Any other is checked as recovery checks it: lengths and the body's checksum, which leaves
+header and properties unguarded. A tail that is almost a record checksum is a damaged one: without
+this a flipped bit in its name would take the guard away.
+"""
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from stratamq.errors import CorruptRecordError
+from stratamq.formats.columns import check_body_checksums, columns_at, windows
+from stratamq.formats.crc import CRC_MASK
+from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.property_crc import (
+    PROPERTY_CRC_BYTES,
+    check_property_crc,
+    encode_property_crc,
+)
+
+_PATTERN = encode_property_crc(0)
+_FIXED = (*range(9), PROPERTY_CRC_BYTES - 1)
+"""Places of the tail that are the same in every record checksum; all others hold digits."""
+_PLACES = np.array(_FIXED)
+_PATTERN_PLACES = np.frombuffer(_PATTERN, np.uint8)[_PLACES]
+_POWERS = 10 ** np.arange(10, dtype=np.int64)
+_ALMOST = 6
+"""So many of the ten fixed places make a tail that was a checksum once: no other property has."""
+_UNMARKED, _DAMAGED = -1, -2
+_FEW = 8
+"""Columns cost what they cost, whatever they hold."""
+
+I64 = NDArray[np.int64]
+
+
+def damage_in(frame: bytes | memoryview) -> str:
+    """What is wrong with exactly one frame: a constant word, or nothing at all."""
+    data = memoryview(frame)
+    tail = bytes(data[-PROPERTY_CRC_BYTES:])
+    agreeing = sum(tail[place] == _PATTERN[place] for place in _FIXED)
+    if agreeing == len(_FIXED):
+        return "" if check_property_crc(data) else "record_crc"
+    if agreeing >= _ALMOST:
+        return "record_crc"
+    outcome, size = check(data)
+    if outcome is Outcome.GOOD and size == len(data):
+        return ""
+    return "body_crc" if outcome is Outcome.BODY_CRC else "length"
+
+
+def first_damaged(view: bytes | memoryview, starts: I64, sizes: I64) -> tuple[int, str] | None:
+    """The first of these frames that is not as it was written, and why: `record_crc`, `body_crc`
+    or another reason of `columns`. Each lies within `view` whole, and is long enough for a frame.
+    """
+    if len(starts) <= _FEW:
+        for number, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+            reason = damage_in(memoryview(view)[start : start + size])
+            if reason:
+                return number, reason
+        return None
+    data = memoryview(view)
+    raw = np.frombuffer(data, np.uint8)
+    ends = starts + sizes
+    expected = _expected(raw, ends)
+    unmarked = np.flatnonzero(expected == _UNMARKED)
+    found = _first_unmarked(data, raw, starts[unmarked], sizes[unmarked]) if len(unmarked) else None
+    damaged = (int(unmarked[found[0]]), found[1]) if found is not None else None
+    crc32 = isal_zlib.crc32
+    rows = zip(
+        starts.tolist(), (ends - PROPERTY_CRC_BYTES).tolist(), expected.tolist(), strict=True
+    )
+    for number, (start, end, checksum) in enumerate(rows):
+        if checksum == _UNMARKED:
+            if damaged is not None and damaged[0] == number:
+                return damaged
+        elif crc32(data[start:end]) & CRC_MASK != checksum:
+            return number, "record_crc"
+    return None
+
+
+def _first_unmarked(
+    data: memoryview, raw: NDArray[np.uint8], starts: I64, sizes: I64
+) -> tuple[int, str] | None:
+    try:
+        check_body_checksums(data, columns_at(raw, starts, sizes))
+    except CorruptRecordError as error:
+        number = int(error.fields["frame"])  # type: ignore[call-overload]
+        # Shapes are looked at before bodies: one further in front may be damaged in its body.
+        before = _first_unmarked(data, raw, starts[:number], sizes[:number])
+        return before or (number, error.reason)
+    return None
+
+
+def _expected(raw: NDArray[np.uint8], ends: I64) -> I64:
+    """The record checksum that each frame's tail states; negative: none, or a damaged one."""
+    tails = windows(raw, PROPERTY_CRC_BYTES)[ends - PROPERTY_CRC_BYTES]
+    agreeing = (tails[:, _PLACES] == _PATTERN_PLACES).sum(axis=1)
+    digits = tails[:, 9:19].astype(np.int64) - ord("0")
+    whole = (agreeing == len(_FIXED)) & ((digits >= 0) & (digits <= 9)).all(axis=1)
+    return np.where(whole, digits @ _POWERS, np.where(agreeing >= _ALMOST, _DAMAGED, _UNMARKED))

@@ -1,0 +1,79 @@
+"""Every flipped bit of a record with a checksum is seen; without one, every bit of the body."""
+
+import numpy as np
+import pytest
+
+from stratamq.formats import frame as frame_format
+from stratamq.formats.frame_verify import damage_in, first_damaged
+from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.properties import encode_properties
+from stratamq.formats.property_crc import fill_property_crc, reserve
+
+HOST = encode_host(Host("127.0.0.1", 10911))
+PROPERTIES = encode_properties({"TAGS": "red", "KEYS": "one two"})
+BODY = b"what was written " * 3
+
+
+def frame(*, checksum: bool, properties: bytes = PROPERTIES, body: bytes = BODY) -> bytes:
+    raw = bytearray(
+        frame_format.encode(
+            topic=b"orders",
+            body=body,
+            properties=reserve(properties) if checksum else properties,
+            born_host=HOST,
+            store_host=HOST,
+        )
+    )
+    if checksum:
+        fill_property_crc(raw)
+    return bytes(raw)
+
+
+def flipped(raw: bytes, bit: int) -> bytes:
+    changed = bytearray(raw)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+@pytest.mark.parametrize("properties", [PROPERTIES, b""])
+@pytest.mark.parametrize("body", [BODY, b""])
+def test_a_frame_as_it_was_written_is_whole(checksum, properties, body):
+    assert damage_in(frame(checksum=checksum, properties=properties, body=body)) == ""
+
+
+def test_every_flipped_bit_of_a_record_with_a_checksum_is_seen():
+    raw = frame(checksum=True)
+    unseen = [bit for bit in range(8 * len(raw)) if not damage_in(flipped(raw, bit))]
+    assert unseen == []
+
+
+def test_without_one_every_flipped_bit_of_the_body_is_seen():
+    raw = frame(checksum=False)
+    start = 8 * raw.index(BODY)
+    bits = range(start, start + 8 * len(BODY))
+    assert {damage_in(flipped(raw, bit)) for bit in bits} == {"body_crc"}
+
+
+def test_a_length_that_cannot_be_is_seen_without_a_checksum():
+    raw = bytearray(frame(checksum=False))
+    at = raw.index(b"\x06orders")
+    raw[at] = 120
+    assert damage_in(bytes(raw)) == "length"
+
+
+def test_the_first_of_many_is_named_whichever_kinds_they_are():
+    raws = [frame(checksum=number % 2 == 0, body=b"x" * number) for number in range(1, 40)]
+    sizes = np.array([len(raw) for raw in raws], np.int64)
+    starts = sizes.cumsum() - sizes
+    assert first_damaged(b"".join(raws), starts, sizes) is None
+    for number in (37, 18, 5):
+        raws[number] = flipped(raws[number], 8 * raws[number].index(b"x"))
+        damaged = first_damaged(memoryview(b"".join(raws)), starts, sizes)
+        assert damaged is not None and damaged[0] == number
+
+
+def test_a_property_that_resembles_the_checksum_in_little_is_none():
+    assert (
+        damage_in(frame(checksum=False, properties=b"__user\x01" + b"0123456789" + b"\x02")) == ""
+    )
