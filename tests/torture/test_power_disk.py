@@ -127,6 +127,17 @@ def test_a_sync_of_the_whole_volume_reaches_every_file(disk):
         assert (disk.mountpoint / "store" / name).read_bytes()[100:105] == b"units"
 
 
+def test_a_store_in_a_directory_that_somebody_just_made_is_there_after_a_power_loss(disk):
+    """As `mkdir` and `stratamq up` make it: nobody has synced the directory above it."""
+    root = disk.mountpoint / "data/store"
+    root.mkdir(parents=True)
+    store = RealFiles(root)
+    store.create("queue/0/a", 4096)
+    del store
+    disk.lose_power("nothing", 0)
+    assert (root / "queue/0/a").exists()
+
+
 _TRY_LOCK = """
 import fcntl, os, sys
 descriptor = os.open(sys.argv[1], os.O_RDWR)

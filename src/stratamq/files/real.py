@@ -243,11 +243,8 @@ class RealFiles:
     # --- directories ---
 
     def make_directory(self, path: str) -> None:
-        if not self.root.is_dir():
-            self.root.mkdir(parents=True, exist_ok=True)
-            _sync_directory(os.fspath(self.root.parent))
-        if self._sync_descriptor < 0:
-            self._open_sync_descriptor()
+        if "" not in self._known_durable or not self.root.is_dir():
+            self._make_root()
         for directory in ancestors(checked(path)):
             if directory in self._known_durable and os.path.isdir(self._absolute(directory)):
                 continue
@@ -331,6 +328,21 @@ class RealFiles:
         return RealLock(descriptor, key, previous)
 
     # --- inside ---
+
+    def _make_root(self) -> None:
+        """The root, durable with every entry that leads to it from its mount point down: whoever
+        made these directories (`mkdir -p`, `stratamq up`) may not have synced them."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        if self._sync_descriptor < 0:
+            self._open_sync_descriptor()
+        device = os.fstat(self._sync_descriptor).st_dev
+        for directory in self.root.resolve().parents:
+            if os.stat(directory).st_dev != device:
+                break
+            # One that we may not open is not one that we have made.
+            with contextlib.suppress(PermissionError):
+                _sync_directory(os.fspath(directory))
+        self._known_durable.add("")
 
     def _sync_below(self, directory: str) -> None:
         """Sync every file and directory by itself, where `syncfs` says nothing about the disk.

@@ -40,8 +40,16 @@ class Stage:
     `directory` is made, and removed at the end unless `keep` was set.
     """
 
-    def __init__(self, seed: int, settings: tuple[str, ...], root: Path | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        settings: tuple[str, ...],
+        root: Path | None = None,
+        *,
+        consumers: bool = True,
+    ) -> None:
         self.keep = False
+        self._consumers = consumers
         self.directory = Path(tempfile.mkdtemp(prefix="stratamq-torture-"))
         self.root = root or self.directory / "store"
         self.chance = random.Random(f"stage {seed}")
@@ -53,16 +61,20 @@ class Stage:
         self.checker: Checker
 
     def __enter__(self) -> "Stage":
+        self.keep = True  # until it has started: what the services wrote says why they did not
         with ExitStack() as stack:
             stack.callback(self._remove)
             self.root.mkdir(exist_ok=True)
             stack.enter_context(self.services)
             self.services.start()
-            self.workload = stack.enter_context(Workload(self.root, self.messages, self.ledger))
+            self.workload = stack.enter_context(
+                Workload(self.root, self.messages, self.ledger, consumers=self._consumers)
+            )
             client = self.workload.client
             make_topics(client)
             self.checker = Checker(self.root, client, self.messages, self.ledger)
             self._stack = stack.pop_all()
+        self.keep = False
         return self
 
     def __exit__(
@@ -121,7 +133,7 @@ class Stage:
                 if queue[0] in TOPICS
             )
 
-        if not until(caught_up, CATCH_UP_S):
+        if self._consumers and not until(caught_up, CATCH_UP_S):
             findings.faults.append(f"consumers did not reach the end within {CATCH_UP_S} s")
         self.services.stop()
         findings.faults += check_files(self.root, image, INDEX_SLOTS, INDEX_ITEMS)
