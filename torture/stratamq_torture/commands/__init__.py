@@ -6,6 +6,7 @@ What works is imported when it is called: every other command of `stratamq` impo
 import typer
 
 from stratamq_torture.commands.kill import kill
+from stratamq_torture.commands.power import power
 from stratamq_torture.commands.sim import sim
 
 
@@ -17,5 +18,6 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     torture.command("kill")(kill)
+    torture.command("power")(power)
     torture.command("sim")(sim)
     app.add_typer(torture)
