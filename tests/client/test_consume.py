@@ -1,8 +1,10 @@
 """Messages come out as they went in: by queue, by key, by offset and by time, through the whole
 broker, with both clients."""
 
+import asyncio
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -150,6 +152,37 @@ def test_a_topic_can_be_followed_before_it_exists(client):
     with client.consume("not-yet", follow=True, refresh_s=0.05) as reader:
         client.send("not-yet", b"1")
         assert bodies(itertools.islice(reader, 1)) == [1]
+
+
+def test_a_follower_of_a_topic_that_is_not_there_yet_outlives_its_dispatcher(client, broker):
+    """Its client tries nothing twice: a reader that follows waits all the same."""
+    with connect(broker.root) as hasty:
+        reader = hasty.consume("later", follow=True, refresh_s=0.05)
+        broker.kill(DISPATCHER)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(next, reader)
+            assert not wait([first], 1.0).done
+            broker.start([DISPATCHER])
+            client.send("later", b"1")
+            assert first.result(60).body == b"1"
+        reader.close()
+
+
+def test_the_asyncio_follower_of_such_a_topic_outlives_its_dispatcher(client, broker, run):
+    async def first_message():
+        async with (
+            connect_async(broker.root) as aio,
+            await aio.consume("aio-later", follow=True, refresh_s=0.05) as reader,
+        ):
+            broker.kill(DISPATCHER)
+            reading = asyncio.ensure_future(anext(aiter(reader)))
+            done, _ = await asyncio.wait([reading], timeout=1.0)
+            assert not done
+            await asyncio.to_thread(broker.start, [DISPATCHER])
+            await asyncio.to_thread(client.send, "aio-later", b"1")
+            return await asyncio.wait_for(reading, 60)
+
+    assert run(first_message()).body == b"1"
 
 
 def test_a_follower_takes_up_queues_that_come_later(client):

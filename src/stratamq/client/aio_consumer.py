@@ -88,13 +88,13 @@ class AsyncConsumer:
         while not self._closed.is_set():
             if self._reading.ended and not self._follow:
                 break
-            if not self._reading.ranges:  # it follows a topic that is not there yet
-                await self._wait(min(1.0, self._refresh_s))
-                if self._closed.is_set():
-                    break
-                self._reading.extend(await plan_run(self._run, self._make_plan()))
-                continue
             try:
+                if not self._reading.ranges:  # it follows a topic that is not there yet
+                    await self._wait(min(1.0, self._refresh_s))
+                    if self._closed.is_set():
+                        break
+                    self._reading.extend(await plan_run(self._run, self._make_plan()))
+                    continue
                 async for message in self._stream():
                     yield message
             except grpc.RpcError as failure:

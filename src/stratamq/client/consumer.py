@@ -92,12 +92,12 @@ class Consumer:
         while not self._closed.is_set():
             if self._reading.ended and not self._follow:
                 break
-            if not self._reading.ranges:  # it follows a topic that is not there yet
-                if self._closed.wait(min(1.0, self._refresh_s)):
-                    break
-                self._reading.extend(plan_run(self._run, self._make_plan()))
-                continue
             try:
+                if not self._reading.ranges:  # it follows a topic that is not there yet
+                    if self._closed.wait(min(1.0, self._refresh_s)):
+                        break
+                    self._reading.extend(plan_run(self._run, self._make_plan()))
+                    continue
                 yield from self._stream()
             except grpc.RpcError as failure:
                 self._lost(stream_error(failure))
