@@ -29,6 +29,20 @@ def sim(
     trace: Annotated[
         bool, typer.Option("--trace", help="show each operation of the seeds that fail")
     ] = False,
+    enumerate_: Annotated[
+        bool,
+        typer.Option("--enumerate", help="instead of seeds: every workload of a few operations"),
+    ] = False,
+    depth: Annotated[
+        int, typer.Option(min=1, max=3, help="with --enumerate: operations of a workload, at most")
+    ] = 3,
+    crashed: Annotated[
+        int,
+        typer.Option(
+            min=0, max=3, help="with --enumerate: up to so many, each crash point of the last one"
+        ),
+    ] = 2,
+    case: Annotated[str, typer.Option(help="with --enumerate: only this workload")] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Crash the whole broker on a simulated disk, and check every promise after each start.
@@ -36,14 +50,18 @@ def sim(
     Commit log, dispatcher and index run in one process on a disk, a kernel and a power supply that
     fail by chance. A seed decides everything: it fails again wherever it is run.
     """
-    from stratamq_torture.simulated.trial import SimulationOptions, simulate
-
     # The engines warn about every fault that is planned for them.
     logging.disable()
+    jobs = jobs or os.cpu_count() or 1
+    if enumerate_ or case:
+        _enumerate(depth, min(crashed, depth), jobs, seconds, case, trace, output)
+        return
+    from stratamq_torture.simulated.trial import SimulationOptions, simulate
+
     options = SimulationOptions(
         seeds=1 if keep else seeds,
         first_seed=first_seed,
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs,
         operations=operations,
         seconds=seconds,
         shrink=shrink,
@@ -52,6 +70,22 @@ def sim(
     )
     with counting(options.seeds, "seeds") as progress:
         report = simulate(options, progress)
+    finish([report], output)
+
+
+def _enumerate(
+    depth: int, crashed: int, jobs: int, seconds: float, case: str, trace: bool, output: Output
+) -> None:
+    from stratamq_torture.simulated.enumeration import Case
+    from stratamq_torture.simulated.exhaustive import EnumerationOptions, enumerate_all
+
+    try:
+        case = str(Case.parse(case)) if case else ""
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--case") from None
+    options = EnumerationOptions(depth, crashed, jobs, seconds, case, trace)
+    with counting(None, "cases") as progress:
+        report = enumerate_all(options, progress)
     finish([report], output)
 
 

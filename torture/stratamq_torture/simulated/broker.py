@@ -87,6 +87,8 @@ class Broker:
         self.consumers = Consumers(self)
         self.crash_means_power = False
         """What a planned crash point is: the end of the process that meets it, or of all power."""
+        self.power_choice: CrashChoice | None = None
+        """What survives a planned loss of power; None: chance decides."""
         self.cache_lies = False
         """Pages were dropped whose write-back had failed: readers may see anything there."""
         self.foreign = False
@@ -236,7 +238,7 @@ class Broker:
         self.crash_points += 1
         if self.crash_means_power:
             self.note(f"the power fails while {room.name} works")
-            self.power_loss()
+            self.power_loss(self.power_choice)
         else:
             self.note(f"{room.name} dies at a crash point")
             self.kills += 1
@@ -335,9 +337,9 @@ class Broker:
 
     # --- the disk and the kernel ---
 
-    def evict(self) -> int:
+    def evict(self, *, all_pages: bool = False) -> int:
         """The kernel drops clean pages; how many showed something else before."""
-        changed = self.disk.evict(self.chance)
+        changed = self.disk.evict(None if all_pages else self.chance)
         if any(path.startswith(COMMITLOG) for path, _ in changed):
             self.cache_lies = True
             self.model.torn = True

@@ -6,6 +6,7 @@ short and thinned out, and each that is left does what it did.
 
 import errno
 import random
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ class Outcome:
     """What became of one run."""
 
     seed: int
+    name: str = ""
+    """Of an enumerated workload."""
     operations: list[Operation] = field(default_factory=list)
     violation: Violation | None = None
     trace: list[str] = field(default_factory=list)
@@ -106,30 +109,33 @@ class Simulation:
 
     def run(self, operations: int) -> Outcome:
         """Operations by chance, then the end."""
-        return self._guard(lambda: self._go(operations))
+        return self.guarded(lambda: self._go(operations))
 
     def replay(self, operations: Sequence[Operation]) -> Outcome:
         """These operations, then the end."""
-        return self._guard(lambda: self._replay(operations))
+        return self.guarded(lambda: self._replay(operations))
 
     def _go(self, count: int) -> None:
         for name in ROOMS:
             self.apply(Operation(f"start_{name}", self._plan.getrandbits(32)))
         for _ in range(count):
             self.apply(self._choose())
-        self._finish()
+        self.finish()
 
     def _replay(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
             self.apply(operation)
-        self._finish()
+        self.finish()
 
-    def _guard(self, work: Callable[[], None]) -> Outcome:
+    def guarded(self, work: Callable[[], None]) -> Outcome:
         outcome = Outcome(self.seed)
         try:
             work()
         except Violation as violation:
             outcome.violation = violation
+        except Exception as error:  # noqa: BLE001 - the top of a run: the others go on
+            self.say("raised", traceback.format_exc())
+            outcome.violation = Violation("raised", repr(error))
         broker = self.broker
         outcome.operations = self.operations
         outcome.trace = self.trace or []
@@ -156,9 +162,9 @@ class Simulation:
         broker.chance.seed(operation.seed)
         room = operation.kind.removeprefix("start_")
         said = self._start_room(room) if room in ROOMS else getattr(self, f"_{operation.kind}")()
-        self._say(operation.kind, said)
+        self.say(operation.kind, said)
 
-    def _say(self, kind: str, said: str | None) -> None:
+    def say(self, kind: str, said: str | None) -> None:
         broker = self.broker
         if self.trace is None:
             return
@@ -426,7 +432,7 @@ class Simulation:
 
     # --- the end ---
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """All faults over, everything up: it comes to rest, stops cleanly, and is all there."""
         broker = self.broker
         broker.chance.seed(FINISH_SEED)
@@ -437,13 +443,13 @@ class Simulation:
             raise Violation("rest", self._unrest())
         check_at_rest(broker)
         self._stop_all()
-        self._say("finish", "stopped")
+        self.say("finish", "stopped")
         rocketmq.check(broker)
         broker.power_loss()
         rocketmq.check(broker)
         if not broker.start(COMMITLOG):
             raise Violation("start", "the log does not start after a clean stop")
-        self._say("finish", "the power failed, the log started")
+        self.say("finish", "the power failed, the log started")
 
     def _all_up(self) -> None:
         """Everything runs that is able to; what has failed, or met a failure, begins anew."""
@@ -457,7 +463,7 @@ class Simulation:
         for name in ROOMS:
             if not broker.rooms[name].running:
                 self._start_room(name)
-        self._say("finish", "all up")
+        self.say("finish", "all up")
 
     def _stop_all(self) -> None:
         broker = self.broker

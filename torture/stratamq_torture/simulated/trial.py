@@ -4,20 +4,18 @@ A seed is run in one process from its first operation to its last, so that a see
 so again wherever it runs.
 """
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import islice
-from multiprocessing import get_context
+from functools import partial
 
 from stratamq_torture.report import Report
 from stratamq_torture.simulated.profiles import DEFAULT, Profile
 from stratamq_torture.simulated.shrink import kept, shrink
 from stratamq_torture.simulated.simulation import Outcome, Simulation
 from stratamq_torture.simulated.situations import EACH
+from stratamq_torture.simulated.workers import spread, until
 
 SEEDS_OF_A_TASK = 10
 LOSSES = frozenset({"lost", "seen", "rocketmq"})
@@ -74,16 +72,11 @@ class Tally:
         self.failed += other.failed
 
 
-def run_seeds(
-    seeds: Iterable[int], operations: int, profile: Profile = DEFAULT, *, trace: bool = False
-) -> Tally:
+def run_seeds(seeds: Iterable[int], operations: int, profile: Profile = DEFAULT) -> Tally:
     """In this process, one after the other."""
     tally = Tally()
     for seed in seeds:
-        outcome = Simulation(seed, profile, trace=trace).run(operations)
-        if not trace and outcome.violation is None:
-            outcome.operations = []
-        tally.take(outcome)
+        tally.take(Simulation(seed, profile).run(operations))
     return tally
 
 
@@ -92,13 +85,10 @@ def simulate(options: SimulationOptions, progress: Progress | None = None) -> Re
     started = time.monotonic()
     if options.keep:
         tally = _run_kept(options)
-    elif options.jobs <= 1:
-        tally = _gather(options, map_here(options), progress)
     else:
-        with ProcessPoolExecutor(
-            options.jobs, get_context("spawn"), initializer=logging.disable
-        ) as pool:
-            tally = _gather(options, _map_apart(pool, options), progress)
+        tasks = until(_tasks(options), options.seconds)
+        work = partial(run_seeds, operations=options.operations)
+        tally = gather(spread(work, tasks, options.jobs), progress)
     report = report_on("sim", tally)
     for outcome in sorted(tally.failed, key=lambda outcome: outcome.seed):
         report.failures.append(f"seed {outcome.seed}: {outcome.violation}")
@@ -119,44 +109,18 @@ def report_on(trial: str, tally: Tally) -> Report:
         acknowledged_messages=tally.acknowledged,
         lost=lost,
     )
-    report.notes += [f"{tally.situations[each]:,} seeds: {each}" for each in EACH]
+    report.notes += [f"{tally.situations[each]:,} of them: {each}" for each in EACH]
     return report
 
 
-# --- where they run ---
-
-
-def map_here(options: SimulationOptions) -> Iterator[Tally]:
-    for seeds in _tasks(options):
-        yield run_seeds(seeds, options.operations)
-
-
-def _map_apart(pool: ProcessPoolExecutor, options: SimulationOptions) -> Iterator[Tally]:
-    """A few tasks are ahead of the workers; what has begun is waited for."""
-    tasks = _tasks(options)
-    running: set[Future[Tally]] = set()
-    while True:
-        for seeds in islice(tasks, 2 * options.jobs - len(running)):
-            running.add(pool.submit(run_seeds, seeds, options.operations))
-        if not running:
-            return
-        done, running = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            yield future.result()
-
-
 def _tasks(options: SimulationOptions) -> Iterator[range]:
-    deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
     end = options.first_seed + options.seeds
     for first in range(options.first_seed, end, SEEDS_OF_A_TASK):
-        if time.monotonic() >= deadline:
-            return
         yield range(first, min(first + SEEDS_OF_A_TASK, end))
 
 
-def _gather(
-    options: SimulationOptions, tallies: Iterator[Tally], progress: Progress | None
-) -> Tally:
+def gather(tallies: Iterable[Tally], progress: Progress | None) -> Tally:
+    """The sum of them; `progress` hears how it grows."""
     whole = Tally()
     for tally in tallies:
         whole.add(tally)

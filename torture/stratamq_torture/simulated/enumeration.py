@@ -1,0 +1,295 @@
+"""Every workload of up to three operations, and every crash point of the last one.
+
+A workload begins with a small broker at rest: two segments, every queue dispatched, everything
+durable. Its operations are words; nothing in them is left to chance, so that two runs of the same
+words make the same calls. Crash points are the calls that change the disk: a crash before a call
+that only reads leaves the same disk as one before the next change, and the broker may have promised
+more by then.
+
+Whatever happens, the end is that of every simulated run: all rooms are started, come to rest, and
+are compared with what was promised; they stop, the power fails, and the log is started once more.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from stratamq.files.simulated import CrashChoice, keep_everything, keep_nothing
+from stratamq_torture.simulated import rocketmq
+from stratamq_torture.simulated.checks import remember_deleted
+from stratamq_torture.simulated.model import Violation
+from stratamq_torture.simulated.producers import Sizes
+from stratamq_torture.simulated.profiles import Profile
+from stratamq_torture.simulated.rooms import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq_torture.simulated.settings import standard
+from stratamq_torture.simulated.simulation import Outcome, Simulation
+
+READS = frozenset({"entry", "list", "space", "read", "open", "map", "view", "populate"})
+PASS_STEPS = 3
+TICKS = 12
+
+SMALL = standard(segment_bytes=1024, max_message_bytes=400, max_batch_bytes=900)
+PROFILE = Profile(
+    settings=replace(SMALL, index=replace(SMALL.index, index_items=60)),
+    sizes=Sizes(bodies=(40,), odd=0, alike=True),
+)
+
+
+def keep_every_other() -> CrashChoice:
+    """A crash that keeps the first thing at stake, loses the second, and so on."""
+    kept = itertools.cycle((True, False))
+    return lambda item: next(kept)
+
+
+OUTCOMES = ("dies", "nothing", "everything")
+"""What a crash point is: the process dies, or the power fails and so much survives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A workload. `call`: the crash point, as a number of calls since the last operation began;
+    0 for none."""
+
+    words: tuple[str, ...]
+    call: int = 0
+    outcome: str = ""
+
+    def __str__(self) -> str:
+        text = ",".join(self.words)
+        return f"{text}@{self.call}:{self.outcome}" if self.call else text
+
+    @classmethod
+    def parse(cls, text: str) -> "Case":
+        """What `str` gave. ValueError for anything else."""
+        words, _, crash = text.partition("@")
+        call, _, outcome = crash.partition(":")
+        case = cls(tuple(words.split(",")), int(call or 0), outcome)
+        if set(case.words) - set(WORDS) or (case.call and outcome not in OUTCOMES):
+            raise ValueError(f"{text!r} is no workload")
+        return case
+
+
+class Workload:
+    """A broker, its small beginning, and the operations by their words."""
+
+    def __init__(self, *, trace: bool = False) -> None:
+        self.simulation = Simulation(0, PROFILE, trace=trace)
+        self.broker = self.simulation.broker
+
+    def begin(self) -> None:
+        broker = self.broker
+        for name in ROOMS:
+            broker.start(name)
+        for _ in range(3):
+            self.put()
+            self.put_delayed()
+        self.settle()
+
+    def do(self, word: str) -> None:
+        """One operation. The scheduler's order is the same whatever came before."""
+        self.broker.chance.seed(len(word))
+        getattr(self, word)()
+        self.simulation.say(word, None)
+
+    # --- messages ---
+
+    def put(self) -> None:
+        self._send("one")
+
+    def put_many(self) -> None:
+        """A batch that is stored whole or not at all."""
+        self._send("batch")
+
+    def put_delayed(self) -> None:
+        self._send("delayed")
+
+    def _send(self, kind: str) -> None:
+        """Stored at once, flushed when the next `run` lets that happen."""
+        broker = self.broker
+        log = broker.log
+        if log.engine is None or log.stopping:
+            return
+        broker.act(log, lambda: broker.producers.send(kind, broker.chance))
+        if log.engine is not None and log.woken:
+            broker.act(log, log.run_pass)
+
+    def roll(self) -> None:
+        """Fill the segment, into the next one."""
+        first = self._segment
+        for _ in range(6):
+            if self._segment == first:
+                self.put()
+
+    @property
+    def _segment(self) -> int:
+        """The one with the log's end; −1 without a log."""
+        engine = self.broker.log.engine
+        return -1 if engine is None else engine.offsets.appended // engine.segment_bytes
+
+    def settle(self) -> None:
+        """Flush, dispatch and make durable whatever there is."""
+        self.broker.settle()
+
+    def flush_alone(self) -> None:
+        """The log flushes; its followers do not hear of it yet."""
+        log = self.broker.log
+        for _ in range(20):
+            if log.engine is not None and log.scheduler.pending:
+                self.broker.act(log, log.work)
+
+    def pull(self) -> None:
+        broker = self.broker
+        engine = broker.dispatcher.engine
+        if engine is not None and DISPATCHER not in broker.uncut:
+            for key in sorted((queue.topic, queue.queue_id) for queue in engine.queues):
+                broker.consumers.pull_all(engine, key)
+
+    def delete(self) -> None:
+        """The oldest segment goes, as soon as all agree."""
+        broker = self.broker
+        engine = broker.log.engine
+        if engine is None or broker.cache_lies:
+            return
+        before = engine.offsets.minimum
+        minimum, _ = engine.delete_below(engine.offsets.appended, 1, False)
+        remember_deleted(broker, before, minimum)
+        for _ in range(TICKS):
+            broker.tick()
+            broker.run(PASS_STEPS)
+
+    # --- ends and beginnings ---
+
+    def restart_log(self) -> None:
+        """Killed and started; its followers run on."""
+        self._restart(COMMITLOG)
+
+    def restart_dispatcher(self) -> None:
+        self._restart(DISPATCHER)
+
+    def restart_index(self) -> None:
+        self._restart(INDEX)
+
+    def _restart(self, name: str) -> None:
+        self.broker.kill(name)
+        self._start(name)
+
+    def _start(self, name: str) -> None:
+        if name == COMMITLOG:
+            rocketmq.check(self.broker)
+        self.broker.start(name)
+
+    def stop_log(self) -> None:
+        """In order; its followers run on."""
+        broker = self.broker
+        if broker.log.engine is not None:
+            broker.act(broker.log, broker.log.begin_stop)
+            self.settle_stop()
+
+    def settle_stop(self) -> None:
+        for _ in range(400):
+            if not self.broker.log.running:
+                return
+            self.broker.step()
+
+    def power_nothing(self) -> None:
+        """The power fails, nothing un-synced survives; everything is started again."""
+        self._power(keep_nothing)
+
+    def power_half(self) -> None:
+        self._power(keep_every_other())
+
+    def power_everything(self) -> None:
+        self._power(keep_everything)
+
+    def _power(self, choice: CrashChoice) -> None:
+        self.broker.power_loss(choice)
+        for name in ROOMS:
+            self._start(name)
+
+    # --- what goes wrong ---
+
+    def flush_fails(self) -> None:
+        """The next flush of the log."""
+        self.broker.disk.fail("flush", "commitlog/*")
+
+    def evict(self) -> None:
+        """The kernel drops every clean page."""
+        self.broker.evict(all_pages=True)
+
+
+WORDS = (
+    "put",
+    "put_many",
+    "put_delayed",
+    "roll",
+    "settle",
+    "flush_alone",
+    "pull",
+    "delete",
+    "restart_log",
+    "restart_dispatcher",
+    "restart_index",
+    "stop_log",
+    "power_nothing",
+    "power_half",
+    "power_everything",
+    "flush_fails",
+    "evict",
+)
+
+
+def workloads(most: int) -> Iterator[tuple[str, ...]]:
+    """Short ones first."""
+    for count in range(1, most + 1):
+        yield from itertools.product(WORDS, repeat=count)
+
+
+def run_case(case: Case, *, trace: bool = False) -> Outcome:
+    """Carry it out, and look at what it came to."""
+    workload = Workload(trace=trace)
+    return workload.simulation.guarded(lambda: _carry_out(workload, case))
+
+
+def crash_points(words: Sequence[str]) -> list[int]:
+    """Calls since the last operation began before which a crash makes a difference, and the one
+    behind it."""
+    workload = Workload()
+    disk = workload.broker.disk
+    try:
+        _do_all(workload, words[:-1])
+        before = disk.calls
+        disk.trace = calls = []
+        workload.do(words[-1])
+    except Violation:
+        # The case without a crash point says so.
+        return []
+    return [call.number - before for call in calls if call.operation not in READS]
+
+
+def cases(words: tuple[str, ...]) -> Iterator[Case]:
+    """The workload itself, and with each crash point and outcome."""
+    yield Case(words)
+    for call in crash_points(words):
+        for outcome in OUTCOMES:
+            yield Case(words, call, outcome)
+
+
+def _do_all(workload: Workload, words: Sequence[str]) -> None:
+    workload.begin()
+    for word in words:
+        workload.do(word)
+
+
+def _carry_out(workload: Workload, case: Case) -> None:
+    broker = workload.broker
+    _do_all(workload, case.words[:-1])
+    if case.call:
+        broker.crash_means_power = case.outcome != "dies"
+        broker.power_choice = {
+            "nothing": keep_nothing,
+            "everything": keep_everything,
+        }.get(case.outcome)
+        broker.disk.crash_at(broker.disk.calls + case.call)
+    workload.do(case.words[-1])
+    broker.power_choice = None
+    workload.simulation.finish()
