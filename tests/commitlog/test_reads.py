@@ -183,3 +183,37 @@ def test_a_deleted_segment_that_was_read_gives_its_space_back(tmp_path):
         if os.path.islink(f"/proc/self/fd/{fd}")
     ]
     assert [n for n in names if str(tmp_path / "commitlog") in n and "(deleted)" in n] == []
+
+
+def test_a_verified_range_is_whole_frames_and_blanks_and_nothing_behind_them(store):
+    members = store.members()
+    pieces = list(store.log.read_range(0, 0, 0, verify=True))
+    found = b"".join(data for _, data in pieces)
+    assert found == b"".join(
+        raw if isinstance(value, Frame) else raw[:8] for _, raw, value in members
+    )
+    inside = members[3][0] + 50
+    assert (
+        sum(len(data) for _, data in store.log.read_range(0, inside, 0, verify=True))
+        == (members[3][0])
+    )
+
+
+def test_a_verified_range_stops_with_the_place_of_the_damage(store):
+    at, _, _ = store.members()[3]
+    store.edit(segment_path(0), at + 90, b"\xff")
+    got = []
+    with pytest.raises(CorruptRecordError) as error:
+        for _, data in store.log.read_range(0, 0, 0, verify=True):
+            got.append(data)
+    assert (error.value.position, error.value.reason) == (at, "body_crc")
+    assert len(b"".join(got)) == at
+
+
+def test_a_verified_range_holds_frames_larger_than_a_piece():
+    store = Store(1 << 23, max_message_bytes=4 << 20)
+    store.start()
+    sizes = [10, 3 << 20, 20, (1 << 20) + 5]
+    store.put_all(*[message(b"x" * size) for size in sizes])
+    found = b"".join(data for _, data in store.log.read_range(0, 0, 0, verify=True))
+    assert found == b"".join(store.frame_bytes())

@@ -112,6 +112,18 @@ def test_reads_are_short_only_at_the_end(files: Files):
     assert (file.read(2, 3), file.read(8, 5), file.read(10, 5)) == (b"234", b"89", b"")
 
 
+@pytest.mark.parametrize("warm", [0, PAGE, 5 * PAGE])
+def test_a_cold_read_gives_what_a_read_gives(files: Files, warm):
+    content = os.urandom(5 * PAGE)
+    write_file(files, "a", content)
+    file = files.open("a", writable=True)
+    file.flush()
+    file.drop_cache(0, len(content))
+    assert file.read(0, warm) == content[:warm]
+    assert file.read_cold(100, 3 * PAGE) == content[100 : 100 + 3 * PAGE]
+    assert file.read_cold(4 * PAGE, 9 * PAGE) == content[4 * PAGE :]
+
+
 def test_zero_clears_exactly_its_range(files: Files):
     write_file(files, "a", b"\xff" * (3 * PAGE))
     file = files.open("a", writable=True)

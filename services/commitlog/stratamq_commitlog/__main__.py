@@ -19,6 +19,7 @@ from stratamq_commitlog import metrics
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.driver import Driver
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.progress import Progress
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
 
@@ -40,13 +41,16 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     flush_worker = ThreadWorker(loop, "commitlog-flush")
     allocate_worker = ThreadWorker(loop, "commitlog-allocate")
+    scrub_worker = ThreadWorker(loop, "commitlog-scrub")
+    clock = SystemClock()
     engine = CommitLog(
         files,
         config,
-        clock=SystemClock(),
+        clock=clock,
         random=random.SystemRandom(),
         flush_worker=flush_worker,
         allocate_worker=allocate_worker,
+        scrub_worker=scrub_worker,
         pid=os.getpid(),
     )
     servicer = CommitLogServicer(engine)
@@ -63,14 +67,17 @@ async def main() -> None:
     server.add_generic(servicer.generic_handler())
     driver: Driver | None = None
 
-    def progress(done: int, total: int) -> None:
-        servicer.opening = f"recovered {done >> 20} of {total >> 20} MiB"
+    progress = Progress(clock)
+
+    def recovered(done: int, total: int) -> None:
+        progress.update(done, total)
+        servicer.opening = progress.text
         metrics.RECOVERED.set(done)
 
     async def open_engine() -> None:
         nonlocal driver
         try:
-            await asyncio.to_thread(engine.open, progress)
+            await asyncio.to_thread(engine.open, recovered)
         except BaseException:
             server.request_stop()
             raise
@@ -97,6 +104,7 @@ async def main() -> None:
             await driver.stop()
         await flush_worker.close()
         await allocate_worker.close()
+        await scrub_worker.close()
         engine.close()
         lock.close()
 

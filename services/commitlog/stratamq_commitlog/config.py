@@ -220,6 +220,20 @@ class CommitLogConfig(ServiceConfig):
         rocketmq="warmMapedFileEnable",
         doc="How many bytes ahead of the end are faulted in before they are used.",
     )
+    scrub_bytes_per_second: int = setting(
+        4 * MIB,
+        unit="bytes/s",
+        minimum=0,
+        maximum=1 << 40,
+        doc="How fast the scrubber reads full segments and verifies every record; 0: it does not.",
+    )
+    scrub_interval_ms: int = setting(
+        7 * 24 * 3_600_000,
+        unit="ms",
+        minimum=1,
+        maximum=365 * 24 * 3_600_000,
+        doc="How long after the beginning of one pass of the scrubber the next one begins.",
+    )
     check_crc_on_recover: bool = setting(
         True,
         unit="",

@@ -50,6 +50,7 @@ from stratamq_commitlog.prepare import (
 )
 from stratamq_commitlog.replicas import Replica, Replicas
 from stratamq_commitlog.reserve import Reserve
+from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
 from stratamq_commitlog.topic_table import TopicTable
@@ -72,6 +73,7 @@ class CommitLog:
         random: Random,
         flush_worker: Worker,
         allocate_worker: Worker,
+        scrub_worker: Worker | None = None,
         pid: int = 0,
     ) -> None:
         self.wake: Callable[[], None] | None = None
@@ -82,6 +84,7 @@ class CommitLog:
         self._random = random
         self._flush_worker = flush_worker
         self._allocate_worker = allocate_worker
+        self._scrub_worker = scrub_worker or allocate_worker
         self._pid = pid
         self._lock: Lock | None = None
         self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
@@ -196,6 +199,10 @@ class CommitLog:
         self.housekeeping = Housekeeping(
             self, self._files, self._state, self._allocate_worker, self._reserve
         )
+        self.scrubber = Scrubber(
+            self._files, self._scrub_worker, self.segments, self.offsets, config, self._clock
+        )
+        self.report += self.scrubber.load()
         self.segments.keep_ahead(end)
 
     # --- what others may know ---
@@ -273,10 +280,12 @@ class CommitLog:
         self._require_open()
         return self._reads.frame_at(physical_offset)
 
-    def read_range(self, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    def read_range(
+        self, start: int, end: int, max_bytes: int, *, verify: bool = False
+    ) -> Iterator[tuple[int, bytes]]:
         """Pieces of the log; see `LogReads.range`."""
         self._require_open()
-        return self._reads.range(start, end, max_bytes)
+        return self._reads.range(start, end, max_bytes, verify=verify)
 
     def read_back(self, offset: int, size: int) -> bytes:
         """Bytes of the log as the cache shows them."""
@@ -397,6 +406,7 @@ class CommitLog:
             self._next_flush_ns = now + self._config.flush_interval_ms * 1_000_000
             self.commit.request(self.offsets.appended)
         self.housekeeping.tick(now)
+        self.scrubber.tick()
 
     # --- topics ---
 
@@ -440,6 +450,7 @@ class CommitLog:
             try:
                 self.housekeeping.close(flushed=clean)
                 self.segments.close()
+                self.scrubber.close()
                 if clean and not missing:
                     opening.remove_abort(self._files, self._clock)
                 else:

@@ -6,8 +6,9 @@ from stratamq.errors import CorruptRecordError, InvalidRequestError, OffsetOutOf
 from stratamq.files.port import Files
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.frame_check import Outcome, check
-from stratamq.formats.frame_layout import I64, PHYSICAL_OFFSET_POSITION
+from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
+from stratamq.formats.log_damage import examine
 from stratamq_commitlog.follow_hub import LogOffsets
 from stratamq_commitlog.segment_set import DIRECTORY
 
@@ -45,15 +46,22 @@ class LogReads:
             raise self._damaged(physical_offset, "its body does not match its checksum", "body_crc")
         raise InvalidRequestError(f"no message begins at log offset {physical_offset}")
 
-    def range(self, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of at most 1 MiB that never cross a segment; `end` 0 means the log's end."""
+    def range(
+        self, start: int, end: int, max_bytes: int, *, verify: bool = False
+    ) -> Iterator[tuple[int, bytes]]:
+        """Pieces of at most 1 MiB that never cross a segment; `end` 0 means the log's end.
+
+        `verify`: `start` is a frame's beginning, pieces hold whole frames (a larger one than 1 MiB
+        by itself) and blanks without what lies behind them, up to the last that ends below `end`;
+        CorruptRecordError at the first damaged one.
+        """
         offsets = self._offsets
         end = offsets.appended if end == 0 else end
         if not offsets.minimum <= start <= end <= offsets.appended:
             raise self._out_of_range(f"[{start}, {end})")
         if max_bytes > 0:
             end = min(end, start + max_bytes)
-        return self._pieces(start, end)
+        return self._verified(start, end) if verify else self._pieces(start, end)
 
     def read(self, offset: int, size: int) -> bytes:
         """Exactly these bytes, as the cache shows them."""
@@ -75,6 +83,26 @@ class LogReads:
 
     def _damaged(self, offset: int, what: str, reason: str) -> CorruptRecordError:
         return CorruptRecordError(f"the message at {offset} is damaged: {what}", offset, reason)
+
+    def _verified(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        wanted = _PIECE_BYTES
+        while start < end:
+            segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
+            data = self._reader.read(start, min(end, segment_end, start + wanted) - start)
+            looked = examine(data, start, segment_end)
+            wanted = _PIECE_BYTES
+            if looked.good:
+                yield start, data[: looked.good]
+            start += looked.good
+            if looked.reason:
+                raise self._damaged(start, "it does not match its checksum", looked.reason)
+            if looked.at_end:
+                yield start, data[looked.good : looked.good + BLANK.size]
+                start = segment_end
+            elif not looked.good:
+                if start + looked.needs > end:
+                    return
+                wanted = looked.needs
 
     def _out_of_range(self, what: str) -> OffsetOutOfRangeError:
         minimum, end = self._offsets.minimum, self._offsets.appended

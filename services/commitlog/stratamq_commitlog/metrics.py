@@ -23,6 +23,15 @@ FOLLOWER_LAG = gauge(
 FOLLOWER_CONNECTED = gauge(
     "commitlog_follower_connected", "Streams a follower has open.", ["follower"]
 )
+SCRUBBED = counter("commitlog_scrubbed_bytes", "Bytes that the scrubber has read and verified.")
+SCRUB_POSITION = gauge(
+    "commitlog_scrub_position_bytes", "Up to where the scrubber's pass has come."
+)
+SCRUB_PASSES = gauge("commitlog_scrub_passes", "Passes that the scrubber has ended.")
+DAMAGED_STRETCHES = gauge(
+    "commitlog_damaged_stretches", "Stretches of the log whose bytes are not what was written."
+)
+DAMAGED_BYTES = gauge("commitlog_damaged_bytes", "The bytes of these stretches.")
 RECOVERED = gauge("commitlog_recovery_progress_bytes", "How far recovery has come.")
 
 
@@ -33,6 +42,7 @@ class Observer:
         self._engine = engine
         self._seen = [0, 0, 0, 0]
         self._refused: dict[str, int] = {}
+        self._scrubbed = 0
         engine.commit.observe_flush_ns = lambda elapsed: FLUSH_SECONDS.observe(elapsed / 1e9)
 
     def observe(self) -> None:
@@ -55,6 +65,13 @@ class Observer:
         WRITABLE.set(engine.writable[0])
         FLUSH_FAILED.set(engine.commit.failure is not None)
         DISK_USED.set(engine.gate.disk_used_ratio)
+        scrubber = engine.scrubber
+        SCRUBBED.inc(scrubber.read_bytes - self._scrubbed)
+        self._scrubbed = scrubber.read_bytes
+        SCRUB_POSITION.set(scrubber.state.position)
+        SCRUB_PASSES.set(scrubber.state.passes)
+        DAMAGED_STRETCHES.set(len(scrubber.state.damage))
+        DAMAGED_BYTES.set(sum(one.end - one.start for one in scrubber.state.damage))
         for name, state in engine.hub.followers.items():
             FOLLOWER_LAG.labels(name).set(max(0, offsets.confirmed - state.applied))
             FOLLOWER_CONNECTED.labels(name).set(state.connections)

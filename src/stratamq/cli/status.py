@@ -35,7 +35,8 @@ def status(
 ) -> None:
     """Every service: does it serve, how far is it, what did it find when it started.
 
-    Exit code 0: every service is healthy and messages are taken. 1: not so.
+    Exit code 0: every service is healthy, messages are taken, and the scrubber has found no
+    damage. 1: not so.
     """
     where = endpoints(data, address)
     printer = Printer(output, COLUMNS)
@@ -44,7 +45,7 @@ def status(
     with Client(where, timeout_s=ANSWER_S) as client:
         for room in _rooms(where):
             row, reports = describe(room, where, client)
-            healthy = healthy and row["state"] == "ready"
+            healthy = healthy and row["state"] == "ready" and not row.get("damagedStretches")
             notes += reports
             printer.row(row)
     printer.flush()
@@ -111,7 +112,7 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
     detail = (
         f"{state.role.name if state.role else 'no role'}, "
         f"{'sync' if state.sync_flush else 'async'} flush, segments: {state.segment_count} of "
-        f"{state.segment_bytes} bytes, disk {state.disk_used_ratio:.0%} full"
+        f"{state.segment_bytes} bytes, disk {state.disk_used_ratio:.0%} full, {_scrub(state)}"
     )
     row |= {
         "applied": state.appended_offset,
@@ -128,8 +129,20 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         "diskUsedRatio": state.disk_used_ratio,
         "brokerName": state.broker_name,
         "brokerId": state.broker_id,
+        "damagedStretches": len(state.scrub.damage),
+        "scrubPosition": state.scrub.position_offset,
+        "scrubPasses": state.scrub.passes,
     }
     notes = [_note(row, "report", line) for line in state.recovery_report]
+    notes += [
+        _note(
+            row,
+            "problem",
+            f"the log is damaged in [{one.start_offset}, {one.end_offset}) ({one.reason}): take "
+            "it from a replica or a backup",
+        )
+        for one in state.scrub.damage
+    ]
     if state.not_writable_reason:
         notes.append(_note(row, "problem", f"takes no messages: {state.not_writable_reason}"))
     notes += [
@@ -138,6 +151,15 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         if not one.connected
     ]
     return row, notes
+
+
+def _scrub(state: LogState) -> str:
+    scrub = state.scrub
+    if scrub.passing:
+        whole = max(1, state.appended_offset - state.minimum_offset)
+        part = max(0, scrub.position_offset - state.minimum_offset) / whole
+        return f"scrub at {part:.0%}"
+    return "scrubbed" if scrub.passes else "not scrubbed yet"
 
 
 def _with_follower(row: Row, state: FollowerServiceState, parts: str) -> tuple[Row, list[Row]]:

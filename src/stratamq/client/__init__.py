@@ -20,11 +20,13 @@ from stratamq.client.producer import Producer
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.sync import Client, connect
 from stratamq.client.values import (
+    DamagedStretch,
     GroupQueue,
     LogState,
     Message,
     PullStatus,
     Queue,
+    ScrubState,
     SendResult,
     SendStatus,
     TimeBoundary,
@@ -41,6 +43,7 @@ __all__ = [
     "AtTime",
     "Client",
     "Consumer",
+    "DamagedStretch",
     "Delivery",
     "Found",
     "GroupQueue",
@@ -52,6 +55,7 @@ __all__ = [
     "Pulled",
     "Queue",
     "ReceivedMessage",
+    "ScrubState",
     "SendResult",
     "SendStatus",
     "TimeBoundary",

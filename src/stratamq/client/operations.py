@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
+    DamagedStretch,
     FollowerServiceState,
     FollowerState,
     GroupQueue,
@@ -18,6 +19,7 @@ from stratamq.client.values import (
     PullStatus,
     Queue,
     Role,
+    ScrubState,
     SendResult,
     SendStatus,
     TimeBoundary,
@@ -396,6 +398,17 @@ def log_state() -> Operation[LogState]:
             recovery_report=tuple(state.recovery_report),
             broker_name=state.broker_name,
             broker_id=state.broker_id,
+            scrub=ScrubState(
+                position_offset=state.scrub.position_offset,
+                passing=state.scrub.passing,
+                passes=state.scrub.passes,
+                pass_began_ms=state.scrub.pass_began_ms,
+                pass_ended_ms=state.scrub.pass_ended_ms,
+                damage=tuple(
+                    DamagedStretch(one.start_offset, one.end_offset, one.reason)
+                    for one in state.scrub.damage
+                ),
+            ),
         )
 
     return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), result)

@@ -198,6 +198,28 @@ class FollowerState:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedStretch:
+    """Log offsets [start, end) that hold something else than was written."""
+
+    start_offset: int
+    end_offset: int
+    reason: str
+    """A constant word: record_crc, body_crc, length, magic, physical_offset, unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubState:
+    """The scrubber of the log service, which reads and verifies old segments. Times: wall clock."""
+
+    position_offset: int
+    passing: bool
+    passes: int
+    pass_began_ms: int
+    pass_ended_ms: int
+    damage: tuple[DamagedStretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LogState:
     """The commit log service. Offsets in bytes from the start of the log."""
 
@@ -217,6 +239,7 @@ class LogState:
     recovery_report: tuple[str, ...]
     broker_name: str
     broker_id: int
+    scrub: ScrubState
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,9 @@ class File(Protocol):
     def read(self, position: int, length: int) -> bytes:
         """Exactly `length` bytes by `pread`, fewer only at the end of the file."""
 
+    def read_cold(self, position: int, length: int) -> bytes:
+        """`read`, after which the cache holds what it held before: for passes over old data."""
+
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """All of `data` by `pwrite`, inside the present size. Dirties its pages even if equal."""
 

@@ -68,6 +68,18 @@ class RealFile:
             data += more
         return data
 
+    def read_cold(self, position: int, length: int) -> bytes:
+        data = bytearray(length)
+        try:
+            cached = os.preadv(self._fd(), [data], position, os.RWF_NOWAIT)
+        except OSError:
+            cached = 0  # nothing is cached, or this file system cannot say; the read below tells
+        if cached == length:
+            return bytes(data)
+        rest = self.read(position + cached, length - cached)
+        self.drop_cache(position + cached, len(rest))
+        return bytes(data[:cached]) + rest
+
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         left = memoryview(data).cast("B")
         self._check_range(position, len(left))

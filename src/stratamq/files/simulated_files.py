@@ -46,6 +46,9 @@ class SimulatedFile:
         self._call("read")
         return bytes(memoryview(self.inode.cache)[position : position + length])
 
+    def read_cold(self, position: int, length: int) -> bytes:
+        return self.read(position, length)
+
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         plain = memoryview(data).cast("B")
         self._check_range(position, len(plain))

@@ -25,6 +25,7 @@ from stratamq_commitlog.servicer.values import (
     put_message,
     put_result,
     role,
+    scrub_status,
     topic_message,
 )
 from stratamq_commitlog.topic_table import TopicConfig
@@ -122,7 +123,9 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     async def read_range(self, request: pb.ReadRangeRequest, context: Any) -> AsyncIterator[bytes]:
         engine = self._ready()
-        pieces = engine.read_range(request.start_offset, request.end_offset, request.max_bytes)
+        pieces = engine.read_range(
+            request.start_offset, request.end_offset, request.max_bytes, verify=request.verify
+        )
         for offset, data in pieces:
             yield READ_RANGE_RESPONSE.encode(pb.ReadRangeResponse(offset=offset), data)
             await asyncio.sleep(0)
@@ -170,6 +173,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             recovery_report=status.recovery_report,
             broker_name=engine.config.broker_name,
             broker_id=engine.config.broker_id,
+            scrub=scrub_status(engine.scrubber),
         )
 
     async def GetQueueTable(

@@ -9,6 +9,7 @@ from stratamq.formats.follow import Closing, Event, Opened
 from stratamq.formats.hosts import Host
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus, Role
+from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.topic_table import TopicConfig
 
 _LOCAL = Host("127.0.0.1", 0)
@@ -26,6 +27,21 @@ def put_status(status: PutStatus) -> int:
 
 def role(role: Role) -> int:
     return _ROLES[role]
+
+
+def scrub_status(scrubber: Scrubber) -> pb.ScrubStatus:
+    state = scrubber.state
+    return pb.ScrubStatus(
+        position_offset=state.position,
+        pass_began_ms=state.pass_began_ms,
+        pass_ended_ms=state.pass_ended_ms,
+        passes=state.passes,
+        passing=state.passing,
+        damage=[
+            pb.DamagedStretch(start_offset=one.start, end_offset=one.end, reason=one.reason)
+            for one in state.damage
+        ],
+    )
 
 
 def peer_host(peer: str) -> Host:

@@ -230,14 +230,16 @@ class GetFrameResponse(_message.Message):
     def __init__(self, frame: _Optional[_Union[_common_pb2.StoredFrame, _Mapping]] = ...) -> None: ...
 
 class ReadRangeRequest(_message.Message):
-    __slots__ = ("start_offset", "end_offset", "max_bytes")
+    __slots__ = ("start_offset", "end_offset", "max_bytes", "verify")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     end_offset: int
     max_bytes: int
-    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    verify: bool
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., verify: bool = ...) -> None: ...
 
 class ReadRangeResponse(_message.Message):
     __slots__ = ("offset", "data")
@@ -267,8 +269,34 @@ class FollowerStatus(_message.Message):
     durable_store_timestamp_ms: int
     def __init__(self, name: _Optional[str] = ..., connected: bool = ..., applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., durable_store_timestamp_ms: _Optional[int] = ...) -> None: ...
 
+class DamagedStretch(_message.Message):
+    __slots__ = ("start_offset", "end_offset", "reason")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    end_offset: int
+    reason: str
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ScrubStatus(_message.Message):
+    __slots__ = ("position_offset", "pass_began_ms", "pass_ended_ms", "passes", "passing", "damage")
+    POSITION_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PASS_BEGAN_MS_FIELD_NUMBER: _ClassVar[int]
+    PASS_ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    PASSING_FIELD_NUMBER: _ClassVar[int]
+    DAMAGE_FIELD_NUMBER: _ClassVar[int]
+    position_offset: int
+    pass_began_ms: int
+    pass_ended_ms: int
+    passes: int
+    passing: bool
+    damage: _containers.RepeatedCompositeFieldContainer[DamagedStretch]
+    def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
+
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +314,7 @@ class GetStatusResponse(_message.Message):
     RECOVERY_REPORT_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SCRUB_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -303,7 +332,8 @@ class GetStatusResponse(_message.Message):
     recovery_report: _containers.RepeatedScalarFieldContainer[str]
     broker_name: str
     broker_id: int
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ...) -> None: ...
+    scrub: ScrubStatus
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ...) -> None: ...
 
 class GetQueueTableRequest(_message.Message):
     __slots__ = ()
