@@ -55,13 +55,7 @@ def segment_allocated(stage: Stage) -> None:
 @point
 def segment_rolled(stage: Stage) -> None:
     """The log when an answer lies in another segment than the one before."""
-    ledger = stage.ledger
-
-    def newest() -> object:
-        last = next(reversed(ledger.acknowledged.values()), None)
-        return last and last.physical_offset // SEGMENT_BYTES
-
-    strike_when_changed(stage, newest, COMMITLOG)
+    strike_when_changed(stage, lambda: stage.ledger.newest_offset // SEGMENT_BYTES, COMMITLOG)
 
 
 @point

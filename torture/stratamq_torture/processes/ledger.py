@@ -38,6 +38,8 @@ class Ledger:
     """Producers that send again what was not answered: only theirs may be stored twice."""
     seen: dict[Queue, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """Queue offset to (physical offset, hash of the frame) of what a consumer was given."""
+    newest_offset: int = -1
+    """The log offset of the message that was acknowledged last."""
     faults: list[str] = field(default_factory=list)
     """Promises that the workload itself saw broken."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -47,6 +49,7 @@ class Ledger:
         error = result.error
         with self._lock:
             if error is None and result.status is SendStatus.PUT_OK:
+                self.newest_offset = result.physical_offset
                 self.acknowledged[unique_key] = Acknowledged(
                     result.topic,
                     result.queue_id,

@@ -19,8 +19,9 @@ from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.client.wire import COMMITLOG, METHODS, ROOMS
 from stratamq.runtime.clock import SystemClock
 from stratamq_torture.processes import power_supply
-from stratamq_torture.processes.checker import Findings
+from stratamq_torture.processes.checker import Findings, read_range
 from stratamq_torture.processes.kill_points import names, state_of, wait
+from stratamq_torture.processes.log_image import LogImage
 from stratamq_torture.processes.power_supply import DiskFailedError, ForgetfulDisk
 from stratamq_torture.processes.services import ServiceFailedError, until
 from stratamq_torture.processes.stage import Stage
@@ -133,6 +134,8 @@ class _Trial:
         self._chance = random.Random(options.seed)
         self._moments: Counter[str] = Counter()
         self._at_stake: Counter[str] = Counter()
+        self._cuts_ns: list[tuple[int, int]] = []
+        """Of this round: when the power went, and when everything was dead and the disk back."""
         self._forgotten = 0
         self._oldest_ms = 0.0
         self._round = 0
@@ -205,11 +208,11 @@ class _Trial:
     def _lose_power(self, stage: Stage, disk: ForgetfulDisk) -> str:
         """One round: load, power loss, start; where it was, for people."""
         stage.grow(MESSAGES_BEFORE)
+        known = len(history(stage)[1])
         moment = self._chance.choice(sorted(MOMENTS))
         MOMENTS[moment](stage)
-        cut_ns = self._clock.monotonic_ns()
+        self._cuts_ns = []
         where = f"{moment}, {self._cut(stage, disk)} kept"
-        dead_ns = self._clock.monotonic_ns()
         self._moments[moment] += 1
         if self._chance.random() < 0.3:
             recovery(stage)
@@ -217,41 +220,49 @@ class _Trial:
             self._moments["recovery"] += 1
         stage.restore()
         if self._options.flush != "SYNC_FLUSH":
-            self._forgive(stage, cut_ns, dead_ns)
+            self._forgive(stage, known)
         # The checker begins anew: its image is of what the disk had before.
         stage.checker.forget()
         stage.grow(MESSAGES_AFTER)
         return where
 
     def _cut(self, stage: Stage, disk: ForgetfulDisk) -> str:
+        cut_ns = self._clock.monotonic_ns()
         stage.services.kill_all()
         keep = self._chance.choice(KEPT)
         self._at_stake.update(disk.lose_power(keep, self._chance.randrange(LARGEST_SEED)))
+        self._cuts_ns.append((cut_ns, self._clock.monotonic_ns()))
         self._report.power_losses += 1
         return keep
 
     # --- ASYNC_FLUSH ---
 
-    def _forgive(self, stage: Stage, cut_ns: int, dead_ns: int) -> None:
-        """Take what may be lost out of the ledger: what was acknowledged before everything was dead
-        at a place behind the log's recovered end. A fault when that was longer ago than a flush
-        interval before the power went."""
-        start = last_generation_start(Endpoints(stage.root).address(COMMITLOG))
+    def _forgive(self, stage: Stage, known: int) -> None:
+        """Take what may be lost out of the ledger: acknowledged before everything was dead, not in
+        the log now, behind the end that a recovery since generation number `known` has found. A
+        fault when it was acknowledged longer ago than a flush interval before the power went."""
+        stage.workload.pause()
+        segment_bytes, generations = history(stage)
+        start = min(begin for begin in generations[known:])
+        image = LogImage(stage.messages, segment_bytes)
+        end = stage.workload.client.log_state().appended_offset
+        image.read(read_range(stage.root, 0, end))
         acknowledged = stage.ledger.acknowledged
-        gone = [
-            key
-            for key, promise in list(acknowledged.items())
-            if promise.at_ns <= dead_ns and promise.physical_offset >= start
-        ]
-        for key in gone:
-            age_ms = (cut_ns - acknowledged[key].at_ns) / 1e6
+        for key, promise in list(acknowledged.items()):
+            cut_ns = next((cut for cut, dead in self._cuts_ns if promise.at_ns <= dead), None)
+            if cut_ns is None or promise.physical_offset < start or key in image.by_key:
+                continue
+            age_ms = (cut_ns - promise.at_ns) / 1e6
             self._oldest_ms = max(self._oldest_ms, age_ms)
             if age_ms > FLUSH_INTERVAL_MS + SLACK_MS:
-                stage.ledger.fault(f"{key} was acknowledged {age_ms:.0f} ms before, and is lost")
+                stage.ledger.fault(
+                    f"{key} was acknowledged {age_ms:.0f} ms before at log offset "
+                    f"{promise.physical_offset}, and is lost; recoveries found {generations}"
+                )
             del acknowledged[key]
             stage.ledger.perhaps[key] = "acknowledged before the power went"
-        self._forgotten += len(gone)
-        self._report.acknowledged_messages += len(gone)
+            self._forgotten += 1
+            self._report.acknowledged_messages += 1
 
     # --- what was found ---
 
@@ -275,9 +286,9 @@ class _Trial:
         )
 
 
-def last_generation_start(address: str) -> int:
-    """Where the log's last generation begins: the end that its last recovery found."""
+def history(stage: Stage) -> tuple[int, list[int]]:
+    """The size of segments, and where each generation begins: the end that a recovery found."""
+    address = Endpoints(stage.root).address(COMMITLOG)
     with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
         status = METHODS["GetStatus"].on(channel)(commitlog_pb2.GetStatusRequest(), timeout=30)
-    start: int = status.generations[-1].start_offset
-    return start
+    return status.segment_bytes, [each.start_offset for each in status.generations]

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from stratamq.client import Client, Delivery, Message, Producer, PullStatus, connect
+from stratamq.client import Client, Delivery, Message, Producer, PullStatus, SendResult, connect
 from stratamq.client.consumer import Consumer
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import OffsetOutOfRangeError, StrataError, UnavailableError
@@ -148,15 +148,23 @@ class Workload:
         """One producer of the client's, until the workload pauses."""
         retry = 1000 if kind == REPEATING else 0
         in_flight: deque[list[tuple[str, Delivery]]] = deque()
-        producer = self._client.producer(retry=retry, linger_ms=1.0, batch_bytes=16 << 10)
+        arrived: dict[int, int] = {}
+
+        def note(result: SendResult) -> None:
+            if result.stored:
+                arrived[result.physical_offset] = self._clock.monotonic_ns()
+
+        producer = self._client.producer(
+            on_result=note, retry=retry, linger_ms=1.0, batch_bytes=16 << 10
+        )
         try:
             while self._go.is_set() and not self._ended.is_set():
                 failed = self._burst(producer, number, chance.randint(1, LARGEST_BURST), in_flight)
                 if len(in_flight) > BURSTS_IN_FLIGHT:
-                    failed |= self._collect(in_flight.popleft())
+                    failed |= self._collect(in_flight.popleft(), arrived)
                 self._ended.wait(RETRY_WAIT_S if failed else chance.random() * self._pace_s)
             while in_flight:
-                self._collect(in_flight.popleft())
+                self._collect(in_flight.popleft(), arrived)
         finally:
             try:
                 producer.close(1.0)
@@ -183,7 +191,8 @@ class Workload:
         in_flight.append(deliveries)
         return failed
 
-    def _collect(self, deliveries: list[tuple[str, Delivery]]) -> bool:
+    def _collect(self, deliveries: list[tuple[str, Delivery]], arrived: dict[int, int]) -> bool:
+        """Wait for the answers; `arrived` has their times, by log offset. True when one failed."""
         failed = False
         for key, delivery in deliveries:
             try:
@@ -192,7 +201,9 @@ class Workload:
                 self.ledger.failed(key, error)
                 failed = True
             else:
-                self.ledger.answer(key, result, self._clock.monotonic_ns())
+                now_ns = self._clock.monotonic_ns()
+                at_ns = arrived.pop(result.physical_offset, now_ns)
+                self.ledger.answer(key, result, at_ns)
         return failed
 
     # --- consumers ---
