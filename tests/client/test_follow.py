@@ -13,10 +13,12 @@ from stratamq.client import connect
 from stratamq.client.endpoints import Channels, Endpoints
 from stratamq.client.follow import run_follower
 from stratamq.errors import CorruptRecordError
+from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.formats.follow import Event, Opened, Report
+from stratamq.runtime import discovery
 from tests.client.conftest import LOG_ALONE
 from tests.support.brokers import COMMITLOG, Broker
 
@@ -279,3 +281,33 @@ def test_slaves_hear_of_what_is_replicable(client, follow):
     following = follow(replicable=True)
     end = send(client, 10)
     following.until(lambda r: r.applied == end)
+
+
+def test_the_log_of_another_broker_is_left_before_the_engine_hears_of_it(
+    run, client, own_log, tmp_path
+):
+    # A kill left a run file behind, and another broker's log listens there by now.
+    end = send(client, 10)
+    with Broker(tmp_path / "other", tmp_path / "other-logs", LOG_ALONE) as other:
+        other.start([COMMITLOG])
+        ours, theirs = (discovery.read(root, COMMITLOG) for root in (own_log.root, other.root))
+        assert ours is not None and theirs is not None
+        discovery.write(own_log.root, COMMITLOG, theirs)
+        refused: list[int] = []
+
+        def is_ours(generation: int) -> bool:
+            if is_listed(RealFiles(own_log.root), generation):
+                return True
+            refused.append(generation)
+            discovery.write(own_log.root, COMMITLOG, ours)
+            return False
+
+        following = Following(run, own_log.root, is_ours=is_ours)
+        try:
+            recorder = following.until(lambda r: r.applied == end)
+            assert len(refused) == 1
+            assert [one.generation for one in recorder.openings] == [recorder.generation]
+            assert recorder.generation not in refused
+            assert len(recorder.messages) == 10
+        finally:
+            following.end()

@@ -16,11 +16,11 @@ this is believed, and the log is recovered as RocketMQ's own directory would be.
 import hashlib
 from dataclasses import dataclass
 
+from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
 from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
 from stratamq_commitlog.messages import Generation
 
-GENERATIONS_PATH = "stratamq/generations.json"
 SNAPSHOT_PATH = "stratamq/queue-offsets.json"
 FOUND_CLEAN_PATH = "stratamq/found-clean"
 LOCK_PATH = "lock"

@@ -5,6 +5,7 @@ import logging as std_logging
 import os
 import random
 import sys
+from functools import partial
 
 import grpc
 
@@ -12,6 +13,7 @@ from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.client.endpoints import Channels, Endpoints
 from stratamq.client.follow import run_follower
 from stratamq.client.wire import COMMITLOG
+from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
@@ -71,7 +73,11 @@ async def main() -> None:
     server.add_generic(servicer.generic_handler())
     following = asyncio.create_task(
         run_follower(
-            channels, engine, random=random.SystemRandom(), learn_queues=engine.learn_queues
+            channels,
+            engine,
+            random=random.SystemRandom(),
+            learn_queues=engine.learn_queues,
+            is_ours=partial(is_listed, files),
         )
     )
     ticking = asyncio.create_task(_tick(engine, offsets, server))

@@ -5,6 +5,7 @@ import itertools
 import logging as std_logging
 import random
 import sys
+from functools import partial
 
 import grpc
 
@@ -12,6 +13,7 @@ from stratamq.api.v1 import index_pb2_grpc
 from stratamq.client.endpoints import Channels, Endpoints
 from stratamq.client.follow import run_follower
 from stratamq.client.wire import COMMITLOG
+from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
@@ -56,7 +58,11 @@ async def main() -> None:
     server.add_servicer(
         index_pb2_grpc.add_IndexServiceServicer_to_server, IndexServicer(engine), SERVICE_NAME
     )
-    following = asyncio.create_task(run_follower(channels, engine, random=random.SystemRandom()))
+    following = asyncio.create_task(
+        run_follower(
+            channels, engine, random=random.SystemRandom(), is_ours=partial(is_listed, files)
+        )
+    )
     ticking = asyncio.create_task(_tick(engine, server, config.tick_interval_ms / 1000))
     for task in (following, ticking):
         task.add_done_callback(lambda task: _ended(task, server))

@@ -22,7 +22,7 @@ from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.endpoints import Channels
 from stratamq.client.lost import stream_error
 from stratamq.client.wire import COMMITLOG, METHODS
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Random
 from stratamq.formats.follow import (
     Apply,
@@ -81,6 +81,7 @@ async def run_follower(
     random: Random,
     replicable: bool = False,
     learn_queues: Callable[[int, QueueTable], None] | None = None,
+    is_ours: Callable[[int], bool] | None = None,
     report_interval_s: float = REPORT_INTERVAL_S,
     on_connected: Callable[[bool], None] | None = None,
 ) -> None:
@@ -88,9 +89,11 @@ async def run_follower(
 
     `channels` finds the log again wherever it starts. `replicable` follows what slaves may get
     instead of what consumers may see. `learn_queues` is given the log's queue table after each
-    opening. `on_connected` hears of every connection and of its end.
+    opening. `is_ours` is asked about the generation of a log that answers: one that is not ours is
+    left again, before the engine hears of it. `on_connected` hears of every connection and of its
+    end.
     """
-    driver = _Driver(channels, engine, replicable, learn_queues, report_interval_s)
+    driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s)
     delay_s = FIRST_DELAY_S
     while True:
         try:
@@ -130,6 +133,7 @@ class _Driver:
         engine: FollowerEngine,
         replicable: bool,
         learn_queues: Callable[[int, QueueTable], None] | None,
+        is_ours: Callable[[int], bool] | None,
         report_interval_s: float,
     ) -> None:
         self._channels = channels
@@ -140,6 +144,7 @@ class _Driver:
             else commitlog_pb2.FOLLOW_HORIZON_CONFIRMED
         )
         self._learn_queues = learn_queues
+        self._is_ours = is_ours
         self._report_interval_s = report_interval_s
         self._writing = asyncio.Lock()
         self.connected = False
@@ -162,6 +167,7 @@ class _Driver:
             while (response := await call.read()) is not grpc.aio.EOF:
                 action = machine.receive(_message(response))
                 if isinstance(action, Cut):
+                    self._require_ours(action.opened)
                     with _engine_failures():
                         engine.opened(action.opened)
                     self.connected = True
@@ -180,6 +186,14 @@ class _Driver:
             call.cancel()
             if reporter is not None:
                 await asyncio.wait([reporter])
+
+    def _require_ours(self, opened: Opened) -> None:
+        if self._is_ours is not None and not self._is_ours(opened.generation):
+            raise NotFoundError(
+                f"the log that answers is in generation {opened.generation}, which the log of this "
+                "directory never began: it is another broker's; a run file names an address that "
+                "is no longer ours, and is read again"
+            )
 
     async def _apply(self, action: Apply | Progress) -> None:
         with _engine_failures():
