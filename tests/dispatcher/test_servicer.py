@@ -12,7 +12,6 @@ from stratamq_dispatcher.time_search import Boundary
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import CorruptionError, InvalidRequestError, UnavailableError
-from stratamq.formats.file_names import offset_name
 from stratamq.formats.javahash import tags_code
 from tests.dispatcher.followed_log import START_MS
 from tests.dispatcher.running_service import RunningService, error_of
@@ -540,30 +539,5 @@ def test_the_status_says_where_it_is_and_why_it_stopped(run, tmp_path):
             engine.stopped(CorruptionError("the log is damaged"))
             status = await service.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
             assert "the log is damaged" in status.stopped_reason
-
-    run(scenario())
-
-
-def test_a_damaged_queue_file_is_data_loss_and_names_the_place(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            log = service.log
-            log.put_many(10, topics=1, queues=1)
-            service.follow()
-        async with RunningService(tmp_path) as service:
-            service.log = log
-            path = tmp_path / "consumequeue" / "topic-0" / "0" / offset_name(0)
-            data = bytearray(path.read_bytes())
-            data[60:80] = bytes(20)
-            path.write_bytes(data)
-            service.connect()
-            before = await service.stub.Pull(pb.PullRequest(topic="topic-0", offset=0))
-            assert (before.count, before.next_offset) == (3, 3)
-            error = await error_of(service.stub.Pull(pb.PullRequest(topic="topic-0", offset=3)))
-            assert isinstance(error, CorruptionError)
-            assert error.file == "consumequeue/topic-0/0"
-            status = await service.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
-            assert error.message in status.recovery_report
-            assert (await service.stub.Pull(pb.PullRequest(topic="topic-0", offset=4))).count == 6
 
     run(scenario())

@@ -9,6 +9,7 @@ from stratamq.files.port import Files
 from stratamq.files.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import QueueSnapshot
 from stratamq_dispatcher.frame_reads import ColdLog
+from stratamq_dispatcher.mending import Mended, MendPlan
 from stratamq_dispatcher.pull import PullAnswer, PullPlan
 from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.time_search import Boundary, offset_at
@@ -35,6 +36,9 @@ class ColdReads:
         self._view = LogView(0, -1, 0)
 
     def pull(self, plan: PullPlan, view: LogView) -> PullAnswer:
+        return plan.run(self._log(view))
+
+    def mend(self, plan: MendPlan, view: LogView) -> Mended | None:
         return plan.run(self._log(view))
 
     def offset_at(

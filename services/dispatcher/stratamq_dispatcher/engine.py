@@ -37,6 +37,7 @@ from stratamq_dispatcher.flusher import Cycle, Flusher
 from stratamq_dispatcher.frame_reads import HotLog, store_timestamp
 from stratamq_dispatcher.loading import load_queues
 from stratamq_dispatcher.long_poll import WaitingRoom
+from stratamq_dispatcher.mending import Mended, MendPlan, plan_mend, write_mended
 from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.queue_table import QueueKey, QueueTable
 from stratamq_dispatcher.queue_writer import QueueWriter
@@ -297,6 +298,36 @@ class DispatchEngine:
         if error.message not in self._report and len(self._report) < REPORT_LINES:
             self._report.append(error.message)
             log.error("damage", extra={"error": error.message})
+
+    def plan_mend(self, topic: str, queue_id: int, damaged: int) -> MendPlan | None:
+        """How to find out what unit `damaged` should be; None when there is no way."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None or self._failure is not None:
+            return None
+        levels = tuple(self._settings.delay_levels_ms)
+        return plan_mend(
+            queue, self.queues.open_files, damaged, self.minimum, self.segment_bytes, levels
+        )
+
+    def mend(self, plan: MendPlan, mended: Mended, done: Callable[[bool], None]) -> None:
+        """Write units that the log has given again; `done` hears whether they are there."""
+        queue = self.queues.get(plan.topic, plan.queue_id)
+        if queue is None or queue.version != plan.version or mended.stop > queue.written:
+            done(False)
+            return
+
+        def written(_: None, error: BaseException | None) -> None:
+            what = f"{plan.directory}: units {mended.first} to {mended.stop - 1} were damaged"
+            if error is None:
+                self._report.append(f"{what}, and are taken from the log again")
+            elif isinstance(error, OSError | StrataError):
+                self._report.append(f"{what}, and cannot be written: {error}")
+            else:
+                raise error
+            done(error is None)
+
+        geometry, files = queue.geometry, self._files
+        self._worker.submit(lambda: write_mended(files, geometry, plan.directory, mended), written)
 
     def learn_queues(self, appended: int, table: list[tuple[str, int, int]]) -> None:
         """The log's next queue offsets when its end was `appended`: (topic, queue id, next).

@@ -13,7 +13,7 @@ from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Worker
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.frame_reads import HotLog
+from stratamq_dispatcher.frame_reads import DamagedFrameError, HotLog
 from stratamq_dispatcher.long_poll import QueueKey
 from stratamq_dispatcher.pull import (
     GetStatus,
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 CURSORS_AT_ONCE = 64
 """So many queues without news are looked at before others get their turn."""
+MOST_UNMENDABLE = 10_000
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _LOOK_FURTHER = (
     GetStatus.NO_MATCHED_MESSAGE,
@@ -68,6 +69,8 @@ class Puller:
         self._cold = cold
         self._lane = lane
         self._stopping = False
+        self._unmendable: set[tuple[str, int, int]] = set()
+        """Units that the log could not give again."""
 
     def stop(self) -> None:
         """Answer everyone who waits, and end the streams."""
@@ -80,7 +83,27 @@ class Puller:
             return await self._once(query)
         except CorruptionError as error:
             self._engine.note_damage(error)
-            raise
+            if not (isinstance(error, DamagedFrameError) and await self._mend(query, error)):
+                raise
+        return await self._once(query)
+
+    async def _mend(self, query: PullQuery, error: DamagedFrameError) -> bool:
+        """Whether the log gave the damaged units again. Each unit is tried once."""
+        unit = query.topic, query.queue_id, error.queue_offset
+        if unit in self._unmendable or len(self._unmendable) >= MOST_UNMENDABLE:
+            return False
+        engine = self._engine
+        plan = engine.plan_mend(*unit)
+        if plan is not None:
+            view = self._log_view()
+            mended = await self._in_lane(lambda: self._cold.mend(plan, view))
+            if mended is not None:
+                done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+                engine.mend(plan, mended, lambda good: done.done() or done.set_result(good))
+                if await done:
+                    return True
+        self._unmendable.add(unit)
+        return False
 
     async def _once(self, query: PullQuery) -> PullAnswer:
         engine = self._engine

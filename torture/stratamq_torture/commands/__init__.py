@@ -5,6 +5,8 @@ What works is imported when it is called: every other command of `stratamq` impo
 
 import typer
 
+from stratamq_torture.commands.damage import damage
+from stratamq_torture.commands.disk import disk
 from stratamq_torture.commands.kill import kill
 from stratamq_torture.commands.power import power
 from stratamq_torture.commands.sim import sim
@@ -17,6 +19,8 @@ def register(app: typer.Typer) -> None:
         help="Nothing acknowledged is ever lost: crashes, kills, power losses, damage, full disks.",
         no_args_is_help=True,
     )
+    torture.command("damage")(damage)
+    torture.command("disk")(disk)
     torture.command("kill")(kill)
     torture.command("power")(power)
     torture.command("sim")(sim)

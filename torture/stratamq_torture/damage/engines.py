@@ -1,0 +1,296 @@
+"""A broker in one process on a real directory: the three engines as their `__main__` wire them.
+
+One thread does everything, in the order of a broker in which nothing is ever late; the clock is
+moved by hand. What an engine raises at its start reaches the caller; what it raises while it
+follows is told to it, as `client.follow` does.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.engine import CommitLog
+from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
+from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.engine import EngineSettings as DispatcherSettings
+from stratamq_dispatcher.frame_reads import DamagedFrameError, HotLog
+from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, plan_pull
+from stratamq_index.engine import IndexEngine
+from stratamq_index.persistence import EngineSettings as IndexSettings
+from stratamq_index.query import Answer, Question
+
+from stratamq.errors import UnavailableError
+from stratamq.files.real import RealFiles
+from stratamq.files.simulated import SimulatedClock, SimulatedScheduler
+from stratamq.formats.follow import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
+from stratamq.runtime.room_lock import take_room_lock
+
+COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
+FOLLOWERS = (DISPATCHER, INDEX)
+ROUNDS = 400
+"""More turns than this without coming to rest: something does not end."""
+QUIET_TURNS = 3
+
+
+class NeverSettlesError(Exception):
+    """An engine is busy for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Small files, so that a few hundred messages fill many of them."""
+
+    segment_bytes: int = 16_384
+    queue_file_bytes: int = 400
+    index_slots: int = 17
+    index_items: int = 60
+    property_checksum: bool = True
+
+
+class _Lane:
+    """One follower's stream."""
+
+    def __init__(self, log: CommitLog, engine: Any) -> None:
+        generation, position = engine.resume_point()
+        self._opened, self.session = log.hub.open(
+            engine.name,
+            replicable=False,
+            generation=generation,
+            position=position,
+            wake=lambda: None,
+        )
+        self._log, self._engine = log, engine
+        self._machine = Follower()
+        self.closed = self.failed = False
+        self._receive(self._opened)
+
+    def pump(self, settle: Callable[[], None]) -> None:
+        """Everything that waits, then a report."""
+        while not self.failed and (message := self.session.next()) is not None:
+            self._receive(message, settle)
+        if not self.failed:
+            self.session.report(self._engine.report())
+
+    def _receive(
+        self, message: Opened | Event | Closing, settle: Callable[[], None] = lambda: None
+    ) -> None:
+        action = self._machine.receive(message)
+        try:
+            if isinstance(action, Cut):
+                self._engine.opened(action.opened)
+                if isinstance(self._engine, DispatchEngine):
+                    appended, table = self._log.queue_table()
+                    self._engine.learn_queues(appended, table)
+            elif isinstance(action, Apply | Progress):
+                for _ in self._engine.apply(action.event):
+                    settle()
+            elif isinstance(action, Close):
+                self._engine.close_at(action.end, self._all_durable)
+        except Exception as error:  # noqa: BLE001 - as client.follow: the engine is told
+            self.failed = True
+            self._engine.stopped(error)
+
+    def _all_durable(self) -> None:
+        self.closed = True
+
+
+class InProcessBroker:
+    """The engines on `root`. Each is None until it was started, and after it refused to."""
+
+    def __init__(self, root: Path, sizes: Sizes, seed: int = 0) -> None:
+        self.root = root
+        self.sizes = sizes
+        self.clock = SimulatedClock()
+        self.chance = random.Random(seed)
+        self.scheduler = SimulatedScheduler(self.chance)
+        self.log: CommitLog | None = None
+        self.dispatcher: DispatchEngine | None = None
+        self.offsets: ConsumerOffsets | None = None
+        self.index: IndexEngine | None = None
+        self._lanes: dict[str, _Lane] = {}
+        self._locks: list[Any] = []
+
+    # --- starts ---
+
+    def start_log(self) -> CommitLog:
+        """Raises what a start raises."""
+        files = self._files(COMMITLOG)
+        log = CommitLog(
+            files,
+            CommitLogConfig(
+                root=self.root,
+                segment_bytes=self.sizes.segment_bytes,
+                property_checksum=self.sizes.property_checksum,
+                default_topic_queues=2,
+                populate_ahead_bytes=0,
+                snapshot_interval_ms=1_000,
+                disk_refuse_ratio=1.0,
+                reserve_bytes=0,
+            ),
+            clock=self.clock,
+            random=self.chance,
+            flush_worker=self.scheduler.worker(),
+            allocate_worker=self.scheduler.worker(),
+        )
+        log.open()
+        self.log = log
+        return log
+
+    def start_dispatcher(self) -> DispatchEngine:
+        files = self._files(DISPATCHER)
+        worker = self.scheduler.worker()
+        settings = DispatcherSettings(queue_file_bytes=self.sizes.queue_file_bytes)
+        engine = DispatchEngine(files, settings, worker, self.clock)
+        engine.load()
+        self.offsets = ConsumerOffsets(files, worker, self.clock, 1_000)
+        self.offsets.load()
+        self.dispatcher = engine
+        return engine
+
+    def start_index(self) -> IndexEngine:
+        files = self._files(INDEX)
+        settings = replace(
+            IndexSettings(), index_slots=self.sizes.index_slots, index_items=self.sizes.index_items
+        )
+        write, query = self.scheduler.worker(), self.scheduler.worker()
+        engine = IndexEngine(files, settings, write, query, self.clock)
+        engine.load()
+        self.index = engine
+        return engine
+
+    def follow(self) -> None:
+        """Connect the followers that run to the log."""
+        assert self.log is not None
+        for engine in (self.dispatcher, self.index):
+            if engine is not None and engine.name not in self._lanes:
+                self._lanes[engine.name] = _Lane(self.log, engine)
+
+    def _files(self, room: str) -> RealFiles:
+        files = RealFiles(self.root)
+        self._locks.append(take_room_lock(files, room))
+        return files
+
+    # --- work ---
+
+    def settle(self) -> None:
+        """Until nothing moves any more, though every flush that is due is done."""
+        quiet, before = 0, self._state()
+        for _ in range(ROUNDS):
+            self._turn()
+            self.clock.advance_ms(1_100)
+            for engine in (self.log, self.dispatcher, self.offsets, self.index):
+                if engine is not None:
+                    engine.tick()
+            state = self._state()
+            quiet, before = (quiet + 1 if state == before else 0), state
+            if quiet == QUIET_TURNS:
+                return
+        raise NeverSettlesError(f"still busy after {ROUNDS} turns")
+
+    def _turn(self) -> None:
+        self._run_lanes()
+        if self.log is not None:
+            self.log.run_pass()
+        for lane in self._lanes.values():
+            lane.pump(self._run_lanes)
+        self._run_lanes()
+
+    def _run_lanes(self) -> None:
+        self.scheduler.run_until_idle(100_000)
+
+    def _state(self) -> tuple[object, ...]:
+        """What moves while there is something to do."""
+        log = self.log
+        offsets = (0, 0, 0)
+        if log is not None:
+            offsets = (log.offsets.appended, log.offsets.flushed, log.offsets.confirmed)
+        followers = [
+            (engine.applied, engine.durable, engine.serving, engine.stopped_reason)
+            for engine in (self.dispatcher, self.index)
+            if engine is not None
+        ]
+        return offsets, *followers, *(lane.closed for lane in self._lanes.values())
+
+    def pull(self, topic: str, queue_id: int, offset: int, count: int = 16) -> PullAnswer:
+        """As `Puller.once`: a damaged unit is mended, when the log can tell what it was."""
+        engine = self.dispatcher
+        assert engine is not None
+        try:
+            return self._pull(topic, queue_id, offset, count)
+        except DamagedFrameError as error:
+            engine.note_damage(error)
+            plan = engine.plan_mend(topic, queue_id, error.queue_offset)
+            assert engine.segments is not None
+            mended = None if plan is None else plan.run(HotLog(engine.segments))
+            if plan is None or mended is None:
+                raise
+            done: list[bool] = []
+            engine.mend(plan, mended, done.append)
+            self._run_lanes()
+            if done != [True]:
+                raise
+        return self._pull(topic, queue_id, offset, count)
+
+    def _pull(self, topic: str, queue_id: int, offset: int, count: int) -> PullAnswer:
+        engine = self.dispatcher
+        assert engine is not None
+        engine.require_serving()
+        assert engine.segments is not None
+        plan = plan_pull(
+            engine.queues.get(topic, queue_id),
+            PullQuery(topic, queue_id, offset, count, 0),
+            engine.queues.open_files,
+            engine.minimum,
+            engine.confirmed,
+            PullLimits(),
+            engine.segment_bytes,
+        )
+        return plan if isinstance(plan, PullAnswer) else plan.run(HotLog(engine.segments))
+
+    def ask(self, topic: str, key: str) -> Answer:
+        """Raises what the answer would be."""
+        assert self.index is not None
+        got: list[tuple[Answer | None, BaseException | None]] = []
+        self.index.ask(
+            Question(topic, key, max_messages=1_000, end_ms=None),
+            lambda answer, error: got.append((answer, error)),
+        )
+        self.scheduler.run_until_idle(100_000)
+        if not got:
+            raise UnavailableError("the question was never answered")
+        answer, error = got[0]
+        if error is not None:
+            raise error
+        assert answer is not None
+        return answer
+
+    # --- ends ---
+
+    def stop(self) -> None:
+        """In order, the log first."""
+        assert self.log is not None
+        self.log.begin_close()
+        self.settle()
+        self.log.close()
+        self.log = None
+        for closing in (self.offsets, self.dispatcher):
+            if closing is not None:
+                closing.close(lambda: None)
+        if self.index is not None:
+            self.index.shutdown(lambda: None)
+        self.scheduler.run_until_idle(100_000)
+        self.kill()
+
+    def kill(self) -> None:
+        """All processes end at once; what they wrote is in the page cache."""
+        self.scheduler.discard()
+        if self.log is not None:
+            self.log.abandon()
+        for lock in self._locks:
+            lock.close()
+        self.log = self.dispatcher = self.index = self.offsets = None
+        self._lanes.clear()
+        self._locks.clear()

@@ -1,0 +1,146 @@
+"""One round: a copy of a store, one damage, two starts, and what has been broken by it."""
+
+import random
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stratamq_torture.damage.checks import FRAME, PULL, QUERY, Reader, Seen, kept_aside, touched
+from stratamq_torture.damage.families import FAMILIES, LOG_FAMILIES, Family, place
+from stratamq_torture.damage.kinds import KINDS, Kind, name_of
+from stratamq_torture.damage.store import Template
+
+PAIRS = tuple((family, kind) for family in FAMILIES for kind in KINDS)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    family: str
+    kind: str
+    what: str = ""
+    """The damage in words; empty when the kind does not apply to the file that was chosen."""
+    refused: list[str] = field(default_factory=list)
+    cut: bool = False
+    """The log ends before it did."""
+    mended: bool = False
+    """Queues or index had to be built anew, and are whole."""
+    undetectable: int = 0
+    """Wrong bytes that nothing in the store guards: header and properties of records without a
+    checksum of their own."""
+    touched: int = 0
+    missing: int = 0
+    """Untouched messages that were not given at the first start, or not any more."""
+    named: bool = True
+    broken: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> str:
+        """What the services said, in short."""
+        return "; ".join(dict.fromkeys(self.sentences))[:400]
+
+
+def damage_one(template: Template, scratch: Path, seed: int) -> Outcome:
+    """Everything of a seed: the pair of family and kind in turn, the rest by chance."""
+    family, kind = PAIRS[seed % len(PAIRS)]
+    chance = random.Random(seed)
+    outcome = Outcome(seed, family.name, name_of(kind))
+    root = scratch / f"round-{seed}" / "store"
+    root.parent.mkdir()
+    try:
+        template.copy(root)
+        where = place(family, root, template.older, chance)
+        what = None if where is None else kind(where, chance)
+        if where is None or what is None:
+            return outcome
+        outcome.what = f"{where.path.relative_to(root)}: {what}"
+        _judge(template, root, family, kind, outcome)
+        return outcome
+    finally:
+        shutil.rmtree(root.parent)
+
+
+def _judge(template: Template, root: Path, family: Family, kind: Kind, outcome: Outcome) -> None:
+    gone = touched(template, root)
+    outcome.touched = len(gone)
+    before = _bytes_of(root)
+    first = Reader(template, root, outcome.seed).run(append=True)
+    outcome.refused = sorted(first.refused)
+    outcome.broken += first.broken
+    outcome.sentences = first.sentences
+    if "commitlog" in first.refused:
+        _check_untouched(before, root, outcome)
+        return
+    second = Reader(template, root, outcome.seed).run(append=False)
+    outcome.broken += [f"second start: {sentence}" for sentence in second.broken]
+    for room in second.refused:
+        if room not in first.refused:
+            outcome.broken.append(f"second start: {room} refused: {second.refused[room]}")
+    outcome.sentences = first.sentences + second.sentences
+    _check_log(template, root, gone, first, second, outcome)
+    _check_followers(template, gone, first, second, family, outcome)
+    lost = outcome.missing or gone or first.refused
+    outcome.named = not lost or len(outcome.sentences) > 0
+
+
+def _check_log(
+    template: Template, root: Path, gone: set[int], first: Seen, second: Seen, outcome: Outcome
+) -> None:
+    outcome.cut = 0 <= first.end < template.end
+    aside = kept_aside(root)
+    first_gone = min(gone, default=template.end)
+    for message in template.messages:
+        if message.offset in gone or message.offset in first.given[FRAME]:
+            continue
+        outcome.missing += 1
+        where = f"{message.unique_key} at {message.offset}"
+        if message.offset < first.end:
+            outcome.broken.append(f"GetFrame does not give {where}, which is untouched")
+        elif message.offset < first_gone:
+            outcome.broken.append(f"the log ends before {where}, and nothing is damaged there")
+        elif not any(message.raw in content for content in aside):
+            outcome.broken.append(f"{where} was cut, and is not under stratamq/aside/")
+    if not first.given[FRAME] <= second.given[FRAME]:
+        outcome.broken.append("the second start does not give what the first one gave")
+
+
+def _check_followers(
+    template: Template, gone: set[int], first: Seen, second: Seen, family: Family, outcome: Outcome
+) -> None:
+    """What the log gives must be given by queue and by key, in the end."""
+    for way in (PULL, QUERY):
+        missing = second.given[FRAME] - second.given[way]
+        if not missing:
+            continue
+        outcome.missing += len(missing)
+        if way in second.away:
+            # A follower that has to read the log anew stops at a frame that is damaged there.
+            if not (family.name in LOG_FAMILIES and gone):
+                outcome.broken.append(f"{way} is not served: {second.away[way]}")
+            continue
+        outcome.broken.append(
+            f"{way} does not give {len(missing)} messages that the log has, from {min(missing)} on"
+        )
+        assert first is not None
+
+
+def _check_untouched(before: dict[str, bytes], root: Path, outcome: Outcome) -> None:
+    """A store that is refused stays as it is."""
+    after = _bytes_of(root)
+    changed = sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
+    if changed:
+        outcome.broken.append(f"the log refused, and changed {', '.join(changed[:4])}")
+
+
+def _bytes_of(root: Path) -> dict[str, bytes]:
+    """What a refusal must not change: everything but what followers own, and texts of locks."""
+    kept = {}
+    for path in sorted(root.glob("commitlog/*")) + sorted(root.glob("config/topics*")):
+        if path.is_file() and not path.is_symlink():
+            kept[str(path.relative_to(root))] = path.read_bytes()
+    return kept

@@ -1,0 +1,70 @@
+"""System calls of a running process that fail, by `strace`'s injection.
+
+    with failing(pid, "fdatasync", "EIO", scratch) as injection:
+        until(injection.has_struck, 10)
+
+The process runs on when the block ends; what failed has failed.
+"""
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stratamq_torture.processes.services import until
+
+ATTACH_S = 20.0
+
+
+class InjectionFailedError(Exception):
+    """strace could not take hold of the process."""
+
+
+def obstacle() -> str:
+    """Why nothing can be injected here; empty when it can."""
+    if shutil.which("strace") is None:
+        return "needs strace: apt-get install -y --no-install-recommends strace"
+    return ""
+
+
+class Injection:
+    """What strace has written so far."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    @property
+    def count(self) -> int:
+        """How many calls have failed by it."""
+        return self._trace.read_text(errors="replace").count("(INJECTED)")
+
+    def has_struck(self) -> bool:
+        return self.count > 0
+
+
+@contextmanager
+def failing(
+    pid: int, calls: str, error: str, scratch: Path, when: str = "1+"
+) -> Iterator[Injection]:
+    """`calls`: one or more names, with commas. `when`: which of them, as strace has it."""
+    trace = scratch / f"strace-{pid}.txt"
+    said = scratch / f"strace-{pid}.said"
+    trace.write_bytes(b"")
+    command = ["strace", "-f", "-o", str(trace), "-p", str(pid), "-e", f"trace={calls}"]
+    command += ["-e", f"inject={calls}:error={error}:when={when}"]
+    with said.open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=output)
+    try:
+        # It says so once it holds all threads of the process.
+        attached = until(
+            lambda: b"attached" in said.read_bytes() or process.poll() is not None, ATTACH_S
+        )
+        if not attached or process.poll() is not None:
+            raise InjectionFailedError(f"strace did not attach: {said.read_text()[-300:]}")
+        yield Injection(trace)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait(ATTACH_S)

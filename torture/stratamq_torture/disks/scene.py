@@ -1,0 +1,95 @@
+"""What an act on a bad disk looks at: what `stratamq status`, health and metrics say, and reads."""
+
+import urllib.request
+from dataclasses import dataclass, field
+
+from stratamq.cli.status import describe
+from stratamq.client import Client, PullStatus
+from stratamq.client.endpoints import Endpoints
+from stratamq.errors import StrataError
+from stratamq_torture.disks.volume import Volume
+from stratamq_torture.processes.services import until
+from stratamq_torture.processes.stage import Stage
+
+WAIT_S = 30.0
+ANSWER_S = 5.0
+
+
+class ActFailedError(Exception):
+    """Something that was to happen did not; the sentence says what."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """One store on one volume, and what an act has noted."""
+
+    stage: Stage
+    volume: Volume
+    notes: list[str] = field(default_factory=list)
+
+    def until(self, happened, what: str) -> None:  # type: ignore[no-untyped-def]
+        """ActFailedError with `what` when it does not happen in time."""
+        if not until(happened, WAIT_S, look_s=0.05):
+            raise ActFailedError(f"not within {WAIT_S} s: {what}; {self.said()}")
+
+    def state(self, room: str) -> tuple[str, str]:
+        """What `stratamq status` says of one service: its state, and everything else in a line."""
+        where = Endpoints(self.stage.root)
+        with Client(where, timeout_s=ANSWER_S) as client:
+            row, notes = describe(room, where, client)
+        return str(row["state"]), "; ".join([str(row["detail"]), *(str(n["text"]) for n in notes)])
+
+    def said(self) -> str:
+        rooms = self.stage.services.running
+        return ", ".join(f"{room}: {' | '.join(self.state(room))}" for room in rooms)
+
+    def metric(self, room: str, name: str) -> float | None:
+        """One value of the room's metrics endpoint."""
+        endpoint = self.stage.services.announced(room)
+        if endpoint is None:
+            return None
+        url = f"http://{endpoint.metrics}/metrics"
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
+            for line in answer.read().decode().splitlines():
+                words = line.split()
+                if len(words) == 2 and words[0].partition("{")[0].removesuffix("_total") == name:
+                    return float(words[1])
+        return None
+
+    # --- producers and readers ---
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self.stage.ledger.acknowledged)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        return self.stage.ledger.refused
+
+    def grows(self, messages: int, what: str) -> None:
+        """So many more are acknowledged, the workload running."""
+        goal = self.acknowledged + messages
+        self.until(lambda: self.acknowledged >= goal, what)
+
+    def stands_still(self, word: str) -> None:
+        """Producers are refused, and every new refusal says `word`."""
+        before = set(self.refused)
+        self.until(
+            lambda: any(word in self.refused[key] for key in self.refused.keys() - before),
+            f"producers are refused, and told {word!r}",
+        )
+
+    def reads(self) -> None:
+        """What was acknowledged can be pulled, and asked for by its key."""
+        client = self.stage.workload.client
+        asked = list(self.stage.ledger.acknowledged.items())[:: max(1, self.acknowledged // 20)]
+        for key, promise in asked:
+            try:
+                pulled = client.pull(promise.topic, promise.queue_id, promise.queue_offset)
+                if pulled.status is not PullStatus.FOUND or pulled.messages[0].unique_key != key:
+                    raise ActFailedError(f"a pull of {key} gave {pulled.status.name}")
+                found = client.query_unique_key(promise.topic, key)
+                if not found.messages:
+                    raise ActFailedError(f"a query for {key} gave nothing")
+            except StrataError as error:
+                raise ActFailedError(f"{key} cannot be read: {error}; {self.said()}") from error

@@ -1,0 +1,110 @@
+"""`stratamq torture disk`: acts on bad disks, under both flush modes, and the check after each."""
+
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratamq.runtime.clock import SystemClock
+from stratamq_torture.disks import injection, volume
+from stratamq_torture.disks.acts import ACTS
+from stratamq_torture.disks.injection import InjectionFailedError
+from stratamq_torture.disks.scene import ActFailedError, Scene
+from stratamq_torture.disks.volume import Volume, VolumeFailedError
+from stratamq_torture.processes.services import ServiceFailedError
+from stratamq_torture.processes.stage import Stage
+from stratamq_torture.report import Report
+
+FLUSH_TYPES = ("SYNC_FLUSH", "ASYNC_FLUSH")
+VOLUME_BYTES = 192 << 20
+SETTINGS = ("commitlog.reserve_bytes=1048576", "commitlog.follower_stop_timeout_ms=2000")
+LOSING = {("read-only", "ASYNC_FLUSH"), ("log-flush-fails", "ASYNC_FLUSH")}
+"""Where the disk loses what was acknowledged from the page cache: that is what ASYNC_FLUSH says."""
+BEFORE = 100
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOptions:
+    """`act`: this one only; `flush`: this mode only; empty: all."""
+
+    act: str = ""
+    flush: str = ""
+    seed: int = 1
+    seconds: float | None = None
+
+
+def why_not() -> str:
+    """Why the trial cannot run here; empty when it can."""
+    return volume.obstacle() or injection.obstacle()
+
+
+def run_disks(options: DiskOptions, progress: Progress | None = None) -> Report:
+    """Every act on a volume of its own, under each flush mode."""
+    report = Report("disk")
+    report.skipped = why_not()
+    if report.skipped:
+        return report
+    clock = SystemClock()
+    started_ns = clock.monotonic_ns()
+    chance = random.Random(options.seed)
+    acts = [options.act] if options.act else list(ACTS)
+    pairs = [(act, flush) for flush in FLUSH_TYPES for act in acts]
+    done = 0
+    for act, flush in pairs:
+        elapsed_s = (clock.monotonic_ns() - started_ns) / 1e9
+        late = options.seconds is not None and elapsed_s > options.seconds
+        if late or (options.flush and flush != options.flush):
+            continue
+        _play(act, flush, chance.randrange(1 << 31), report, options)
+        done += 1
+        if progress is not None:
+            progress(done, len(report.failures))
+    report.seeds = done
+    report.seconds = (clock.monotonic_ns() - started_ns) / 1e9
+    report.notes.append(f"{done} of {len(pairs)} acts: {', '.join(acts)}")
+    return report
+
+
+def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="stratamq-disk-"))
+    settings = (*SETTINGS, f"commitlog.flush_disk_type={flush}")
+    failures: list[str] = []
+    kept = ""
+    try:
+        with Volume(directory, VOLUME_BYTES) as disk:
+            stage = Stage(seed, settings, disk.path / "store", consumers=False)
+            with stage:
+                try:
+                    stage.grow(BEFORE)
+                    ACTS[act](Scene(stage, disk))
+                    findings = stage.finish()
+                    report.acknowledged_messages += findings.acknowledged
+                    if (act, flush) in LOSING:
+                        report.notes.append(
+                            f"{act}, {flush}: {len(findings.lost)} of {findings.acknowledged} "
+                            "acknowledged messages lost, as ASYNC_FLUSH allows"
+                        )
+                        findings.lost.clear()
+                        findings.faults.clear()
+                    report.lost += len(findings.lost)
+                    report.duplicates += findings.duplicates
+                    failures += findings.sentences
+                finally:
+                    report.kills += stage.services.kills
+                    stage.keep = bool(failures)
+                    kept = str(stage.directory)
+    except (ActFailedError, ServiceFailedError, VolumeFailedError, InjectionFailedError) as error:
+        failures.append(str(error))
+    directory_is_empty = not any((directory / "volume").iterdir())
+    if directory_is_empty:
+        (directory / "volume").rmdir()
+        directory.rmdir()
+    if failures:
+        report.failures += [f"{act}, {flush}: {line}" for line in failures]
+        report.failures.append(
+            f"what the services wrote is in {kept or 'their logs'}; again: stratamq torture disk "
+            f"--act {act} --flush {flush} --seed {options.seed}"
+        )

@@ -1,0 +1,122 @@
+"""A small ext4 volume in a file: filled to its last byte, made to fail, repaired.
+
+Needs root and loop devices. The volume is mounted with `errors=remount-ro`, as distributions mount
+theirs: when the journal meets an error the kernel makes it read-only under everyone's feet.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+TOOLS = {"mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount", "e2fsck": "e2fsprogs"}
+FILLER = "filler"
+_ERRORS_CORRECTED = 1
+"""e2fsck's exit code for that."""
+
+
+class VolumeFailedError(Exception):
+    """A tool that the trial needs did not work; the sentence holds what it wrote."""
+
+
+def obstacle() -> str:
+    """Why there can be no volume here; empty when there can."""
+    if os.geteuid() != 0:
+        return "needs root, to mount a loop device"
+    if not Path("/dev/loop-control").exists():
+        return "needs loop devices (modprobe loop)"
+    for tool, package in TOOLS.items():
+        if shutil.which(tool) is None:
+            return f"needs {tool}: apt-get install -y --no-install-recommends {package}"
+    return ""
+
+
+class Volume:
+    """`with Volume(directory, bytes) as volume`: mounted at `volume.path`, gone at the end."""
+
+    def __init__(self, directory: Path, size_bytes: int) -> None:
+        self.path = directory / "volume"
+        self._image = directory / "volume.img"
+        self._size_bytes = size_bytes
+
+    def __enter__(self) -> "Volume":
+        self.path.mkdir(parents=True)
+        with self._image.open("wb") as image:
+            image.truncate(self._size_bytes)
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
+        self.mount()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.path.is_mount():
+            _run("umount", str(self.path))
+        self._image.unlink()
+
+    def mount(self) -> None:
+        _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path))
+
+    # --- full ---
+
+    @property
+    def used_ratio(self) -> float:
+        volume = os.statvfs(self.path)
+        return 1 - volume.f_bavail / volume.f_blocks
+
+    def fill(self, ratio: float) -> None:
+        """Another file takes so much that `ratio` of the volume is used; 1.0: all of it."""
+        volume = os.statvfs(self.path)
+        free = volume.f_bavail - int((1 - ratio) * volume.f_blocks)
+        if ratio < 1.0:
+            if free > 0:
+                self._take(free * volume.f_frsize)
+            return
+        step = volume.f_bavail * volume.f_frsize
+        while step >= volume.f_frsize:
+            if not self._take(step):
+                step //= 2
+
+    def free(self) -> None:
+        """The other file is gone."""
+        (self.path / FILLER).unlink(missing_ok=True)
+
+    def _take(self, size_bytes: int) -> bool:
+        """Let the filler grow; False when there is no room for so much."""
+        descriptor = os.open(self.path / FILLER, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            os.posix_fallocate(descriptor, os.fstat(descriptor).st_size, size_bytes)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    # --- broken ---
+
+    def break_down(self) -> None:
+        """The file system meets an error: read-only from now on, whatever is open for writing."""
+        (self._sysfs() / "trigger_fs_error").write_text("torture")
+
+    def repair(self) -> None:
+        """Check and mount again. Nobody may have anything open on it."""
+        _run("umount", str(self.path))
+        done = subprocess.run(["e2fsck", "-fy", str(self._image)], capture_output=True, text=True)
+        if done.returncode > _ERRORS_CORRECTED:
+            raise VolumeFailedError(f"e2fsck ended with {done.returncode}: {done.stdout[-500:]}")
+        self.mount()
+
+    def _sysfs(self) -> Path:
+        source = _run("findmnt", "-no", "SOURCE", str(self.path)).strip()
+        return Path("/sys/fs/ext4") / Path(source).name
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise VolumeFailedError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
