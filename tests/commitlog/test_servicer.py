@@ -5,12 +5,17 @@ import struct
 
 import grpc
 import pytest
+from stratamq_commitlog.messages import PutResult, PutStatus
+from stratamq_commitlog.servicer.values import put_result
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
+from stratamq.client.append_stream import refusal_of
 from stratamq.client.received import single_frame, split_frames
+from stratamq.client.values import SendStatus
 from stratamq.client.wire import METHODS
 from stratamq.errors import (
+    BusyError,
     InvalidRequestError,
     NotFoundError,
     NotWritableError,
@@ -276,3 +281,14 @@ def test_a_second_service_on_the_directory_is_refused_and_leaves_the_first_one_a
     announced = (broker.root / "stratamq" / "run" / "commitlog.json").read_text()
     assert str(broker.pid(COMMITLOG)) in announced
     assert append(broker).status == OK
+
+
+def test_a_refusal_of_one_message_tells_its_class_and_when_to_come_back():
+    refused = PutResult(
+        PutStatus.SERVICE_NOT_AVAILABLE, "t", error=BusyError("full", retry_after_ms=1234)
+    )
+    wire = pb.AppendResult.FromString(put_result(refused).SerializeToString())
+    error = refusal_of(SendStatus(wire.status), wire)
+    assert isinstance(error, BusyError)
+    assert (str(error), error.retry_after_ms) == ("full", 1234)
+    assert error.fields["status"] == "SERVICE_NOT_AVAILABLE"

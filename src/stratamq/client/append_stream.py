@@ -3,7 +3,7 @@
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.batching import Batch, BatchOutcome
 from stratamq.client.values import SendStatus
-from stratamq.errors import UnavailableError
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.runtime.framing import APPEND_STREAM_REQUEST
@@ -43,17 +43,24 @@ def request_of(batch: Batch, shape: FrameShape) -> bytes:
     return APPEND_STREAM_REQUEST.encode_pieces(head, pieces, sum(batch.lengths), [lengths])
 
 
+def refusal_of(
+    status: SendStatus, result: commitlog_pb2.AppendResult | commitlog_pb2.AppendBatchResult
+) -> StrataError | None:
+    """The error that came in band; None when what was sent is stored."""
+    if status.stored and not result.error_name:
+        return None
+    fields: dict[str, object] = {"status": status.name}
+    if result.retry_after_ms:
+        fields["retry_after_ms"] = result.retry_after_ms
+    sentence = result.error or f"not stored: {status.name}"
+    return error_named(result.error_name, sentence, fields)
+
+
 def outcome_of(result: commitlog_pb2.AppendBatchResult) -> BatchOutcome:
     status = SendStatus(result.status or SendStatus.UNKNOWN_ERROR.value)
-    error = None
-    if result.error_name or not status.stored:
-        fields: dict[str, object] = {"status": status.name}
-        if result.retry_after_ms:
-            fields["retry_after_ms"] = result.retry_after_ms
-        if result.bad_frame >= 0 and result.error_name == "INVALID_REQUEST":
-            fields["frame"] = result.bad_frame
-        sentence = result.error or f"the batch was not stored: {status.name}"
-        error = error_named(result.error_name, sentence, fields)
+    error = refusal_of(status, result)
+    if error is not None and result.error_name == "INVALID_REQUEST" and result.bad_frame >= 0:
+        error.fields["frame"] = result.bad_frame
     return BatchOutcome(
         status=status,
         physical_offset=result.physical_offset,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
+from stratamq.client.append_stream import refusal_of
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
     DamagedStretch,
@@ -25,7 +26,6 @@ from stratamq.client.values import (
     TimeBoundary,
     Topic,
     Unit,
-    error_of,
 )
 from stratamq.client.wire import METHODS, Method
 from stratamq.errors import InvalidRequestError, NotFoundError
@@ -139,7 +139,7 @@ def _send_result(message: Message, stored: commitlog_pb2.AppendResult) -> SendRe
         size=stored.size,
         message_id=stored.offset_message_id,
         unique_key=message.unique_key or "",
-        error=error_of(status, stored.error),
+        error=refusal_of(status, stored),
     )
 
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from stratamq.errors import (
-    BusyError,
-    InvalidRequestError,
-    NotWritableError,
     StrataError,
 )
 
@@ -94,23 +91,6 @@ class SendResult:
         if self.error is not None:
             raise self.error
         return self
-
-
-def error_of(status: SendStatus, sentence: str) -> StrataError | None:
-    """The error that a status means; None when the message is stored."""
-    if status.stored:
-        return None
-    sentence = sentence or f"the message was not stored: {status.name}"
-    if status in (SendStatus.MESSAGE_ILLEGAL, SendStatus.PROPERTIES_SIZE_EXCEEDED):
-        error: StrataError = InvalidRequestError(sentence)
-    elif status is SendStatus.SERVICE_NOT_AVAILABLE:
-        error = NotWritableError(sentence)
-    elif status in (SendStatus.OS_PAGECACHE_BUSY, SendStatus.CREATE_MAPEDFILE_FAILED):
-        error = BusyError(sentence)
-    else:
-        error = StrataError(sentence)
-    error.fields["status"] = status.name
-    return error
 
 
 class PullStatus(enum.Enum):

@@ -4,10 +4,11 @@ import ipaddress
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import BusyError, InvalidRequestError
 from stratamq.formats.follow import Closing, Event, Opened
 from stratamq.formats.hosts import Host
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
+from stratamq.runtime.status import error_name
 from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus, Role
 from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.topic_table import TopicConfig
@@ -87,6 +88,7 @@ def put_message(message: pb.Message, born: Host) -> PutMessage:
 
 
 def put_result(result: PutResult) -> pb.AppendResult:
+    error = result.error
     return pb.AppendResult(
         status=put_status(result.status),
         offset_message_id=result.message_id,
@@ -95,7 +97,9 @@ def put_result(result: PutResult) -> pb.AppendResult:
         topic=result.topic,
         queue_id=result.queue_id,
         store_timestamp_ms=result.store_timestamp_ms,
-        error=str(result.error) if result.error is not None else "",
+        error=str(error) if error is not None else "",
+        error_name=error_name(error) if error is not None else "",
+        retry_after_ms=error.retry_after_ms if isinstance(error, BusyError) else 0,
         size=result.size,
     )
 

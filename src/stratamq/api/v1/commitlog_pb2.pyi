@@ -76,7 +76,7 @@ class AppendRequest(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., all_or_nothing: bool = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("status", "offset_message_id", "physical_offset", "queue_offset", "topic", "queue_id", "store_timestamp_ms", "error", "size")
+    __slots__ = ("status", "offset_message_id", "physical_offset", "queue_offset", "topic", "queue_id", "store_timestamp_ms", "error", "size", "error_name", "retry_after_ms")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,8 @@ class AppendResult(_message.Message):
     STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_NAME_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.PutMessageStatus
     offset_message_id: str
     physical_offset: int
@@ -95,7 +97,9 @@ class AppendResult(_message.Message):
     store_timestamp_ms: int
     error: str
     size: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., offset_message_id: _Optional[str] = ..., physical_offset: _Optional[int] = ..., queue_offset: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., error: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
+    error_name: str
+    retry_after_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., offset_message_id: _Optional[str] = ..., physical_offset: _Optional[int] = ..., queue_offset: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., error: _Optional[str] = ..., size: _Optional[int] = ..., error_name: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("results",)
