@@ -52,11 +52,14 @@ def test_appends_go_on_when_there_is_room_again_without_a_restart(flush):
     store.start()
     store.put(b"first")
     store.disk.capacity_bytes = used(store.disk)
-    put_until_refused(store)
+    assert store.log is not None and store.log.writable == (True, "")
+    _, error = put_until_refused(store)
     refused = store.put(b"z" * 900)
     assert refused.status is not PutStatus.PUT_OK
+    assert store.log.writable == (False, str(error))
     store.disk.capacity_bytes = 1 << 20
     store.pass_time(1_000, ticks=2)
+    assert store.log.writable == (True, "")
     taken = store.put(b"z" * 900)
     assert taken.status is PutStatus.PUT_OK
     bodies = [frame.body for frame in store.frames()]

@@ -103,6 +103,8 @@ class CommitLog:
         self.gate = WriteGate(config, self.role)
         self._reserve = Reserve(files, config.reserve_bytes)
         self._next_flush_ns = 0
+        self._no_room: StrataError | None = None
+        """Appends were refused because no segment could be allocated, and none could since."""
 
     # --- start ---
 
@@ -247,7 +249,7 @@ class CommitLog:
     @property
     def writable(self) -> tuple[bool, str]:
         """Whether producers are served, and if not why."""
-        error = self._obstacle()
+        error = self._obstacle() or self._no_room
         return error is None, "" if error is None else str(error)
 
     def status(self) -> LogStatus:
@@ -524,10 +526,13 @@ class CommitLog:
 
     def _allocated(self) -> None:
         error = self.segments.allocation_error
-        if error is not None:
+        if error is None:
+            self._no_room = None
+        else:
             log.error("segment allocation failed", extra={"error": str(error)})
             if self.appender.blocked:
-                self.appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, no_segment(error))
+                self._no_room = no_segment(error)
+                self.appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, self._no_room)
         self._wake()
 
     def _flushed(self, end: int) -> None:

@@ -18,8 +18,8 @@ def filled_by_others(scene: Scene) -> None:
     """Another file fills the volume: writes refused with the reason, taken again when it is gone"""
     pids = _pids(scene)
     scene.volume.fill(REFUSED_FROM)
-    scene.until(lambda: "full" in scene.state(COMMITLOG)[1], "status says that the disk is full")
     scene.stands_still("full")
+    scene.until(lambda: _says_full(scene), "status says that messages are refused, and why")
     scene.reads()
     scene.volume.free()
     scene.grows(SOME, "messages are taken again without a restart")
@@ -41,8 +41,9 @@ def filled_by_the_log(scene: Scene) -> None:
     """The log's own growth fills the volume: refused before its last block, then room is made"""
     pids = _pids(scene)
     scene.volume.fill(WRITABLE_BELOW - 0.08)
-    scene.until(lambda: "full" in scene.state(COMMITLOG)[1], "the log fills the volume by itself")
-    scene.stands_still("full")
+    # Two sentences: the volume is full, or the next segment would make it so.
+    scene.stands_still("disk_refuse_ratio")
+    scene.until(lambda: _says_full(scene), "status says that messages are refused, and why")
     if scene.volume.used_ratio > 0.99:
         raise ActFailedError(f"{scene.volume.used_ratio:.1%} of the volume is used")
     scene.reads()
@@ -175,6 +176,11 @@ ACTS: dict[str, Act] = {
 def _pids(scene: Scene) -> dict[str, int]:
     services = scene.stage.services
     return {room: services.pid(room) for room in services.running}
+
+
+def _says_full(scene: Scene) -> bool:
+    state, told = scene.state(COMMITLOG)
+    return state == "not writable" and "takes no messages: " in told and "disk" in told
 
 
 def _same(scene: Scene, pids: dict[str, int]) -> None:

@@ -74,10 +74,19 @@ class Scene:
     def stands_still(self, word: str) -> None:
         """Producers are refused, and every new refusal says `word`."""
         before = set(self.refused)
-        self.until(
-            lambda: any(word in self.refused[key] for key in self.refused.keys() - before),
-            f"producers are refused, and told {word!r}",
-        )
+        what = f"producers are refused, and told {word!r}"
+        acknowledged = self.acknowledged
+
+        def refused() -> bool:
+            return any(word in self.refused[key] for key in self.refused.keys() - before)
+
+        if not until(refused, WAIT_S, look_s=0.05):
+            others = {self.refused[key] for key in self.refused.keys() - before}
+            more = self.acknowledged - acknowledged
+            raise ActFailedError(
+                f"not within {WAIT_S} s: {what}; {more} were acknowledged meanwhile, others were "
+                f"told {sorted(others)[:3]}; {self.said()}"
+            )
 
     def reads(self) -> None:
         """What was acknowledged can be pulled, and asked for by its key."""
