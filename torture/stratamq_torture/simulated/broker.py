@@ -337,6 +337,13 @@ class Broker:
 
     # --- the disk and the kernel ---
 
+    def lose_unsynced(self) -> None:
+        """Write-back of the log fails while nobody has its files open, and its pages are dropped:
+        the disk's bytes show, and no process is told."""
+        for inode in self.disk.under(COMMITLOG):
+            inode.fail_pages(inode.dirty_pages())
+        self.evict(all_pages=True)
+
     def evict(self, *, all_pages: bool = False) -> int:
         """The kernel drops clean pages; how many showed something else before."""
         changed = self.disk.evict(None if all_pages else self.chance)

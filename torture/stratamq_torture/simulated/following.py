@@ -95,7 +95,7 @@ class Connection:
             position=position,
             wake=self._wake,
         )
-        if opened.cut_to < known:
+        if opened.minimum < opened.cut_to < known:
             self._broker.met(Situation.FOLLOWER_CUT)
             if known < log.offsets.appended:
                 self._broker.met(Situation.OVERGROWN)
@@ -218,7 +218,8 @@ class Connection:
             engine = room.engine
             if engine is None:
                 raise
-            excused = room.excused or self._broker.cache_lies
+            # An event that is under way may name bytes that the log has lost since.
+            excused = room.excused or self._broker.cache_lies or room.name in self._broker.uncut
             room.fail(error)
             self._applying = None
             self._under_way.clear()

@@ -28,6 +28,7 @@ EVERYTHING: dict[str, int] = {
     "write_back": 2,
     "write_back_fails": 1,
     "evict": 4,
+    "overgrow": 2,
     "starve": 1,
     "feed": 3,
     "clock_jumps": 1,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stratamq.files.simulated import SimulatedCrash
 from stratamq_torture.simulated import rocketmq
 from stratamq_torture.simulated.broker import Broker
 from stratamq_torture.simulated.checks import check_at_rest, check_log, remember_deleted
@@ -25,9 +26,6 @@ CRASH_PATTERNS = (
     ("store", "commitlog/*"),
     ("flush", "commitlog/*"),
     ("create.*", "commitlog/*"),
-    ("create.sync_target", "commitlog/*"),
-    ("sync_directory", "commitlog"),
-    ("sync_directory", "stratamq"),
     ("write", "commitlog/*"),
     ("zero", "commitlog/*"),
     ("unlink", "*"),
@@ -42,6 +40,12 @@ CRASH_PATTERNS = (
     ("flush", "stratamq/*"),
     ("unlink", "abort"),
 )
+BEFORE_A_SYNC = (
+    ("create.sync_target", "commitlog/*"),
+    ("sync_directory", "commitlog"),
+    ("sync_directory", "stratamq"),
+)
+"""Directory entries are seen, and not yet durable."""
 IN_RECOVERY = (
     ("flush", "commitlog/*"),
     ("zero", "commitlog/*"),
@@ -133,7 +137,7 @@ class Simulation:
             work()
         except Violation as violation:
             outcome.violation = violation
-        except Exception as error:  # noqa: BLE001 - the top of a run: the others go on
+        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others go on
             self.say("raised", traceback.format_exc())
             outcome.violation = Violation("raised", repr(error))
         broker = self.broker
@@ -193,6 +197,8 @@ class Simulation:
                 return len(up) < len(ROOMS) or any(r.failed for r in broker.followers)
             case "start_crash":
                 return not broker.log.running
+            case "overgrow":
+                return broker.log.engine is not None and not broker.starved
             case "stop" | "kill" | "kill_all" | "disconnect":
                 return bool(up)
             case "delete":
@@ -268,6 +274,8 @@ class Simulation:
             if broker.log_starts == starts and all(broker.rooms[n].running for n in ROOMS):
                 raise Violation("rest", self._unrest())
             return "interrupted"
+        # The checks read through the rooms' own descriptors: no crash point is theirs.
+        broker.disk.clear_faults()
         check_at_rest(broker)
         return "all is well"
 
@@ -292,6 +300,25 @@ class Simulation:
             return "all run"
         name = broker.chance.choice(down)
         return self._start_room(name)
+
+    def _overgrow(self) -> str:
+        """The log loses what was never synced, its followers live on, and it grows past them
+        before they are back."""
+        broker = self.broker
+        if broker.log.engine is None or broker.starved:
+            return "not now"
+        broker.disk.clear_faults()
+        self._send()
+        broker.run(broker.chance.randint(0, 30))
+        broker.kill(COMMITLOG)
+        broker.lose_unsynced()
+        if not broker.start(COMMITLOG):
+            return "the log did not start"
+        for _ in range(broker.chance.randint(1, 6)):
+            self._send()
+            if broker.log.engine is not None and broker.log.woken:
+                broker.act(broker.log, broker.log.run_pass)
+        return f"the log goes on: {broker.log.engine.offsets if broker.log.engine else 'dead'}"
 
     def _start_crash(self) -> str:
         """The log begins to start, and does not come to the end of it."""
@@ -346,6 +373,11 @@ class Simulation:
         disk.clear_faults()
         broker.crash_means_power = chance.random() < self.profile.power
         what = "the power fails" if broker.crash_means_power else "the process dies"
+        if not self.profile.crash_points and chance.random() < 0.2:
+            broker.crash_means_power = True
+            operation, path = chance.choice(BEFORE_A_SYNC)
+            disk.crash_on(operation, path)
+            return f"the power fails at the next {operation} {path}"
         patterns = self.profile.crash_points or CRASH_PATTERNS
         if not self.profile.crash_points and chance.random() < 0.5:
             ahead = chance.randint(1, chance.choice((5, 40)))
