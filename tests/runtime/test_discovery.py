@@ -1,6 +1,8 @@
 """Run files, addresses and the metrics endpoint: how others find a process."""
 
+import errno
 import json
+import os
 import urllib.request
 
 import pytest
@@ -91,3 +93,23 @@ def test_the_metrics_endpoint_serves_the_registry_on_a_free_port():
 def test_the_process_registry_holds_the_process_itself():
     names = {family.name for family in metrics.REGISTRY.collect()}
     assert "process_open_fds" in names
+
+
+def test_a_fifo_in_its_place_keeps_nobody_waiting(tmp_path):
+    path = discovery.run_file(tmp_path, "index")
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    assert discovery.read(tmp_path, "index") is None
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_path, monkeypatch):
+    path = discovery.write(tmp_path, "index", HERE)
+    monkeypatch.setattr(os, "replace", _no_space)
+    with pytest.raises(OSError, match="No space"):
+        discovery.write(tmp_path, "index", Endpoint("127.0.0.1:1", "", 43))
+    assert discovery.read(tmp_path, "index") == HERE
+    assert list(path.parent.iterdir()) == [path]
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

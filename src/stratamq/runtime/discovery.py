@@ -27,26 +27,36 @@ def run_file(root: Path, room: str) -> Path:
 
 
 def write(root: Path, room: str, endpoint: Endpoint) -> Path:
-    """Announce `endpoint`. A reader sees the old file or the new one, never part of one."""
+    """Announce `endpoint`. A reader sees the old file or the new one, never part of one; after an
+    OSError the old one."""
     path = run_file(root, room)
     # Not in stratamq/tmp: a log service that starts meanwhile empties that.
     temporary = path.with_name(f"{room}-{endpoint.pid}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_text(json.dumps(asdict(endpoint)) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(json.dumps(asdict(endpoint)) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     return path
 
 
 def read(root: Path, room: str) -> Endpoint | None:
     """The last announcement, perhaps stale; None when there is none that can be understood."""
     try:
-        with run_file(root, room).open("rb") as file:
+        with open(run_file(root, room), "rb", opener=_without_waiting) as file:
             document = json.loads(file.read(_LIMIT_BYTES))
         return Endpoint(
             str(document["address"]), str(document.get("metrics", "")), int(document["pid"])
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A FIFO that somebody put there would wait for its other end."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def remove(root: Path, room: str, pid: int) -> None:

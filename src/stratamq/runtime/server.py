@@ -5,6 +5,7 @@ fails when there are two.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -34,6 +35,9 @@ KEEPALIVE_INTERVAL_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 # Java clients may ping every 10 s; the default of 5 minutes answers them with GOAWAY.
 CLIENT_PING_INTERVAL_MS = 5_000
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+ANNOUNCE_INTERVAL_S = 1.0
 
 EXIT_BUG = 1
 EXIT_CONFIGURATION = 2
@@ -89,6 +93,8 @@ class Server:
         self._health = Health()
         self._ready = False
         self._stopped = False
+        self._announcing: asyncio.Task[None] | None = None
+        """Writes the run file as soon as a full volume has room for it."""
         self._stopping = asyncio.Event()
 
     def add_servicer(
@@ -111,7 +117,9 @@ class Server:
         """Listen on `host:port` (port 0 takes a free one) and return the address bound.
 
         With `ready=False` health says NOT_SERVING until `set_ready(True)`. Raises
-        ConfigurationError when `address` or the metrics address cannot be listened on.
+        ConfigurationError when `address` or the metrics address cannot be listened on, and
+        StoreRefusedError when the run file cannot be written, unless the volume is full: then the
+        service runs, and is found once there is room.
         """
         self._grpc = self._build()
         self.address = _listen(self._grpc, address, self._room)
@@ -122,7 +130,7 @@ class Server:
         self.set_ready(ready)
         await self._grpc.start()
         if self._root is not None:
-            discovery.write(self._root, self._room, self._endpoint())
+            self._announce(self._root)
         log.info(
             "service started",
             extra={"address": self.address, "metrics": self.metrics_address, "pid": os.getpid()},
@@ -201,7 +209,34 @@ class Server:
         if self._grpc is not None:
             await self._grpc.stop(self._stop_grace_ms / 1000)
 
+    def _announce(self, root: Path) -> None:
+        try:
+            discovery.write(root, self._room, self._endpoint())
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                path = discovery.run_file(root, self._room)
+                raise StoreRefusedError(
+                    f"{path} cannot be written: {error.strerror or error}. Move away what lies "
+                    "there"
+                ) from error
+            log.warning("not announced yet", extra={"reason": error.strerror})
+            self._announcing = asyncio.create_task(self._announce_later(root))
+
+    async def _announce_later(self, root: Path) -> None:
+        while True:
+            await asyncio.sleep(ANNOUNCE_INTERVAL_S)
+            try:
+                discovery.write(root, self._room, self._endpoint())
+            except OSError as error:
+                log.debug("not announced yet", extra={"reason": error.strerror})
+            else:
+                log.info("announced")
+                return
+
     async def _withdraw(self) -> None:
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.wait([self._announcing])
         if self._metrics is not None:
             self._metrics.close()
         if self._root is not None:
