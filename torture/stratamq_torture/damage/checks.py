@@ -1,7 +1,8 @@
 """What must hold after damage, whatever it was.
 
 1. A service starts, or refuses with one sentence; it raises nothing else, and it ends its work.
-2. Whatever GetFrame, a pull or a query gives is byte for byte what was written at that place.
+2. Whatever GetFrame, a pull or a query gives is byte for byte what was written at that place;
+   without record checksums its body is, and header and properties may be wrong (`unguarded`).
 3. A message whose bytes are untouched is given, by GetFrame, by its queue and by its unique key.
    It may be missing when the log ends before it: then the log ends at a place that was damaged, and
    the bytes behind it lie under `stratamq/aside/`.
@@ -27,6 +28,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import BLANK
 from stratamq_torture.damage.engines import InProcessBroker, NeverSettlesError
 from stratamq_torture.damage.store import BORN, Message, Template
@@ -51,6 +53,9 @@ class Seen:
     end: int = -1
     given: dict[str, set[int]] = field(default_factory=dict)
     """By way of reading: offsets of messages that were given, right in every byte."""
+    unguarded: set[int] = field(default_factory=set)
+    """Messages that were given with their body, and with a header or properties that nothing in a
+    record without a checksum of its own guards."""
     away: dict[str, str] = field(default_factory=dict)
     """Ways of reading that are not served at all, and why."""
 
@@ -190,6 +195,8 @@ class Reader:
             return
         if raw == message.raw:
             self.seen.given[way].add(message.offset)
+        elif not self.template.sizes.property_checksum and _same_body(raw, message.raw):
+            self.seen.unguarded.add(message.offset)
         else:
             self.seen.broken.append(
                 f"{way} gave wrong bytes for {message.unique_key} at {message.offset}: "
@@ -265,6 +272,13 @@ def kept_aside(root: Path) -> list[bytes]:
         return []
     files = [each for each in directory.rglob("*") if each.is_file() and not each.is_symlink()]
     return [each.read_bytes() for each in files]
+
+
+def _same_body(raw: bytes, expected: bytes) -> bool:
+    """Both have one, and it is the same."""
+    frames = decode(raw), decode(expected)
+    bodies = [frame.body for frame in frames if isinstance(frame, Frame)]
+    return len(bodies) == 2 and bodies[0] == bodies[1]
 
 
 def _split(content: bytes) -> Iterator[bytes]:

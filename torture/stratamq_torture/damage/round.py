@@ -7,9 +7,11 @@ from pathlib import Path
 
 from stratamq_torture.damage.checks import FRAME, PULL, QUERY, Reader, Seen, kept_aside, touched
 from stratamq_torture.damage.families import FAMILIES, LOG_FAMILIES, Family, place
-from stratamq_torture.damage.kinds import KINDS, Kind, name_of
+from stratamq_torture.damage.kinds import KINDS, name_of
 from stratamq_torture.damage.store import Template
 
+OPERATORS = ("room locks", "directory")
+"""Families of which a follower may refuse what lies in their place."""
 PAIRS = tuple((family, kind) for family in FAMILIES for kind in KINDS)
 
 
@@ -26,10 +28,11 @@ class Outcome:
     cut: bool = False
     """The log ends before it did."""
     mended: bool = False
-    """Queues or index had to be built anew, and are whole."""
-    undetectable: int = 0
-    """Wrong bytes that nothing in the store guards: header and properties of records without a
-    checksum of their own."""
+    """Units of a queue were taken from the log again."""
+    unguarded: int = 0
+    """Messages that were given with a wrong header or wrong properties; see `Seen`."""
+    unfound: int = 0
+    """Messages that a damaged index file no longer leads to; see `_check_followers`."""
     touched: int = 0
     missing: int = 0
     """Untouched messages that were not given at the first start, or not any more."""
@@ -57,13 +60,13 @@ def damage_one(template: Template, scratch: Path, seed: int) -> Outcome:
         if where is None or what is None:
             return outcome
         outcome.what = f"{where.path.relative_to(root)}: {what}"
-        _judge(template, root, family, kind, outcome)
+        _judge(template, root, family, outcome)
         return outcome
     finally:
         shutil.rmtree(root.parent)
 
 
-def _judge(template: Template, root: Path, family: Family, kind: Kind, outcome: Outcome) -> None:
+def _judge(template: Template, root: Path, family: Family, outcome: Outcome) -> None:
     gone = touched(template, root)
     outcome.touched = len(gone)
     before = _bytes_of(root)
@@ -80,10 +83,17 @@ def _judge(template: Template, root: Path, family: Family, kind: Kind, outcome: 
         if room not in first.refused:
             outcome.broken.append(f"second start: {room} refused: {second.refused[room]}")
     outcome.sentences = first.sentences + second.sentences
+    outcome.unguarded = len(first.unguarded | second.unguarded)
+    outcome.mended = any("were damaged, and are taken from" in line for line in outcome.sentences)
     _check_log(template, root, gone, first, second, outcome)
-    _check_followers(template, gone, first, second, family, outcome)
+    _check_followers(gone, first, second, family, outcome)
     lost = outcome.missing or gone or first.refused
-    outcome.named = not lost or len(outcome.sentences) > 0
+    outcome.named = not lost or any(not _is_usual(line) for line in outcome.sentences)
+
+
+def _is_usual(sentence: str) -> bool:
+    """A store that is whole says this, too."""
+    return sentence.startswith(("recovery begins at", "append:"))
 
 
 def _check_log(
@@ -108,23 +118,32 @@ def _check_log(
 
 
 def _check_followers(
-    template: Template, gone: set[int], first: Seen, second: Seen, family: Family, outcome: Outcome
+    gone: set[int], first: Seen, second: Seen, family: Family, outcome: Outcome
 ) -> None:
-    """What the log gives must be given by queue and by key, in the end."""
+    """What the log gives must be given by queue and by key, in the end.
+
+    Items and slots of an index file carry no checksum: where they are damaged and the file keeps
+    its length and its header, answers lack messages, and never hold a wrong one.
+    """
     for way in (PULL, QUERY):
         missing = second.given[FRAME] - second.given[way]
         if not missing:
             continue
-        outcome.missing += len(missing)
         if way in second.away:
-            # A follower that has to read the log anew stops at a frame that is damaged there.
-            if not (family.name in LOG_FAMILIES and gone):
+            # A lock that cannot be taken is an operator's business; and a follower that has to
+            # read the log anew stops at a frame that is damaged there.
+            refused = {PULL: "dispatcher", QUERY: "index"}[way] in first.refused
+            damaged_log = family.name in LOG_FAMILIES and gone
+            if not (damaged_log or (refused and family.name in OPERATORS)):
                 outcome.broken.append(f"{way} is not served: {second.away[way]}")
             continue
+        if way == QUERY and family.name == "index file":
+            outcome.unfound = len(missing)
+            continue
+        outcome.missing += len(missing)
         outcome.broken.append(
             f"{way} does not give {len(missing)} messages that the log has, from {min(missing)} on"
         )
-        assert first is not None
 
 
 def _check_untouched(before: dict[str, bytes], root: Path, outcome: Outcome) -> None:

@@ -144,7 +144,8 @@ def _count(outcome: Outcome, options: DamageOptions, report: Report, tally: Coun
     tally["refused by " + " and ".join(outcome.refused) if outcome.refused else "started"] += 1
     tally["log cut"] += outcome.cut
     tally["mended"] += outcome.mended
-    tally["undetectable"] += outcome.undetectable
+    tally["messages given with an unguarded header or properties"] += outcome.unguarded
+    tally["messages that an index file no longer leads to"] += outcome.unfound
     if options.trace:
         report.notes.append(f"seed {outcome.seed}: {outcome.what}: {outcome.told}")
     if not outcome.named:
