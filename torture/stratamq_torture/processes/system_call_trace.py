@@ -1,0 +1,108 @@
+"""What `strace -f` saw of one process, as events in their order.
+
+A thread stands still at the entry and at the exit of each traced call until strace has noted it.
+So line numbers order what happened: a call whose result stands above the line in which another one
+begins was complete before the other one began.
+"""
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratamq_torture.processes.services import ServiceFailedError, until
+
+RECEIVING = ("recvmsg", "recvfrom", "read", "readv")
+SENDING = ("sendmsg", "sendto", "write", "writev", "sendmmsg")
+FLUSHING = ("fdatasync", "fsync", "msync")
+LONGEST_STRING = 1 << 20
+END_S = 30.0
+_TAIL_BYTES = 4096
+
+_LINE = re.compile(r"^(\d+) +(.*)$")
+_UNFINISHED = " <unfinished ...>"
+_RESUMED = re.compile(r"^<\.\.\. (\w+) resumed>(.*)$")
+_CALL = re.compile(r"^(\w+)\(\d+<(.*?)>, ?(.*)$|^(\w+)\(\d+<(.*?)>\)(.*)$")
+_RESULT = re.compile(r"\) += (-?\d+)(?: .*)?$")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCall:
+    """`target` is what the descriptor stands for: a path, or `TCP:[here->there]`. `begun` and
+    `ended` are line numbers; `data` what was sent or received."""
+
+    begun: int
+    ended: int
+    name: str
+    target: str
+    data: bytes
+    result: int
+
+
+def missing() -> str:
+    """Why nothing can be traced here; empty when it can."""
+    if shutil.which("strace") is None:
+        return "strace is missing: apt-get install -y --no-install-recommends strace"
+    return ""
+
+
+def command(output: Path) -> list[str]:
+    """What stands before the command line to trace. The process stays our child (`-D`)."""
+    calls = ",".join((*RECEIVING, *SENDING, *FLUSHING))
+    shown = ("-v", "-s", str(LONGEST_STRING), "-yy", "-e", f"trace={calls}", "-e", "signal=none")
+    return ["strace", "-D", "-f", *shown, "-o", str(output)]
+
+
+def wait_complete(output: Path, pid: int) -> None:
+    """Until strace, which outlives the process by a moment, has noted its end."""
+    end = re.compile(rf"^{pid} +\+\+\+ ".encode(), re.MULTILINE)
+
+    def complete() -> bool:
+        with output.open("rb") as file:
+            file.seek(max(0, output.stat().st_size - _TAIL_BYTES))
+            return end.search(file.read()) is not None
+
+    if not until(complete, END_S):
+        raise ServiceFailedError(f"strace has not noted the end of process {pid} in {output}")
+
+
+def parse(lines: Iterable[str]) -> Iterator[SystemCall]:
+    """Calls on files and TCP connections that came to an end, in the order of their ends."""
+    open_calls: dict[str, tuple[int, str]] = {}
+    for number, line in enumerate(lines):
+        match = _LINE.match(line.rstrip("\n"))
+        if match is None:
+            continue
+        thread, text = match.groups()
+        begun = number
+        if text.endswith(_UNFINISHED):
+            open_calls[thread] = (number, text.removesuffix(_UNFINISHED))
+            continue
+        resumed = _RESUMED.match(text)
+        if resumed is not None:
+            if thread not in open_calls:
+                continue
+            begun, head = open_calls.pop(thread)
+            text = head + resumed[2]
+        call = _call(begun, number, text)
+        if call is not None:
+            yield call
+
+
+def _call(begun: int, ended: int, text: str) -> SystemCall | None:
+    match, result = _CALL.match(text), _RESULT.search(text)
+    if match is None or result is None:
+        return None
+    name, target = match[1] or match[4], match[2] or match[5]
+    count = int(result[1])
+    data = b""
+    if target.startswith("TCP") and count > 0:
+        data = b"".join(_bytes(each) for each in _STRING.findall(match[3] or ""))[:count]
+    return SystemCall(begun, ended, name, target, data, count)
+
+
+def _bytes(quoted: str) -> bytes:
+    """A string as strace writes it, with the escapes of C."""
+    return quoted.encode("latin-1").decode("unicode_escape").encode("latin-1")
