@@ -8,6 +8,7 @@ import typer
 from stratamq_torture.commands.damage import damage
 from stratamq_torture.commands.disk import disk
 from stratamq_torture.commands.kill import kill
+from stratamq_torture.commands.order import order
 from stratamq_torture.commands.power import power
 from stratamq_torture.commands.sim import sim
 
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     torture.command("damage")(damage)
     torture.command("disk")(disk)
     torture.command("kill")(kill)
+    torture.command("order")(order)
     torture.command("power")(power)
     torture.command("sim")(sim)
     app.add_typer(torture)
