@@ -314,3 +314,21 @@ def test_answers_that_nobody_looks_at_do_not_matter():
     store.log.put([message()], False, swallow)
     store.settle()
     assert len(store.frames()) == 11
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_only_an_unclean_stop_under_async_flush_may_have_lost_something(flush):
+    store = Store(SEGMENT, flush_disk_type=flush, flush_interval_ms=700)
+
+    def warned() -> bool:
+        return any("700 ms before it may be missing" in line for line in store.log.report)
+
+    store.start()
+    assert not warned()
+    store.put(b"1")
+    store.power_loss(keep_nothing)
+    store.start()
+    assert warned() is (flush == "ASYNC_FLUSH")
+    store.stop()
+    store.start()
+    assert not warned()

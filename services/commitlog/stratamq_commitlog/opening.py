@@ -93,12 +93,18 @@ def open_store(
         verify_bodies=config.check_crc_on_recover,
         progress=progress,
     )
+    report += recovered.report
+    if unclean and config.flush_disk_type == "ASYNC_FLUSH":
+        report.append(
+            "the last stop was not clean: if the machine lost its power, messages acknowledged "
+            f"under ASYNC_FLUSH in the {config.flush_interval_ms} ms before it may be missing"
+        )
     return OpenedStore(
         recovered=recovered,
         checkpoint=checkpoint,
         foreign=foreign,
         history_known=snapshot is not None,
-        report=report + recovered.report,
+        report=report,
     )
 
 

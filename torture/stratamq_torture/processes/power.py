@@ -242,11 +242,13 @@ class _Trial:
         the log now, behind the end that a recovery since generation number `known` has found. A
         fault when it was acknowledged longer ago than a flush interval before the power went."""
         stage.workload.pause()
+        state = stage.workload.client.log_state()
+        if not any("ASYNC_FLUSH" in line for line in state.recovery_report):
+            stage.ledger.fault("the recovery report does not say that something may be missing")
         segment_bytes, generations = history(stage)
         start = min(begin for begin in generations[known:])
         image = LogImage(stage.messages, segment_bytes)
-        end = stage.workload.client.log_state().appended_offset
-        image.read(read_range(stage.root, 0, end))
+        image.read(read_range(stage.root, 0, state.appended_offset))
         acknowledged = stage.ledger.acknowledged
         for key, promise in list(acknowledged.items()):
             cut_ns = next((cut for cut, dead in self._cuts_ns if promise.at_ns <= dead), None)
