@@ -261,19 +261,27 @@ def main(mountpoint: str) -> None:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(lines, mountpoint), daemon=True).start()
     while True:
-        _Fuse(
-            ForgetfulOperations(disk, lambda: _say({"mounted": True})),
-            mountpoint,
-            foreground=True,
-            nothreads=True,
-            fsname="forgetful",
-            hard_remove=True,  # no hidden files in place of those that are unlinked while open
-            kernel_cache=True,  # as on a disk: only the kernel changes files, so its cache holds
-        )
+        try:
+            _mount(disk, mountpoint)
+        except RuntimeError as error:
+            sys.exit(f"{mountpoint} could not be mounted: libfuse answers {error}")
         line = lines.get()
         if not line:
             return
         _say(lose_power(disk, json.loads(line)))
+
+
+def _mount(disk: SimulatedDisk, mountpoint: str) -> None:
+    """Return when it has been unmounted; RuntimeError when it cannot be mounted."""
+    _Fuse(
+        ForgetfulOperations(disk, lambda: _say({"mounted": True})),
+        mountpoint,
+        foreground=True,
+        nothreads=True,
+        fsname="forgetful",
+        hard_remove=True,  # no hidden files in place of those that are unlinked while open
+        kernel_cache=True,  # as on a disk: only the kernel changes files, so its cache holds
+    )
 
 
 def _listen(lines: "queue.SimpleQueue[str]", mountpoint: str) -> None:

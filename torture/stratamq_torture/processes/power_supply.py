@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,15 +18,20 @@ UNMOUNT_S = 20.0
 DEVICE = Path("/dev/fuse")
 
 
+@cache
 def missing() -> str:
-    """Why there can be no forgetful disk here; empty when there can."""
+    """Why there can be no forgetful disk here; empty when there can. Tries one, once."""
     if not (DEVICE.exists() and os.access(DEVICE, os.R_OK | os.W_OK)):
         return f"{DEVICE} is not there or may not be opened (in a container: --device {DEVICE})"
     if shutil.which("fusermount3") is None:
         return "fusermount3 is missing: apt-get install -y --no-install-recommends fuse3"
     if importlib.util.find_spec("mfusepy") is None:
         return 'mfusepy is missing: pip install "stratamq[dev]"'
-    return ""
+    try:
+        with ForgetfulDisk():
+            return ""
+    except DiskFailedError as error:
+        return f"FUSE cannot be used here (in a container: --cap-add SYS_ADMIN): {error}"
 
 
 class DiskFailedError(Exception):
@@ -59,7 +65,11 @@ class ForgetfulDisk:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._wait_mounted()
+        try:
+            self._wait_mounted()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -68,6 +78,9 @@ class ForgetfulDisk:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         process = self._running
         assert process.stdin is not None and process.stdout is not None
         process.stdin.close()

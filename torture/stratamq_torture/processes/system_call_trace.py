@@ -5,10 +5,13 @@ So line numbers order what happened: a call whose result stands above the line i
 begins was complete before the other one began.
 """
 
+import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from stratamq_torture.processes.services import ServiceFailedError, until
@@ -41,10 +44,15 @@ class SystemCall:
     result: int
 
 
+@cache
 def missing() -> str:
-    """Why nothing can be traced here; empty when it can."""
+    """Why nothing can be traced here; empty when it can. Tries it, once."""
     if shutil.which("strace") is None:
         return "strace is missing: apt-get install -y --no-install-recommends strace"
+    tried = subprocess.run(["strace", "-o", os.devnull, "true"], check=False, capture_output=True)
+    if tried.returncode != 0:
+        said = tried.stderr.decode(errors="replace").strip()
+        return f"strace may not trace here (in a container: --cap-add SYS_PTRACE): {said}"
     return ""
 
 
