@@ -59,6 +59,22 @@ def flip_bit_anywhere(place: Place, chance: random.Random) -> str | None:
     return f"bit 4 of byte {at} is flipped"
 
 
+def flip_and_zero_end(place: Place, chance: random.Random) -> str | None:
+    """In two places: what tells where the end is, and something before it."""
+    used = _used(place.path) if _size(place.path) else 0
+    if used < 100:
+        return None
+    at = chance.randrange(used - 50)
+    with place.path.open("r+b") as file:
+        file.seek(at)
+        value = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([value ^ 0x04]))
+        file.seek(used - 40)
+        file.write(bytes(40))
+    return f"bit 2 of byte {at} is flipped, and the last 40 bytes before {used} are zero"
+
+
 def zero_sector(place: Place, chance: random.Random) -> str | None:
     return _overwrite(place, chance, SECTOR_BYTES, zeros=True)
 
@@ -187,6 +203,7 @@ def fifo(place: Place, chance: random.Random) -> str | None:
 KINDS: tuple[Kind, ...] = (
     flip_bit,
     flip_bit_anywhere,
+    flip_and_zero_end,
     zero_sector,
     zero_page,
     garbage_sector,
