@@ -132,6 +132,7 @@ class _Trial:
         self._started_ns = self._clock.monotonic_ns()
         self._report = Report(_name(options))
         self._chance = random.Random(options.seed)
+        self._waiting: list[str] = []
         self._moments: Counter[str] = Counter()
         self._at_stake: Counter[str] = Counter()
         self._cuts_ns: list[tuple[int, int]] = []
@@ -209,7 +210,7 @@ class _Trial:
         """One round: load, power loss, start; where it was, for people."""
         stage.grow(MESSAGES_BEFORE)
         known = len(history(stage)[1])
-        moment = self._chance.choice(sorted(MOMENTS))
+        moment = self._next_moment()
         MOMENTS[moment](stage)
         self._cuts_ns = []
         where = f"{moment}, {self._cut(stage, disk)} kept"
@@ -225,6 +226,12 @@ class _Trial:
         stage.checker.forget()
         stage.grow(MESSAGES_AFTER)
         return where
+
+    def _next_moment(self) -> str:
+        """Every moment once, in a random order, before one comes again."""
+        if not self._waiting:
+            self._waiting = self._chance.sample(sorted(MOMENTS), len(MOMENTS))
+        return self._waiting.pop()
 
     def _cut(self, stage: Stage, disk: ForgetfulDisk) -> str:
         cut_ns = self._clock.monotonic_ns()
