@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
+from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.port import ASIDE_DIRECTORY, Clock, Files, Kind, Lock, Random
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq_commitlog import own_state, recovery
@@ -53,7 +54,7 @@ def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, 
 def _lock(files: Files, expected: bytes, text: bytes) -> Lock:
     in_use = "the store is in use: another StrataMQ or RocketMQ process holds its lock file"
     try:
-        lock = files.lock(own_state.LOCK_PATH, text)
+        lock = files.lock(LOCK_PATH, text)
     except BlockingIOError as error:
         raise StoreRefusedError(in_use) from error
     if lock.previous_text != expected:

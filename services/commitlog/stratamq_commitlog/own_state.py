@@ -16,6 +16,7 @@ this is believed, and the log is recovered as RocketMQ's own directory would be.
 import hashlib
 from dataclasses import dataclass
 
+from stratamq.files.confirmed import LOCK_MARK, LOCK_PATH
 from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
 from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
@@ -23,8 +24,6 @@ from stratamq_commitlog.messages import Generation
 
 SNAPSHOT_PATH = "stratamq/queue-offsets.json"
 FOUND_CLEAN_PATH = "stratamq/found-clean"
-LOCK_PATH = "lock"
-LOCK_MARK = b"stratamq "
 
 _STARTS_BITS = 24
 _RANDOM_BITS = 27

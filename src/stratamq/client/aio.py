@@ -3,11 +3,12 @@
 import asyncio
 import os
 import random as random_module
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
 
+from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import operations
 from stratamq.client.aio_consumer import AsyncConsumer, plan_run
 from stratamq.client.aio_producer import AsyncProducer
@@ -28,9 +29,11 @@ from stratamq.client.values import (
     Unit,
 )
 from stratamq.client.waiting import Patience
+from stratamq.client.wire import METHODS
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.framing import READ_RANGE_RESPONSE
 from stratamq.runtime.status import from_rpc_error
 
 R = TypeVar("R")
@@ -208,6 +211,22 @@ class AsyncClient:
     async def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""
         return await self._run(operations.message_at(physical_offset))
+
+    async def log_frames(self, begin: int, end: int = 0) -> AsyncIterator[tuple[int, memoryview]]:
+        """(log offset, whole frames one behind the other), each verified by the log service.
+
+        See the synchronous client's.
+        """
+        request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
+        call = self._channels.callable(METHODS["ReadRange"])(request)
+        try:
+            async for response in call:
+                head, (data,) = READ_RANGE_RESPONSE.decode(response)
+                yield head.offset, data
+        except grpc.RpcError as failure:
+            raise from_rpc_error(failure) from failure
+        finally:
+            call.cancel()
 
     async def message_by_id(self, message_id: str) -> ReceivedMessage:
         """By its offset message id."""

@@ -3,11 +3,12 @@
 import os
 import random as random_module
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
 
+from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import operations
 from stratamq.client.consumer import Consumer, plan_run
 from stratamq.client.consuming import EARLIEST, Plan, Reading, Start, plan_between, plan_consume
@@ -28,9 +29,11 @@ from stratamq.client.values import (
     Unit,
 )
 from stratamq.client.waiting import Patience
+from stratamq.client.wire import METHODS
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.framing import READ_RANGE_RESPONSE
 from stratamq.runtime.status import from_rpc_error
 
 R = TypeVar("R")
@@ -210,6 +213,24 @@ class Client:
     def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""
         return self._run(operations.message_at(physical_offset))
+
+    def log_frames(self, begin: int, end: int = 0) -> Iterator[tuple[int, memoryview]]:
+        """(log offset, whole frames one behind the other), each verified by the log service.
+
+        `begin` is a frame's beginning, `end` 0 the log's end. A piece can end in a blank, and holds
+        nothing that lies behind it. CorruptionError at the first damaged frame, and
+        OffsetOutOfRangeError where the log does not hold the range (any more).
+        """
+        request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
+        call = self._channels.callable(METHODS["ReadRange"])(request)
+        try:
+            for response in call:
+                head, (data,) = READ_RANGE_RESPONSE.decode(response)
+                yield head.offset, data
+        except grpc.RpcError as failure:
+            raise from_rpc_error(failure) from failure
+        finally:
+            call.cancel()
 
     def message_by_id(self, message_id: str) -> ReceivedMessage:
         """By its offset message id."""

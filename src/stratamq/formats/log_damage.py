@@ -8,6 +8,7 @@ so that damage never hides more than the frames it touched.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stratamq.formats.columns import windows
 from stratamq.formats.frame_layout import (
@@ -20,6 +21,8 @@ from stratamq.formats.frame_layout import (
     PHYSICAL_OFFSET_POSITION,
 )
 from stratamq.formats.frame_verify import first_damaged
+
+Places = NDArray[np.int64]
 
 HEAD_BYTES = PHYSICAL_OFFSET_POSITION + I64.size
 """What must be seen of a frame to know that it begins at a place."""
@@ -52,24 +55,34 @@ class Examined:
 
 
 def examine(data: bytes | memoryview, offset: int, segment_end: int) -> Examined:
-    """Look at `data`, which lies at log offset `offset`, where a frame should begin."""
-    sizes, stop = _mark_off(data, segment_end - offset)
+    """Look at `data`, which lies at log offset `offset`, where a frame should begin; verify all."""
+    looked, starts, sizes = mark_off(data, offset, segment_end)
+    found = first_damaged(data, starts, sizes) if len(starts) else None
+    if found is None:
+        return looked
+    number, reason = found
+    return Examined(int(starts[number]), number, reason)
+
+
+def mark_off(
+    data: bytes | memoryview, offset: int, segment_end: int
+) -> tuple[Examined, Places, Places]:
+    """The same by lengths, magic numbers and places alone; starts and sizes of the good frames."""
+    sizes, stop = _sizes(data, segment_end - offset)
     lengths = np.array(sizes, np.int64)
     starts = lengths.cumsum() - lengths
-    found = first_damaged(data, starts, lengths) if sizes else None
     if sizes:
         raw = np.frombuffer(data, np.uint8)
         stated = windows(raw, 8)[starts + PHYSICAL_OFFSET_POSITION].view(">i8")[:, 0]
-        misplaced = np.flatnonzero(stated != starts + offset)
-        if len(misplaced) and (found is None or misplaced[0] < found[0]):
-            found = int(misplaced[0]), "physical_offset"
-    if found is not None:
-        number, reason = found
-        return Examined(int(starts[number]), number, reason)
+        misplaced = stated != starts + offset
+        if misplaced.any():
+            number = int(misplaced.argmax())
+            looked = Examined(int(starts[number]), number, "physical_offset")
+            return looked, starts[:number], lengths[:number]
     good = int(lengths.sum())
     if isinstance(stop, str):
-        return Examined(good, len(sizes), stop)
-    return Examined(good, len(sizes), needs=stop, at_end=stop < 0)
+        return Examined(good, len(sizes), stop), starts, lengths
+    return Examined(good, len(sizes), needs=max(stop, 0), at_end=stop < 0), starts, lengths
 
 
 def next_frame(data: bytes | memoryview, offset: int, segment_end: int) -> int | None:
@@ -100,7 +113,7 @@ def _begins(view: bytes, place: int, offset: int, segment_end: int) -> bool:
     return bool(stated == offset + place)
 
 
-def _mark_off(data: bytes | memoryview, left: int) -> tuple[list[int], int | str]:
+def _sizes(data: bytes | memoryview, left: int) -> tuple[list[int], int | str]:
     """Sizes of what looks like whole frames, then what stands behind them.
 
     A word: damage. A number: so many bytes are needed to see the next frame; 0: the bytes are used

@@ -1,0 +1,36 @@
+"""How far a reader of the files alone may go, while our own state stands.
+
+The log writes *confirmed* into the checkpoint every second; what lies above may be cut by the next
+recovery. RocketMQ writes `lock` over ours when it holds the store, and leaves 0 in the checkpoint:
+then nobody has said how far the log goes but the frames themselves.
+"""
+
+from stratamq.files.generations import GENERATIONS_PATH
+from stratamq.files.port import Files, Kind
+from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
+
+LOCK_PATH = "lock"
+LOCK_MARK = b"stratamq "
+"""How the text in the lock file begins while no other program has held the store since."""
+CHECKPOINT_PATH = "checkpoint"
+
+
+def confirmed_end(files: Files) -> int | None:
+    """The log offset at which readers stop; None: at the first frame that fails."""
+    if _content(files, GENERATIONS_PATH, 1) == b"":
+        return None
+    if not _content(files, LOCK_PATH, len(LOCK_MARK)).startswith(LOCK_MARK):
+        return None
+    checkpoint = decode_checkpoint(_content(files, CHECKPOINT_PATH, CHECKPOINT_FIELDS_BYTES))
+    return (checkpoint.confirm_phy_offset or None) if checkpoint is not None else None
+
+
+def _content(files: Files, path: str, length: int) -> bytes:
+    entry = files.entry(path)
+    if entry is None or entry.kind is not Kind.FILE:
+        return b""
+    file = files.open(path)
+    try:
+        return file.read(0, length)
+    finally:
+        file.close()

@@ -1,0 +1,164 @@
+"""Frames of the log to Arrow record batches: the one decoder of `scan`, Spark and the broker.
+
+Pure: bytes in, columns out. What is not asked for is not decoded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stratamq.formats import frame_layout as layout
+from stratamq.formats import sysflag
+from stratamq.formats.columns import FrameColumns, columns_at, windows
+from stratamq.formats.compression import decompress_body
+from stratamq.formats.dispatch import group_texts
+from stratamq.formats.hosts import decode_host
+from stratamq.formats.text import decode_text
+from stratamq.table.property_columns import property_columns
+from stratamq.table.schema import COLUMNS, SCHEMA, TIME
+from stratamq.table.texts import ascii_rows, binaries
+
+_HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint8).reshape(256, 2)
+_V6_EXTRA_BYTES = 12
+_BORN_HOST = 48
+_FROM_PROPERTIES = frozenset(("properties", "tags", "keys"))
+assert layout.HEAD.size == _BORN_HOST
+
+I64 = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """`columns` in the order in which they are wanted; `decompress`: bodies as producers had them,
+    a body that is no such stream is a CorruptRecordError."""
+
+    columns: tuple[str, ...] = COLUMNS
+    decompress: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([SCHEMA.field(name) for name in self.columns])
+
+    def decode(self, data: bytes | memoryview, starts: I64, sizes: I64) -> pa.RecordBatch:
+        """Frames that lie whole in `data`; CorruptRecordError if one contradicts itself."""
+        raw = np.frombuffer(data, np.uint8)
+        return self.decode_columns(raw, columns_at(raw, starts, sizes))
+
+    def decode_columns(self, raw: Bytes, frames: FrameColumns) -> pa.RecordBatch:
+        """The same for frames whose headers have been read."""
+        found = property_columns(raw, frames, _FROM_PROPERTIES.intersection(self.columns))
+        arrays = []
+        for name in self.columns:
+            if name in _FROM_PROPERTIES:
+                arrays.append(getattr(found, name))
+            elif name == "body":
+                arrays.append(_bodies(raw, frames, self.decompress))
+            else:
+                arrays.append(_PLAIN[name](raw, frames))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _topic(raw: Bytes, frames: FrameColumns) -> pa.Array:
+    index, names = group_texts(raw, frames.topic_start, frames.topic_length)
+    return pa.array([decode_text(name) for name in names], pa.string()).take(pa.array(index))
+
+
+def _bodies(raw: Bytes, frames: FrameColumns, decompress: bool) -> pa.Array:
+    packed = (frames.sys_flag & sysflag.COMPRESSED) != 0
+    if not decompress or not packed.any():
+        return binaries(raw, frames.body_start, frames.body_length)
+    view = raw.data
+    rows = zip(
+        frames.body_start.tolist(),
+        frames.body_length.tolist(),
+        frames.sys_flag.tolist(),
+        strict=True,
+    )
+    return pa.array(
+        [decompress_body(bytes(view[a : a + n]), flags) for a, n, flags in rows], pa.binary()
+    )
+
+
+def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:
+    host_start, long = _store_host(frames)
+    offsets = frames.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
+    if not long.any():
+        hosts = windows(raw, 8)[host_start]
+        return ascii_rows(_hex(np.concatenate([hosts, offsets], axis=1)))
+    view = raw.data
+    ids = [
+        (bytes(view[at : at + (20 if wide else 8)]) + offset.tobytes()).hex().upper()
+        for at, wide, offset in zip(host_start.tolist(), long.tolist(), offsets, strict=True)
+    ]
+    return pa.array(ids, pa.string())
+
+
+def _hex(matrix: Bytes) -> Bytes:
+    return _HEX[matrix].reshape(len(matrix), -1)
+
+
+def _born_host(raw: Bytes, frames: FrameColumns) -> pa.Array:
+    long = (frames.sys_flag & sysflag.BORN_HOST_V6) != 0
+    return _hosts(raw, frames.start + _BORN_HOST, long)
+
+
+def _store_host_text(raw: Bytes, frames: FrameColumns) -> pa.Array:
+    return _hosts(raw, *_store_host(frames))
+
+
+def _store_host(frames: FrameColumns) -> tuple[I64, NDArray[np.bool_]]:
+    long = (frames.sys_flag & sysflag.STORE_HOST_V6) != 0
+    return frames.store_timestamp_start + 8, long
+
+
+def _hosts(raw: Bytes, starts: I64, long: NDArray[np.bool_]) -> pa.Array:
+    index, hosts = group_texts(raw, starts, np.where(long, 20, 8))
+    texts = []
+    for host in map(decode_host, hosts):
+        address = f"[{host.address}]" if ":" in host.address else host.address
+        texts.append(f"{address}:{host.port}")
+    return pa.array(texts, pa.string()).take(pa.array(index))
+
+
+def _tail(raw: Bytes, frames: FrameColumns, back: int, kind: str) -> NDArray[np.generic]:
+    """A field of fixed length that lies `back` bytes in front of the body."""
+    width = int(kind[-1])
+    return windows(raw, width)[frames.body_start - back].view(kind)[:, 0]
+
+
+def _times(milliseconds: I64) -> pa.Array:
+    return pa.array(milliseconds * 1000).view(TIME)
+
+
+def _at(raw: Bytes, frames: FrameColumns, position: int, kind: str) -> NDArray[np.generic]:
+    width = int(kind[-1])
+    return windows(raw, width)[frames.start + position].view(kind)[:, 0]
+
+
+def _native(values: NDArray[np.generic], kind: type[np.generic]) -> pa.Array:
+    return pa.array(values.astype(kind))
+
+
+_PLAIN = {
+    "topic": _topic,
+    "queueId": lambda raw, frames: pa.array(frames.queue_id),
+    "queueOffset": lambda raw, frames: pa.array(frames.queue_offset),
+    "physicalOffset": lambda raw, frames: pa.array(frames.physical_offset),
+    "msgId": _message_id,
+    "flag": lambda raw, frames: _native(_at(raw, frames, 16, ">i4"), np.int32),
+    "sysFlag": lambda raw, frames: _native(frames.sys_flag, np.int32),
+    "bornTimestamp": lambda raw, frames: _times(_at(raw, frames, 40, ">i8").astype(np.int64)),
+    "bornHost": _born_host,
+    "storeTimestamp": lambda raw, frames: _times(frames.store_timestamp_ms),
+    "storeHost": _store_host_text,
+    "reconsumeTimes": lambda raw, frames: _native(_tail(raw, frames, 16, ">i4"), np.int32),
+    "preparedTransactionOffset": lambda raw, frames: _native(
+        _tail(raw, frames, 12, ">i8"), np.int64
+    ),
+    "bodyCrc": lambda raw, frames: _native(frames.body_crc, np.int32),
+    "size": lambda raw, frames: _native(frames.size, np.int32),
+}
+assert _PLAIN.keys() | _FROM_PROPERTIES | {"body"} == set(COLUMNS)

@@ -1,0 +1,197 @@
+"""The segment files of a log, and parts of them that can be read independently.
+
+A part is named by bytes: it holds the frames that *begin* in it. Nobody has to read a segment to
+divide it, because a frame states where it lies (`formats.log_damage`).
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.files.confirmed import confirmed_end
+from stratamq.files.real import RealFiles
+from stratamq.formats.file_names import parse_offset_name
+from stratamq.formats.frame_layout import (
+    BLANK,
+    HEAD,
+    MAGIC_V1,
+    MAGIC_V2,
+)
+from stratamq.formats.log_damage import examine
+from stratamq.formats.sysflag import BORN_HOST_V6
+
+LAST_SEGMENTS = 3
+"""Of a directory that nobody vouches for so many are looked through for the log's end, as
+RocketMQ's recovery does."""
+_WALK_BYTES = 4 << 20
+_HEAD_BYTES = HEAD.size + 20 + 8
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of the log: `start` is the log offset of its first byte."""
+
+    path: str
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The frames of one segment that begin at log offsets [begin, end). Can be pickled."""
+
+    path: str
+    segment_start: int
+    segment_end: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """Segments in order, and the log offset `end` at which the log ends for readers."""
+
+    segments: tuple[Segment, ...]
+    end: int
+    root: str | None = None
+    """The store's directory, when the log was found in one."""
+
+    @property
+    def minimum(self) -> int:
+        return self.segments[0].start if self.segments else self.end
+
+    def parts(self, begin: int = 0, end: int | None = None, part_bytes: int = 0) -> list[Part]:
+        """What covers [begin, end), in pieces of about `part_bytes`; 0: a segment each."""
+        end = self.end if end is None else min(end, self.end)
+        parts = []
+        for segment in self.segments:
+            low, high = max(begin, segment.start), min(end, segment.end)
+            if low >= high:
+                continue
+            count = max(1, round((high - low) / part_bytes)) if part_bytes else 1
+            step = -(-(high - low) // count)
+            parts += [
+                Part(segment.path, segment.start, segment.end, at, min(at + step, high))
+                for at in range(low, high, step)
+            ]
+        return parts
+
+    def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
+        """Log offsets outside of which no message was stored at since ≤ time < until.
+
+        Store times never go back in a log, so that the first one of each segment tells.
+        """
+        begin, end = self.minimum, self.end
+        for segment in self.segments:
+            first_ms = first_store_time(segment)
+            if first_ms is None:
+                continue
+            if since_ms is not None and first_ms < since_ms:
+                begin = max(begin, segment.start)
+            if until_ms is not None and first_ms >= until_ms:
+                end = min(end, segment.start)
+        return begin, max(begin, end)
+
+
+def open_log(where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> LogFiles:
+    """The log in a store's directory, in its `commitlog`, or in a list of segment files.
+
+    Of a store that is ours and that no other program has held since, it ends where the log service
+    has confirmed; of any other at the first frame that fails. NotFoundError when there is no log.
+    """
+    if isinstance(where, str | os.PathLike):
+        path = Path(where)
+        if not path.exists():
+            raise NotFoundError(f"there is no {path}")
+        if path.is_dir():
+            return _directory(path)
+        where = [path]
+    segments = tuple(sorted((_segment(Path(path)) for path in where), key=lambda one: one.start))
+    if not segments:
+        raise InvalidRequestError("no segment files are named")
+    return LogFiles(segments, find_end(segments))
+
+
+def _directory(path: Path) -> LogFiles:
+    root = path.parent if path.name == "commitlog" and not (path / "commitlog").is_dir() else path
+    directory = root / "commitlog"
+    if not directory.is_dir():
+        if not (root / "stratamq").is_dir() and not (root / "config").is_dir():
+            raise NotFoundError(f"{path} is no store: there is no commitlog directory in it")
+        return LogFiles((), 0, os.fspath(root))
+    segments = tuple(_segments(directory))
+    confirmed = confirmed_end(RealFiles(root))
+    end = find_end(segments) if confirmed is None else confirmed
+    return LogFiles(segments, end, os.fspath(root))
+
+
+def _segments(directory: Path) -> Iterator[Segment]:
+    """The files that belong together, up to the newest: before a gap lies nothing of this log."""
+    found = sorted(
+        (
+            Segment(os.fspath(entry), start, entry.stat().st_size)
+            for entry in directory.iterdir()
+            if (start := parse_offset_name(entry.name)) is not None and entry.is_file()
+        ),
+        key=lambda segment: segment.start,
+    )
+    kept: list[Segment] = []
+    for segment in found:
+        if kept and kept[-1].end != segment.start:
+            kept = []
+        kept.append(segment)
+    return iter(kept)
+
+
+def _segment(path: Path) -> Segment:
+    start = parse_offset_name(path.name)
+    if start is None:
+        raise InvalidRequestError(f"{path} is no log segment: its name is not 20 digits")
+    return Segment(os.fspath(path), start, path.stat().st_size)
+
+
+def first_store_time(segment: Segment) -> int | None:
+    """Store time of the segment's first frame, ms; None when it holds none."""
+    with open(segment.path, "rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if len(head) < _HEAD_BYTES:
+        return None
+    fields = HEAD.unpack_from(head)
+    if fields[1] not in (MAGIC_V1, MAGIC_V2) or fields[6] != segment.start:
+        return None
+    at = HEAD.size + (20 if fields[7] & BORN_HOST_V6 else 8)
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+
+def find_end(segments: Iterable[Segment]) -> int:
+    """Where the first frame fails in the last segments; RocketMQ's recovery ends the log there."""
+    last = list(segments)[-LAST_SEGMENTS:]
+    end = last[0].start if last else 0
+    for segment in last:
+        end = _end_in(segment)
+        if end < segment.end:
+            return end
+    return end
+
+
+def _end_in(segment: Segment) -> int:
+    """The segment's end if its frames reach to a blank or its last byte, else the first failure."""
+    position = segment.start
+    wanted = _WALK_BYTES
+    with open(segment.path, "rb", buffering=0) as file:
+        while segment.end - position >= BLANK.size:
+            data = os.pread(file.fileno(), wanted, position - segment.start)
+            looked = examine(data, position, segment.end)
+            position += looked.good
+            if looked.at_end:
+                return segment.end
+            if looked.reason or (not looked.good and len(data) < wanted):
+                return position
+            wanted = _WALK_BYTES if looked.good else looked.needs
+    return position

@@ -1,0 +1,174 @@
+"""`stratamq.scan`: the log as Arrow record batches, without Spark and without a service.
+
+import stratamq
+flights = stratamq.scan("data", topic="flights", columns=["keys", "body"]).to_pandas()
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from stratamq.client import connect
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.table.broker_reader import read_broker
+from stratamq.table.decode import Decoder
+from stratamq.table.log_files import open_log
+from stratamq.table.part_reader import OnDamage, read_part
+from stratamq.table.schema import COLUMNS
+from stratamq.table.selection import Queue, Selection
+
+Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Moment = datetime | int
+"""A point in time: a naive datetime is local time, a number is milliseconds since 1970 UTC."""
+Offsets = tuple[int, int] | Mapping[Queue, tuple[int, int]]
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d{1,5}|commitlog=.+")
+
+
+def scan(
+    where: Where,
+    *,
+    topic: str | Iterable[str] | None = None,
+    queues: int | Iterable[int] | None = None,
+    offsets: Offsets | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    columns: Iterable[str] | None = None,
+    decompress: bool = False,
+    verify: bool = True,
+    on_damage: OnDamage | None = None,
+) -> "Scan":
+    """Messages of a log in the log's order, as columns.
+
+    `where`: a store's directory (ours or RocketMQ's), a list of segment files, or the address of a
+    running broker's log service. `offsets`: queue offsets [begin, end) of every selected queue, or
+    of the queues of a mapping {(topic, queue id): (begin, end)}. `since` ≤ store time < `until`.
+    `columns`: of `stratamq.table.schema`, in this order. `decompress` gives bodies as producers had
+    them. `verify` holds every frame against its checksums. `on_damage` is told of each damaged
+    stretch, which is passed over; without it the first one raises CorruptionError.
+
+    Nothing is read before the batches are asked for; each iteration reads anew. InvalidRequestError
+    and NotFoundError say at once what cannot be scanned.
+    """
+    chosen = tuple(COLUMNS if columns is None else columns)
+    unknown = [name for name in chosen if name not in COLUMNS]
+    if unknown or len(set(chosen)) < len(chosen) or not chosen:
+        what = f"no column {unknown[0]}" if unknown else "columns must be named once, at least one"
+        raise InvalidRequestError(f"{what}; there are {', '.join(COLUMNS)}")
+    selection = Selection(
+        topics=_topics(topic),
+        queues=_queue_ids(queues),
+        offsets=_single_queues(offsets),
+        all_offsets=_all_offsets(offsets),
+        since_ms=None if since is None else _milliseconds(since),
+        until_ms=None if until is None else _milliseconds(until),
+    )
+    source = _source(where)
+    return Scan(source, Decoder(chosen, decompress), selection, verify, on_damage)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A scan that can be read, again and again. Made by `scan`."""
+
+    _source: Where
+    _decoder: Decoder
+    _selection: Selection
+    _verify: bool
+    _on_damage: OnDamage | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._decoder.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Record batches of a few MiB; none is empty."""
+        if _is_address(self._source):
+            with connect(str(self._source)) as client:
+                yield from read_broker(client, self._decoder, self._selection)
+            return
+        log, selection = open_log(self._source), self._selection
+        for part in log.parts(*log.within(selection.since_ms, selection.until_ms)):
+            yield from read_part(
+                part, self._decoder, selection, verify=self._verify, on_damage=self._on_damage
+            )
+
+    def reader(self) -> pa.RecordBatchReader:
+        """For whatever takes a stream of batches, `pyarrow.dataset.write_dataset` for example."""
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's protocol for streams: DuckDB, Polars and others read a scan by it."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        return pa.Table.from_batches(self, self.schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """Needs pandas."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """Needs polars."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+
+def _source(where: Where) -> Where:
+    if isinstance(where, str | os.PathLike):
+        if _is_address(where) or Path(where).exists():
+            return where
+        raise NotFoundError(f"there is no {os.fspath(where)}, and it is no address host:port")
+    paths = list(where)
+    if not paths:
+        raise InvalidRequestError("no segment files are named")
+    return paths
+
+
+def _is_address(where: Where) -> bool:
+    if not isinstance(where, str):
+        return False
+    return _ADDRESS.fullmatch(where) is not None and not Path(where).exists()
+
+
+def _topics(topic: str | Iterable[str] | None) -> frozenset[str] | None:
+    if topic is None:
+        return None
+    return frozenset([topic] if isinstance(topic, str) else topic)
+
+
+def _queue_ids(queues: int | Iterable[int] | None) -> frozenset[int] | None:
+    if queues is None:
+        return None
+    return frozenset([queues] if isinstance(queues, int) else queues)
+
+
+def _single_queues(offsets: Offsets | None) -> dict[Queue, tuple[int, int]]:
+    if not isinstance(offsets, Mapping):
+        return {}
+    return {queue: _range(value) for queue, value in offsets.items()}
+
+
+def _all_offsets(offsets: Offsets | None) -> tuple[int, int] | None:
+    return None if offsets is None or isinstance(offsets, Mapping) else _range(offsets)
+
+
+def _range(value: Any) -> tuple[int, int]:
+    begin, end = value
+    if not (isinstance(begin, int) and isinstance(end, int) and 0 <= begin <= end):
+        raise InvalidRequestError(f"{value!r} is no range of queue offsets (begin, end)")
+    return begin, end
+
+
+def _milliseconds(moment: Moment) -> int:
+    """The first millisecond that is not before the moment."""
+    if isinstance(moment, datetime):
+        return -int(-moment.timestamp() * 1000 // 1)
+    return moment

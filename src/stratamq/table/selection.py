@@ -1,0 +1,87 @@
+"""Which messages are wanted: a pure value, applied to header columns before anything is decoded."""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.formats.columns import FrameColumns
+from stratamq.formats.dispatch import group_texts
+from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from stratamq.formats.text import decode_text
+
+Queue = tuple[str, int]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Conditions that all must hold; the default is every message that stands in a queue.
+
+    `topics`, `queues` (ids): None means any. `offsets`: queue offsets [begin, end) of single
+    queues; when there are any, no other queue is wanted. `physical`: log offsets [begin, end) in
+    which a frame begins. `since_ms` ≤ store time < `until_ms`.
+    """
+
+    topics: frozenset[str] | None = None
+    topic_pattern: str | None = None
+    """A regular expression that the whole topic matches."""
+    queues: frozenset[int] | None = None
+    offsets: dict[Queue, tuple[int, int]] = field(default_factory=dict)
+    all_offsets: tuple[int, int] | None = None
+    """Queue offsets [begin, end) of every queue."""
+    physical: tuple[int, int] | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    queued_only: bool = True
+    """Leave out what stands in no consume queue: prepared and rolled back messages."""
+
+    def wants_topic(self, topic: str) -> bool:
+        if self.topics is not None and topic not in self.topics:
+            return False
+        if self.topic_pattern is not None and not re.fullmatch(self.topic_pattern, topic):
+            return False
+        return not self.offsets or any(topic == named for named, _ in self.offsets)
+
+    def rows(self, raw: NDArray[np.uint8], frames: FrameColumns) -> NDArray[np.int64] | None:
+        """Numbers of the wanted frames, in order; None: all of them."""
+        mask = np.ones(len(frames), np.bool_)
+        if self.physical is not None:
+            begin, end = self.physical
+            mask &= (frames.physical_offset >= begin) & (frames.physical_offset < end)
+        if self.all_offsets is not None:
+            begin, end = self.all_offsets
+            mask &= (frames.queue_offset >= begin) & (frames.queue_offset < end)
+        if self.since_ms is not None:
+            mask &= frames.store_timestamp_ms >= self.since_ms
+        if self.until_ms is not None:
+            mask &= frames.store_timestamp_ms < self.until_ms
+        if self.queues is not None:
+            mask &= np.isin(frames.queue_id, list(self.queues))
+        if self.queued_only:
+            mask &= _in_queue(frames)
+        if self.topics is not None or self.topic_pattern is not None or self.offsets:
+            mask &= self._of_topics(raw, frames)
+        return None if mask.all() else np.flatnonzero(mask)
+
+    def _of_topics(self, raw: NDArray[np.uint8], frames: FrameColumns) -> Mask:
+        index, names = group_texts(raw, frames.topic_start, frames.topic_length)
+        topics = [decode_text(name) for name in names]
+        wanted = np.array([self.wants_topic(topic) for topic in topics], np.bool_)
+        mask = wanted[index] if len(topics) else np.zeros(0, np.bool_)
+        if not self.offsets:
+            return mask
+        within = np.zeros(len(frames), np.bool_)
+        for (topic, queue_id), (begin, end) in self.offsets.items():
+            if topic in topics:
+                rows = (index == topics.index(topic)) & (frames.queue_id == queue_id)
+                offsets = frames.queue_offset
+                # What stands in no queue has queue offset 0, and none in it.
+                within |= rows & (offsets >= begin) & (offsets < end) & _in_queue(frames)
+        return mask & within
+
+
+def _in_queue(frames: FrameColumns) -> Mask:
+    kind = frames.sys_flag & TRANSACTION_MASK
+    return (kind == TRANSACTION_NONE) | (kind == TRANSACTION_COMMIT)
