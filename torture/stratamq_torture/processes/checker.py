@@ -18,7 +18,7 @@ from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.runtime.framing import READ_RANGE_RESPONSE
 from stratamq.runtime.status import from_rpc_error
-from stratamq_torture.processes.ledger import Ledger, Queue
+from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
 from stratamq_torture.processes.log_image import LogImage, Stored
 from stratamq_torture.processes.messages import Messages
 from stratamq_torture.processes.services import until
@@ -77,6 +77,7 @@ class Checker:
             image.faults.clear()
             self._hold_ledger(image, findings)
             self._hold_consumers(image, findings)
+            self._hold_group(findings)
             self._hold_queues(image, findings)
             self._hold_keys(image, findings, chance, sampled_keys)
         except StrataError as error:
@@ -170,6 +171,14 @@ class Checker:
                     findings.faults.append(
                         f"consumers of {queue[0]}/{queue[1]} saw another message at {offset}"
                     )
+
+    def _hold_group(self, findings: Findings) -> None:
+        """Offsets may go back by what was not saved yet; they never come from nowhere."""
+        for queue, offset in self._client.committed_offsets(GROUP).items():
+            if not 0 <= offset <= self._ledger.committed.get(queue, -1):
+                findings.faults.append(
+                    f"group {GROUP} stands at {offset} in {queue[0]}/{queue[1]}, where it never was"
+                )
 
     # --- the followers ---
 

@@ -11,6 +11,8 @@ from stratamq.errors import StrataError, UnavailableError
 
 Queue = tuple[str, int]
 """(topic, queue id)."""
+GROUP = "torture"
+"""The consumer group that commits how far it has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Ledger:
     """Producers that send again what was not answered: only theirs may be stored twice."""
     seen: dict[Queue, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """Queue offset to (physical offset, hash of the frame) of what a consumer was given."""
+    committed: dict[Queue, int] = field(default_factory=dict)
+    """The highest offset that the group GROUP has tried to commit."""
     newest_offset: int = -1
     """The log offset of the message that was acknowledged last."""
     faults: list[str] = field(default_factory=list)

@@ -81,13 +81,15 @@ class Services:
             raise ServiceFailedError(f"{room} runs already")
         self._logs.mkdir(parents=True, exist_ok=True)
         command = [*self._prefixes.get(room, ())]
-        command += [sys.executable, "-m", f"stratamq_{room}", "--data", str(self.root)]
+        # Told to stop when its standard input ends: it must not outlive a trial that was killed.
+        command += [sys.executable, "-m", "stratamq.runtime.supervised"]
+        command += [f"stratamq_{room}", "--data", str(self.root)]
         for text in self._settings:
             if text.startswith(f"{room}."):
                 command += ["--set", text]
         with self._log_file(room).open("ab") as log:
             self._processes[room] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log
             )
 
     def announced(self, room: str) -> discovery.Endpoint | None:
@@ -143,7 +145,7 @@ class Services:
             code = self._processes[room].wait(limit_s)
         except subprocess.TimeoutExpired:
             raise self.failed(room, f"did not stop within {limit_s} s") from None
-        del self._processes[room]
+        _close(self._processes.pop(room))
         if code != 0:
             raise self.failed(room, f"stopped with code {code}")
 
@@ -153,7 +155,9 @@ class Services:
         for room in rooms:
             self._processes[room].kill()
         for room in rooms:
-            code = self._processes.pop(room).wait(DEADLINE_S)
+            process = self._processes.pop(room)
+            code = process.wait(DEADLINE_S)
+            _close(process)
             if code == -signal.SIGKILL:
                 self.kills += 1
             elif code != 0:
@@ -211,7 +215,14 @@ class Services:
             process.kill()
         for process in self._processes.values():
             process.wait(DEADLINE_S)
+            _close(process)
         self._processes.clear()
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    """The pipe to a process that is gone."""
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def directory_names(directory: Path) -> list[str]:

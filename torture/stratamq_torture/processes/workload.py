@@ -16,7 +16,7 @@ from stratamq.client.consumer import Consumer
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import OffsetOutOfRangeError, StrataError, UnavailableError
 from stratamq.runtime.clock import SystemClock
-from stratamq_torture.processes.ledger import Ledger, Queue
+from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
 from stratamq_torture.processes.messages import QUEUES, TOPICS, Messages
 from stratamq_torture.processes.services import until
 
@@ -44,7 +44,7 @@ class Workload:
         messages: Messages,
         ledger: Ledger,
         *,
-        pace_s: float = 0.02,
+        pace_s: float = 0.04,
         kinds: tuple[int, ...] = PRODUCER_KINDS,
         consumers: bool = True,
     ) -> None:
@@ -126,6 +126,7 @@ class Workload:
                 continue
             if kind == UNARY:
                 self._call(number)
+                self._ended.wait(chance.random() * self._pace_s / LARGEST_BURST)
             else:
                 self._stream(number, kind, chance)
 
@@ -261,9 +262,18 @@ class Workload:
                 except StrataError as error:
                     self.ledger.fault(f"a pull failed: {type(error).__name__}: {error}")
                     self._ended.wait(RETRY_WAIT_S)
-            if not found:
+            if found:
+                self._commit(client, offsets)
+            else:
                 self._ended.wait(RETRY_WAIT_S)
         client.close()
+
+    def _commit(self, client: Client, offsets: dict[Queue, int]) -> None:
+        self.ledger.committed.update(offsets)
+        try:
+            client.commit_offsets(GROUP, offsets)
+        except UnavailableError:
+            self._ended.wait(RETRY_WAIT_S)  # the next commit says it again
 
     def _pull_once(self, client: Client, queue: Queue, offsets: dict[Queue, int]) -> bool:
         pulled = client.pull(*queue, offsets[queue], max_messages=256, max_bytes=1 << 20)
