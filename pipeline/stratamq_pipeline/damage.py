@@ -1,0 +1,61 @@
+"""The corruption report as a table: a row for each stretch of the log that cannot be read."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from stratamq.formats.log_damage import Damage
+from stratamq.table.decode import Decoder
+from stratamq.table.log_files import open_log
+from stratamq.table.part_reader import read_part
+from stratamq.table.selection import Selection
+from stratamq_pipeline.batch import LogPart, divide
+from stratamq_pipeline.options import SourceOptions
+
+DAMAGE_SCHEMA = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("startOffset", pa.int64(), nullable=False),
+        pa.field("endOffset", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+    ]
+)
+
+
+class DamageReader(DataSourceReader):
+    """Verifies every frame, whatever is selected."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        everything = Selection(queued_only=False)
+        parts = divide(open_log(self.options.path), self.options, everything)
+        return [LogPart(part, everything) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LogPart)
+        found: list[tuple[str, Damage]] = []
+        batches = read_part(
+            partition.part,
+            Decoder(("size",)),
+            partition.selection,
+            verify=True,
+            on_damage=lambda path, damage: found.append((path, damage)),
+        )
+        for _ in batches:
+            pass
+        if found:
+            yield pa.RecordBatch.from_pylist(
+                [
+                    {
+                        "file": path,
+                        "startOffset": one.start,
+                        "endOffset": one.end,
+                        "reason": one.reason,
+                    }
+                    for path, one in found
+                ],
+                schema=DAMAGE_SCHEMA,
+            )

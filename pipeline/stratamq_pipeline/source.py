@@ -1,0 +1,40 @@
+"""The data source `stratamq`: a log as a Spark table, in batches, as a stream, and as a sink.
+
+    spark.read.format("stratamq").load("data").where("topic = 'flights'").groupBy("tags").count()
+
+What runs in executors stands on `stratamq.formats`, `stratamq.files` and `stratamq.table` alone.
+"""
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from stratamq.table.schema import SCHEMA
+from stratamq_pipeline.batch import BatchReader, PushingBatchReader
+from stratamq_pipeline.damage import DAMAGE_SCHEMA, DamageReader
+from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.pushdown import wanted_by_the_planner
+
+
+class StrataMQDataSource(DataSource):
+    """Options: see `stratamq_pipeline.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stratamq"
+
+    def schema(self) -> StructType:
+        if SourceOptions.parse(self.options).damage_table:
+            return from_arrow_schema(DAMAGE_SCHEMA)
+        return from_arrow_schema(SCHEMA)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        options = SourceOptions.parse(self.options)
+        if options.damage_table:
+            return DamageReader(options)
+        columns = tuple(schema.names)
+        if wanted_by_the_planner():
+            return PushingBatchReader(options, columns)
+        return BatchReader(options, columns)
