@@ -338,10 +338,12 @@ class Broker:
     # --- the disk and the kernel ---
 
     def lose_unsynced(self) -> None:
-        """Write-back of the log fails while nobody has its files open, and its pages are dropped:
-        the disk's bytes show, and no process is told."""
+        """Write-back of the log fails while nobody has its files open, here or there or wholly, and
+        the pages are dropped: the disk's bytes show, and no process is told."""
+        likely = self.chance.choice((0.5, 1))
         for inode in self.disk.under(COMMITLOG):
-            inode.fail_pages(inode.dirty_pages())
+            dirty = inode.dirty_pages()
+            inode.fail_pages([page for page in dirty if self.chance.random() < likely])
         self.evict(all_pages=True)
 
     def evict(self, *, all_pages: bool = False) -> int:

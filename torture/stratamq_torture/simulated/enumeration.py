@@ -72,8 +72,8 @@ class Case:
 class Workload:
     """A broker, its small beginning, and the operations by their words."""
 
-    def __init__(self, *, trace: bool = False) -> None:
-        self.simulation = Simulation(0, PROFILE, trace=trace)
+    def __init__(self, profile: Profile = PROFILE, *, trace: bool = False) -> None:
+        self.simulation = Simulation(0, profile, trace=trace)
         self.broker = self.simulation.broker
 
     def begin(self) -> None:
@@ -136,6 +136,14 @@ class Workload:
         for _ in range(20):
             if log.engine is not None and log.scheduler.pending:
                 self.broker.act(log, log.work)
+
+    def follow_alone(self) -> None:
+        """The followers hear and apply what they may; the log's flush has not begun."""
+        broker = self.broker
+        for _ in range(40):
+            for room in broker.followers:
+                for step in broker.connections[room.name].steps()[:1]:
+                    broker.act(room, step)
 
     def pull(self) -> None:
         broker = self.broker
@@ -224,6 +232,7 @@ WORDS = (
     "roll",
     "settle",
     "flush_alone",
+    "follow_alone",
     "pull",
     "delete",
     "restart_log",

@@ -16,6 +16,7 @@ from stratamq.formats.checkpoint import (
 )
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame import encode, encode_blank, fits
+from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.properties import TAGS, encode_properties
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, encode_queue_unit
@@ -140,9 +141,12 @@ def use(broker: "Broker") -> str:
 
 
 def _genuine(broker: "Broker", opened: Opened) -> dict[int, Message] | None:
-    """What it keeps, by place. None when it would keep a frame that was torn in its text."""
+    """What it keeps, by place. None when it would keep a frame that was torn where it does not
+    look: we keep what it kept, and say to whoever reads it that it is damaged."""
     kept = {}
     for offset, raw in opened.frames.items():
+        if damage_in(raw):
+            return None
         try:
             kept[offset] = broker.model.observe(offset, raw, "rocketmq")
         except Violation:

@@ -54,7 +54,12 @@ IN_RECOVERY = (
     ("sync_directory", "stratamq"),
     ("replace", "stratamq/generations.json"),
 )
-IN_DELETION = (("unlink", "commitlog/*"), ("sync_directory", "commitlog"))
+DELETION_TICKS = 20
+IN_DELETION = (
+    ("unlink", "commitlog/*"),
+    ("sync_directory", "commitlog"),
+    ("sync_directory", "commitlog"),
+)
 FAILING = (
     ("flush", "*"),
     ("write", "*"),
@@ -271,13 +276,18 @@ class Simulation:
             return "not now"
         starts = broker.log_starts
         if not broker.settle():
-            if broker.log_starts == starts and all(broker.rooms[n].running for n in ROOMS):
+            if broker.log_starts == starts and self._all_follow():
                 raise Violation("rest", self._unrest())
             return "interrupted"
         # The checks read through the rooms' own descriptors: no crash point is theirs.
         broker.disk.clear_faults()
         check_at_rest(broker)
         return "all is well"
+
+    def _all_follow(self) -> bool:
+        """Nobody has ended, or was allowed to stop following."""
+        rooms = self.broker.rooms.values()
+        return all(r.running and getattr(r, "failed", None) is None for r in rooms)
 
     def _unrest(self) -> str:
         broker = self.broker
@@ -312,12 +322,14 @@ class Simulation:
         broker.run(broker.chance.randint(0, 30))
         broker.kill(COMMITLOG)
         broker.lose_unsynced()
-        if not broker.start(COMMITLOG):
-            return "the log did not start"
-        for _ in range(broker.chance.randint(1, 6)):
-            self._send()
-            if broker.log.engine is not None and broker.log.woken:
-                broker.act(broker.log, broker.log.run_pass)
+        for _ in range(broker.chance.choice((1, 1, 2))):
+            broker.kill(COMMITLOG)
+            if not broker.start(COMMITLOG):
+                return "the log did not start"
+            for _ in range(broker.chance.randint(1, 6)):
+                self._send()
+                if broker.log.engine is not None and broker.log.woken:
+                    broker.act(broker.log, broker.log.run_pass)
         return f"the log goes on: {broker.log.engine.offsets if broker.log.engine else 'dead'}"
 
     def _start_crash(self) -> str:
@@ -404,9 +416,13 @@ class Simulation:
         urgent = broker.chance.random() < 0.3
         minimum, deleted = engine.delete_below(below, broker.chance.randint(1, 3), urgent)
         remember_deleted(broker, offsets_before, minimum)
-        if deleted and broker.chance.random() < 0.3:
-            broker.crash_means_power = broker.chance.random() < self.profile.power
+        if deleted and broker.chance.random() < 0.5:
+            broker.crash_means_power = broker.chance.random() < max(self.profile.power, 0.7)
             broker.disk.crash_on(*broker.chance.choice(IN_DELETION))
+            # Until all have let go of it, or the time for that is over.
+            for _ in range(DELETION_TICKS):
+                broker.tick()
+                broker.run(3)
         broker.unsure_queues |= urgent and bool(deleted)
         return f"below {below}{', urgently' if urgent else ''}: {len(deleted)} segments"
 
@@ -471,7 +487,12 @@ class Simulation:
         broker.disk.clear_faults()
         self._feed()
         self._all_up()
-        if not broker.settle():
+        settled = broker.settle()
+        if not settled and not self._all_follow():
+            # An event had been under way that named bytes which the log has lost since.
+            self._all_up()
+            settled = broker.settle()
+        if not settled:
             raise Violation("rest", self._unrest())
         check_at_rest(broker)
         self._stop_all()
