@@ -2,9 +2,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-interop lint format demo bench protos docs clean
+.PHONY: help venv test test-interop lint format demo bench torture protos docs clean
 
 BIN := .venv/bin
+TORTURE_SECONDS ?= 300
 INSTALLED := .venv/.installed
 PYTEST := $(BIN)/python -m pytest
 
@@ -40,6 +41,9 @@ demo: venv  ## the flights of 2013 through a whole broker, compared byte for byt
 
 bench: venv  ## speed beside its floors
 	$(BIN)/python -m stratamq_bench $(ARGS)
+
+torture: venv  ## crashes, kills, power losses, damage and full disks for TORTURE_SECONDS (300)
+	$(BIN)/stratamq torture all --seconds $(TORTURE_SECONDS) $(ARGS)
 
 protos: venv  ## generate src/stratamq/api from protos/
 	$(BIN)/python scripts/gen_protos.py

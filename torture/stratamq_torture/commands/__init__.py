@@ -7,6 +7,7 @@ import typer
 
 from stratamq_torture.commands.damage import damage
 from stratamq_torture.commands.disk import disk
+from stratamq_torture.commands.everything import everything
 from stratamq_torture.commands.kill import kill
 from stratamq_torture.commands.order import order
 from stratamq_torture.commands.power import power
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
         help="Nothing acknowledged is ever lost: crashes, kills, power losses, damage, full disks.",
         no_args_is_help=True,
     )
+    torture.command("all")(everything)
     torture.command("damage")(damage)
     torture.command("disk")(disk)
     torture.command("kill")(kill)
