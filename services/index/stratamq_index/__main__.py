@@ -25,6 +25,7 @@ from stratamq.runtime.worker import ThreadWorker
 from stratamq_index.config import IndexConfig
 from stratamq_index.engine import IndexEngine
 from stratamq_index.metrics import Observer
+from stratamq_index.scrubber import Scrubber
 from stratamq_index.servicer import SERVICE_NAME, IndexServicer
 
 log = std_logging.getLogger(__name__)
@@ -44,8 +45,13 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     write_worker = ThreadWorker(loop, "index-write")
     query_worker = ThreadWorker(loop, "index-query")
-    engine = IndexEngine(files, config.engine_settings, write_worker, query_worker, SystemClock())
+    clock = SystemClock()
+    engine = IndexEngine(files, config.engine_settings, write_worker, query_worker, clock)
     engine.load()
+    scrubber = Scrubber(
+        engine, files, clock, write_worker, query_worker, config.scrub_bytes_per_second
+    )
+    scrubber.load()
 
     addresses = {COMMITLOG: config.log_address} if config.log_address else {}
     channels = Channels(Endpoints(config.root, addresses), grpc.aio.insecure_channel)
@@ -63,7 +69,7 @@ async def main() -> None:
             channels, engine, random=random.SystemRandom(), is_ours=partial(is_listed, files)
         )
     )
-    ticking = asyncio.create_task(_tick(engine, server, config.tick_interval_ms / 1000))
+    ticking = asyncio.create_task(_tick(engine, scrubber, server, config.tick_interval_ms / 1000))
     for task in (following, ticking):
         task.add_done_callback(lambda task: _ended(task, server))
 
@@ -71,6 +77,7 @@ async def main() -> None:
         for task in (following, ticking):
             task.cancel()
         await asyncio.wait([following, ticking])
+        scrubber.close()
         closed = asyncio.Event()
         engine.shutdown(closed.set)
         await closed.wait()
@@ -85,11 +92,12 @@ async def main() -> None:
         ticking.result()
 
 
-async def _tick(engine: IndexEngine, server: Server, interval_s: float) -> None:
-    observer = Observer(engine)
+async def _tick(engine: IndexEngine, scrubber: Scrubber, server: Server, interval_s: float) -> None:
+    observer = Observer(engine, scrubber)
     ticks_per_look = max(1, round(OBSERVE_INTERVAL_SECONDS / interval_s))
     for tick in itertools.count():
         engine.tick()
+        scrubber.tick()
         if tick % ticks_per_look == 0:
             observer.observe()
         server.set_ready(engine.serving and not engine.stop_reason, engine.stop_reason)

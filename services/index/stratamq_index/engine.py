@@ -75,6 +75,8 @@ class IndexEngine:
         """Why applying has to wait: files are being exchanged. Set by a rebuild."""
         self.keep_files = False
         """Expired files stay while a rebuild counts on them."""
+        self.exchanged: set[str] = set()
+        """Files that rebuilds have replaced; whoever knows their bytes takes them out."""
         self.cut_count = 0
         """How often the log's answer changed what is in memory."""
         self._settings = settings

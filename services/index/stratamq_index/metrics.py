@@ -2,6 +2,7 @@
 
 from stratamq.runtime.metrics import counter, gauge, histogram
 from stratamq_index.engine import IndexEngine
+from stratamq_index.scrubber import Scrubber
 
 QUERIES = counter("index_queries", "Key queries answered.")
 QUERY_SECONDS = histogram("index_query_seconds", "Time from a key query to its answer.")
@@ -15,13 +16,16 @@ PENDING = gauge("index_pending_items", "Items that are only in memory.")
 SERVING = gauge("index_serving", "1 while queries are answered.")
 STOPPED = gauge("index_stopped", "1 after indexing has stopped; only a restart clears it.")
 WRITE_BLOCKED = gauge("index_write_blocked", "1 while index files cannot be written.")
+SCRUBBED = gauge("index_scrubbed_files", "Full files that were found right since the start.")
+DAMAGED = gauge("index_damaged_files", "Full files that were found damaged since the start.")
 
 
 class Observer:
     """Carries the engine's numbers into the registry."""
 
-    def __init__(self, engine: IndexEngine) -> None:
+    def __init__(self, engine: IndexEngine, scrubber: Scrubber) -> None:
         self._engine = engine
+        self._scrubber = scrubber
 
     def observe(self) -> None:
         engine = self._engine
@@ -31,6 +35,8 @@ class Observer:
         records = engine.records
         FILES.set(len(records))
         ITEMS.set(sum(record.header.next_item - 1 for record in records))
+        SCRUBBED.set(self._scrubber.verified)
+        DAMAGED.set(self._scrubber.damaged)
         PENDING.set(engine.series.pending_items)
         SERVING.set(engine.serving)
         STOPPED.set(bool(engine.stop_reason))

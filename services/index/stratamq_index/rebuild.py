@@ -239,6 +239,7 @@ class _Work:
 
     def _take_over(self) -> None:
         engine, series = self._engine, self._series
+        engine.exchanged.update(self._old)
         if self._with_open:
             replaced = engine.series
             series.sealed = [*self._kept, *series.sealed]

@@ -212,7 +212,7 @@ class Reader:
         if not log.writable[0]:
             self.seen.sentences.append(f"append: {log.writable[1]}")
             return
-        behind = {}
+        behind: dict[tuple[str, int], int] = {}
         for offset in self.seen.given[FRAME]:
             message = next(m for m in self.template.messages if m.offset == offset)
             key = message.topic, message.queue_id

@@ -21,6 +21,7 @@ from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, plan_pul
 from stratamq_index.engine import IndexEngine
 from stratamq_index.persistence import EngineSettings as IndexSettings
 from stratamq_index.query import Answer, Question
+from stratamq_index.scrubber import Scrubber
 
 from stratamq.errors import UnavailableError
 from stratamq.files.real import RealFiles
@@ -110,6 +111,7 @@ class InProcessBroker:
         self.dispatcher: DispatchEngine | None = None
         self.offsets: ConsumerOffsets | None = None
         self.index: IndexEngine | None = None
+        self.scrubber: Scrubber | None = None
         self._lanes: dict[str, _Lane] = {}
         self._locks: list[Any] = []
 
@@ -158,6 +160,8 @@ class InProcessBroker:
         write, query = self.scheduler.worker(), self.scheduler.worker()
         engine = IndexEngine(files, settings, write, query, self.clock)
         engine.load()
+        self.scrubber = Scrubber(engine, files, self.clock, write, query, 1 << 40)
+        self.scrubber.load()
         self.index = engine
         return engine
 
@@ -181,7 +185,7 @@ class InProcessBroker:
         for _ in range(ROUNDS):
             self._turn()
             self.clock.advance_ms(1_100)
-            for engine in (self.log, self.dispatcher, self.offsets, self.index):
+            for engine in (self.log, self.dispatcher, self.offsets, self.index, self.scrubber):
                 if engine is not None:
                     engine.tick()
             state = self._state()
@@ -212,7 +216,8 @@ class InProcessBroker:
             for engine in (self.dispatcher, self.index)
             if engine is not None
         ]
-        return offsets, *followers, *(lane.closed for lane in self._lanes.values())
+        scrubbed = self.scrubber is None or self.scrubber.state
+        return offsets, scrubbed, *followers, *(lane.closed for lane in self._lanes.values())
 
     def pull(self, topic: str, queue_id: int, offset: int, count: int = 16) -> PullAnswer:
         """As `Puller.once`: a damaged unit is mended, when the log can tell what it was."""
@@ -279,7 +284,8 @@ class InProcessBroker:
         for closing in (self.offsets, self.dispatcher):
             if closing is not None:
                 closing.close(lambda: None)
-        if self.index is not None:
+        if self.index is not None and self.scrubber is not None:
+            self.scrubber.close()
             self.index.shutdown(lambda: None)
         self.scheduler.run_until_idle(100_000)
         self.kill()
@@ -291,6 +297,6 @@ class InProcessBroker:
             self.log.abandon()
         for lock in self._locks:
             lock.close()
-        self.log = self.dispatcher = self.index = self.offsets = None
+        self.log = self.dispatcher = self.index = self.offsets = self.scrubber = None
         self._lanes.clear()
         self._locks.clear()

@@ -145,7 +145,6 @@ def _count(outcome: Outcome, options: DamageOptions, report: Report, tally: Coun
     tally["log cut"] += outcome.cut
     tally["mended"] += outcome.mended
     tally["messages given with an unguarded header or properties"] += outcome.unguarded
-    tally["messages that an index file no longer leads to"] += outcome.unfound
     if options.trace:
         report.notes.append(f"seed {outcome.seed}: {outcome.what}: {outcome.told}")
     if not outcome.named:
