@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-interop lint format demo bench torture protos docs clean
+.PHONY: help venv test test-spark test-interop lint format demo demo-spark bench torture protos docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -18,7 +18,10 @@ $(INSTALLED): pyproject.toml scripts/make_venv.sh
 	scripts/make_venv.sh
 
 test: venv  ## every test that needs no Java, with all the lints
-	$(PYTEST) -n 2 -m "not java" $(ARGS)
+	$(PYTEST) -n 2 -m "not java and not spark" $(ARGS)
+
+test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
+	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 1 -m "spark and not java" $(ARGS)
 
 test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
 	scripts/require_java.sh
@@ -38,6 +41,9 @@ format: venv  ## lay the code out, mend what the linter can mend
 
 demo: venv  ## the flights of 2013 through a whole broker, compared byte for byte
 	$(BIN)/python scripts/demo.py $(ARGS)
+
+demo-spark: venv  ## the demo's log as a table: Spark, and DuckDB without it, agree on the delays
+	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(BIN)/python scripts/demo_spark.py $(ARGS)
 
 bench: venv  ## speed beside its floors
 	$(BIN)/python -m stratamq_bench $(ARGS)
