@@ -22,7 +22,7 @@ EVERYTHING: dict[str, int] = {
     "power_loss": 4,
     "crash_point": 6,
     "disconnect": 2,
-    "delete": 4,
+    "delete": 12,
     "flush_fails": 2,
     "call_fails": 1,
     "write_back": 2,
