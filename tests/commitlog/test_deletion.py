@@ -5,7 +5,7 @@ import pytest
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.files.simulated import keep_everything, keep_nothing
 from tests.support.listeners import Listener
-from tests.support.logs import Store, body_for, message
+from tests.support.logs import Store, body_for, message, segment_path
 
 SEGMENT = 2048
 
@@ -200,3 +200,22 @@ def test_the_queue_table_keeps_queues_whose_messages_are_gone(store):
     store.kill()
     store.start()
     assert store.queues() == queues
+
+
+def test_a_first_segment_that_is_missing_is_named(store):
+    store.kill()
+    store.disk.files().unlink(segment_path(0))
+    store.start()
+    assert store.log.status().minimum == SEGMENT
+    told = f"the log begins at {SEGMENT}, and began at 0 when its state was last saved"
+    assert any(told in line for line in store.log.report), store.log.report
+
+
+def test_segments_that_were_deleted_in_order_are_not(store):
+    followers(store)
+    assert delete(store, 3 * SEGMENT) == 3 * SEGMENT
+    store.put_all(message(body_for(1000)))
+    store.pass_time(8_000, ticks=8)
+    store.kill()
+    store.start()
+    assert not any("are missing" in line for line in store.log.report), store.log.report

@@ -240,6 +240,7 @@ class Housekeeping:
             queues=dict(engine.appender.queues),
             frame=self._last_frame,
             store_timestamp_ms=engine.appender.store_timestamp_ms,
+            minimum=engine.offsets.minimum,
         )
 
     def _write_snapshot(self) -> None:

@@ -95,6 +95,12 @@ def open_store(
         progress=progress,
     )
     report += recovered.report
+    began = snapshot.minimum if snapshot is not None else None
+    if began is not None and recovered.minimum > began:
+        report.append(
+            f"the log begins at {recovered.minimum}, and began at {began} when its state was last "
+            "saved: segments were deleted since, or are missing"
+        )
     if unclean and config.flush_disk_type == "ASYNC_FLUSH":
         report.append(
             "the last stop was not clean: if the machine lost its power, messages acknowledged "

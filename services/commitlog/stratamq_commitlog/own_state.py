@@ -3,7 +3,7 @@
     lock                            holds a text of ours; RocketMQ writes `lock` over it
     stratamq/generations.json       {"segment_bytes", "generations": [[number, start], …], "frame"}
     stratamq/queue-offsets.json     {"generation", "offset", "queues": [[topic, id, next], …],
-                                     "frame", "store_timestamp_ms"}
+                                     "frame", "store_timestamp_ms", "minimum"}
 
     stratamq/found-clean            there while the first recovery of a directory runs that RocketMQ
                                     had stopped cleanly
@@ -55,6 +55,8 @@ class Snapshot:
     queues: QueueTable
     frame: FrameMark | None
     store_timestamp_ms: int
+    minimum: int | None = None
+    """Where the log began; None: written before this was kept."""
 
 
 def mark(offset: int, frame: bytes | memoryview) -> FrameMark:
@@ -183,6 +185,7 @@ class OwnState:
                 "queues": [[t, q, n] for (t, q), n in snapshot.queues.items()],
                 "frame": None if frame is None else [frame.offset, frame.size, frame.sha256],
                 "store_timestamp_ms": snapshot.store_timestamp_ms,
+                "minimum": snapshot.minimum,
             }
         )
 
@@ -211,6 +214,7 @@ def _snapshot(document: JsonObject) -> Snapshot:
         queues=queues,
         frame=found,
         store_timestamp_ms=_i64(document["store_timestamp_ms"]),
+        minimum=None if document.get("minimum") is None else _i64(document["minimum"]),
     )
 
 

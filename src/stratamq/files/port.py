@@ -64,7 +64,7 @@ class Kind(enum.Enum):
     FILE = "file"
     DIRECTORY = "directory"
     LINK = "link"
-    OTHER = "other"
+    OTHER = "special file"
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,8 @@ class RealFiles:
                 except PermissionError:  # POSIX allows EACCES for "held by another".
                     raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from None
                 status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file", path)
                 previous = os.pread(descriptor, status.st_size, 0)
                 os.pwrite(descriptor, text, 0)
                 os.ftruncate(descriptor, len(text))
