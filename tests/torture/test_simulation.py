@@ -13,7 +13,7 @@ from stratamq_torture.simulated.trial import SimulationOptions, Tally, run_seeds
 
 from stratamq.files.simulated_files import SimulatedFile
 
-SEEDS = 240
+SEEDS = 180
 MORE_SEEDS = 480
 SEEDS_OF_A_SLICE = 60
 OPERATIONS = 100
