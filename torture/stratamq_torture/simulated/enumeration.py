@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from stratamq.files.simulated import CrashChoice, keep_everything, keep_nothing
+from stratamq.files.simulated import Call, CrashChoice, keep_everything, keep_nothing
 from stratamq_torture.simulated import rocketmq
 from stratamq_torture.simulated.checks import remember_deleted
 from stratamq_torture.simulated.model import Violation
@@ -264,10 +264,11 @@ def crash_points(words: Sequence[str]) -> list[int]:
     behind it."""
     workload = Workload()
     disk = workload.broker.disk
+    calls: list[Call] = []
     try:
         _do_all(workload, words[:-1])
         before = disk.calls
-        disk.trace = calls = []
+        disk.trace = calls
         workload.do(words[-1])
     except Violation:
         # The case without a crash point says so.
