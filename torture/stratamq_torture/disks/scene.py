@@ -78,10 +78,10 @@ class Scene:
         acknowledged = self.acknowledged
 
         def refused() -> bool:
-            return any(word in self.refused[key] for key in self.refused.keys() - before)
+            return any(word in self.refused[key] for key in set(self.refused) - before)
 
         if not until(refused, WAIT_S, look_s=0.05):
-            others = {self.refused[key] for key in self.refused.keys() - before}
+            others = {self.refused[key] for key in set(self.refused) - before}
             more = self.acknowledged - acknowledged
             raise ActFailedError(
                 f"not within {WAIT_S} s: {what}; {more} were acknowledged meanwhile, others were "
@@ -91,8 +91,10 @@ class Scene:
     def reads(self) -> None:
         """What was acknowledged can be pulled, and asked for by its key."""
         client = self.stage.workload.client
-        asked = list(self.stage.ledger.acknowledged.items())[:: max(1, self.acknowledged // 20)]
-        for key, promise in asked:
+        acknowledged = self.stage.ledger.acknowledged
+        keys = list(acknowledged)  # in one go: it grows meanwhile
+        for key in keys[:: max(1, len(keys) // 20)]:
+            promise = acknowledged[key]
             try:
                 pulled = client.pull(promise.topic, promise.queue_id, promise.queue_offset)
                 if pulled.status is not PullStatus.FOUND or pulled.messages[0].unique_key != key:
