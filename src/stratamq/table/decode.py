@@ -97,7 +97,7 @@ def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:
 
 
 def _hex(matrix: Bytes) -> Bytes:
-    return _HEX[matrix].reshape(len(matrix), -1)
+    return _HEX[matrix].reshape(len(matrix), 2 * matrix.shape[1])
 
 
 def _born_host(raw: Bytes, frames: FrameColumns) -> pa.Array:

@@ -37,14 +37,22 @@ def read_part(
     `verify` holds every frame against its checksums. Damage is a CorruptionError that names file
     and position, or, with `on_damage`, told and passed over.
     """
+    for raw, frames in part_frames(part, verify=verify, on_damage=on_damage):
+        rows = selection.rows(raw, frames)
+        wanted = frames
+        if rows is not None:
+            wanted = columns_at(raw, frames.start[rows], frames.size[rows])
+        if len(wanted):
+            yield decoder.decode_columns(raw, wanted)
+
+
+def part_frames(
+    part: Part, *, verify: bool = False, on_damage: OnDamage | None = None
+) -> Iterator[tuple[NDArray[np.uint8], FrameColumns]]:
+    """Chunks of bytes, each with the good frames that lie in it whole: they stand one behind the
+    other from its first byte on. `verify`, `on_damage` and errors as for `read_part`."""
     with open(part.path, "rb", buffering=0) as file:
-        for raw, frames in _Reader(file.fileno(), part, verify, on_damage).frames():
-            rows = selection.rows(raw, frames)
-            wanted = frames
-            if rows is not None:
-                wanted = columns_at(raw, frames.start[rows], frames.size[rows])
-            if len(wanted):
-                yield decoder.decode_columns(raw, wanted)
+        yield from _Reader(file.fileno(), part, verify, on_damage).frames()
 
 
 class _Reader:
