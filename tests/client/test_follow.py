@@ -2,7 +2,9 @@
 log; what the engine refuses ends it."""
 
 import asyncio
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -107,10 +109,12 @@ class Following:
         self._run = run
         self._root = root
         fail_at = options.pop("fail_at", None)
+        name = options.pop("name", Recorder.name)
         self.connections: list[bool] = []
 
         async def start() -> None:
             self.recorder = Recorder(root, fail_at)
+            self.recorder.name = name
             self.channels = Channels(Endpoints(root), grpc.aio.insecure_channel)
             self.task = asyncio.ensure_future(
                 run_follower(
@@ -118,12 +122,24 @@ class Following:
                     self.recorder,
                     random=random.Random(1),
                     report_interval_s=0.01,
-                    on_connected=self.connections.append,
+                    on_connected=self._connected,
                     **options,
                 )
             )
 
         run(start())
+
+    def _connected(self, connected: bool) -> None:
+        self.connections.append(connected)
+        self.recorder._tell()
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """On the follower's event loop."""
+
+        async def call() -> None:
+            function()
+
+        self._run(call())
 
     def until(self, condition: Callable[[Recorder], bool]) -> Recorder:
         async def wait() -> None:
@@ -254,6 +270,36 @@ def test_a_log_whose_follower_is_away_keeps_its_abort_file(tmp_path):
             send(client, 5)
         broker.terminate(COMMITLOG)
         assert (broker.root / "abort").exists()
+
+
+def test_a_log_killed_while_its_follower_makes_the_end_durable_is_followed_again(run, tmp_path):
+    settings = (*LOG_ALONE[:-1], "commitlog.followers=recorder")
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG])
+        slow, other = Following(run, broker.root), Following(run, broker.root, name="other")
+        finish: list[Callable[[], None]] = []
+
+        def close_at(end: int, done: Callable[[], None]) -> None:
+            finish.append(done)
+            slow.recorder._tell()
+
+        slow.recorder.close_at = close_at
+        try:
+            with connect(broker.root) as client:
+                end = send(client, 5)
+            for following in (slow, other):
+                following.until(lambda r: r.applied == end)
+            os.kill(broker.pid(COMMITLOG), signal.SIGTERM)
+            slow.until(lambda r: finish)
+            broker.kill(COMMITLOG)
+            # Once the other one's stream is known to have ended, so is the first one's.
+            other.until(lambda r: other.connections[-1] is False)
+            slow.call_soon(finish[0])
+            broker.start([COMMITLOG])
+            slow.until(lambda r: len(r.openings) == 2)
+        finally:
+            slow.end()
+            other.end()
 
 
 def test_what_the_engine_refuses_ends_following_for_good(client, follow, caplog):

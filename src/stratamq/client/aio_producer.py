@@ -19,7 +19,7 @@ from stratamq.client.intake import (
     check_place,
     perhaps_stored,
 )
-from stratamq.client.lost import stream_error
+from stratamq.client.lost import stream_error, write
 from stratamq.client.values import Message, SendResult, SendStatus
 from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
@@ -311,7 +311,7 @@ class AsyncProducer:
         call = self._channels.callable(METHODS["AppendStream"])()
         tasks: list[asyncio.Task[None]] = []
         try:
-            await call.write(opening(self._settings.client_name))
+            await write(call, opening(self._settings.client_name))
             response = await call.read()
             if response is grpc.aio.EOF or not response.HasField("opened"):
                 return
@@ -346,7 +346,7 @@ class AsyncProducer:
                     outbox.withdraw(batch)
                     self._give_up([batch], error)
                     continue
-                await call.write(request)
+                await write(call, request)
                 continue
             if self._closing and not outbox.has_unsent:
                 await call.done_writing()

@@ -20,7 +20,7 @@ import numpy as np
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.endpoints import Channels
-from stratamq.client.lost import stream_error
+from stratamq.client.lost import stream_error, write
 from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Random
@@ -162,7 +162,7 @@ class _Driver:
             opening = commitlog_pb2.FollowOpen(
                 name=engine.name, horizon=self._horizon, generation=generation, position=position
             )
-            await call.write(commitlog_pb2.FollowRequest(open=opening))
+            await write(call, commitlog_pb2.FollowRequest(open=opening))
             machine = Follower()
             while (response := await call.read()) is not grpc.aio.EOF:
                 action = machine.receive(_message(response))
@@ -213,7 +213,7 @@ class _Driver:
 
     async def _report_regularly(self, call: Any) -> None:
         # The reader hears of a broken connection by itself.
-        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+        with contextlib.suppress(grpc.RpcError, UnavailableError):
             while True:
                 await self._report(call)
                 await asyncio.sleep(self._report_interval_s)
@@ -227,7 +227,7 @@ class _Driver:
             released_offset=report.released,
         )
         async with self._writing:
-            await call.write(commitlog_pb2.FollowRequest(report=wire))
+            await write(call, commitlog_pb2.FollowRequest(report=wire))
 
     async def _ask_queues(self) -> None:
         if self._learn_queues is None:

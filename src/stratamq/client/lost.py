@@ -1,5 +1,8 @@
 """Why a stream ended, seen from a client: the service's error, or a connection that broke."""
 
+import asyncio
+from typing import Any
+
 import grpc
 
 from stratamq.errors import StrataError, UnavailableError
@@ -18,3 +21,12 @@ def stream_error(failure: grpc.RpcError) -> StrataError:
     if failure.code() in _MADE_BY_GRPC and all(pair[0] != NAME_KEY for pair in metadata):
         return UnavailableError(f"the connection broke: {error.message}", **error.fields)
     return error
+
+
+async def write(call: Any, message: Any) -> None:
+    """`call.write` of an asyncio stream; UnavailableError when the call has ended meanwhile, which
+    gRPC tells only whoever reads."""
+    try:
+        await call.write(message)
+    except asyncio.InvalidStateError as error:
+        raise UnavailableError("the stream has ended") from error
