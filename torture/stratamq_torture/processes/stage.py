@@ -101,9 +101,7 @@ class Stage:
     def restore(self) -> None:
         """Start what does not run, in a random order, and wait until all serve. ServiceFailedError
         when one does not, or has ended by itself."""
-        for room in self.services.running:
-            if self.services.ended(room):
-                raise self.services.failed(room, "ended by itself")
+        self._require_alive()
         missing = [room for room in ROOMS if room not in self.services.running]
         self.chance.shuffle(missing)
         for room in missing:
@@ -111,9 +109,17 @@ class Stage:
         for room in missing:
             self.services.wait_ready(room)
 
+    def _require_alive(self) -> None:
+        for room in self.services.running:
+            if self.services.ended(room):
+                raise self.services.failed(room, "ended by itself")
+
     def check(self) -> Findings:
-        """Everything since the last check, the workload at rest."""
+        """Everything since the last check, the workload at rest. ServiceFailedError when a service
+        has ended by itself."""
+        self._require_alive()
         self.workload.pause()
+        self._require_alive()
         return self.checker.check(self.chance)
 
     def finish(self) -> Findings:
