@@ -328,3 +328,12 @@ def test_topics_that_make_no_sense_are_passed_over_and_those_in_the_log_are_serv
     store.stop()
     store.start()
     assert store.put(b"x").status is PutStatus.PUT_OK
+
+
+def test_a_directory_where_a_mark_of_ours_would_be_changes_nothing(used):
+    disk = used.image(keep_everything)
+    disk.files().make_directory("stratamq/found-clean")
+    disk.tree.sync_all()
+    store = Store(SEGMENT, disk=disk)
+    store.start()
+    assert store.put(b"more").status is PutStatus.PUT_OK

@@ -152,7 +152,8 @@ class OwnState:
     @property
     def found_clean(self) -> bool:
         """A recovery that did not end had found a directory that RocketMQ stopped cleanly."""
-        return self._files.entry(FOUND_CLEAN_PATH) is not None
+        entry = self._files.entry(FOUND_CLEAN_PATH)
+        return entry is not None and entry.kind is Kind.FILE
 
     def set_found_clean(self, value: bool) -> None:
         """Durable on return."""

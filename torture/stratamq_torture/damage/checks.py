@@ -1,8 +1,8 @@
 """What must hold after damage, whatever it was.
 
 1. A service starts, or refuses with one sentence; it raises nothing else, and it ends its work.
-2. Whatever GetFrame, a pull or a query gives is byte for byte what was written at that place;
-   without record checksums its body is, and header and properties may be wrong (`unguarded`).
+2. Whatever GetFrame, a pull or a query gives is byte for byte what was written at that place. Of
+   a record without a checksum of its own the body is, and the rest need not be (`unguarded`).
 3. A message whose bytes are untouched is given, by GetFrame, by its queue and by its unique key.
    It may be missing when the log ends before it: then the log ends at a place that was damaged, and
    the bytes behind it lie under `stratamq/aside/`.
@@ -30,6 +30,7 @@ from stratamq.errors import (
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.property_crc import has_property_crc
 from stratamq_torture.damage.engines import InProcessBroker, NeverSettlesError
 from stratamq_torture.damage.store import BORN, Message, Template
 
@@ -54,8 +55,9 @@ class Seen:
     given: dict[str, set[int]] = field(default_factory=dict)
     """By way of reading: offsets of messages that were given, right in every byte."""
     unguarded: set[int] = field(default_factory=set)
-    """Messages that were given with their body, and with a header or properties that nothing in a
-    record without a checksum of its own guards."""
+    """Messages that were given with their body, and with a wrong header or properties: records
+    without a checksum of their own, or whose checksum the damage has wiped out whole, so that they
+    look like one of a writer that makes none."""
     away: dict[str, str] = field(default_factory=dict)
     """Ways of reading that are not served at all, and why."""
 
@@ -195,7 +197,7 @@ class Reader:
             return
         if raw == message.raw:
             self.seen.given[way].add(message.offset)
-        elif not self.template.sizes.property_checksum and _same_body(raw, message.raw):
+        elif not has_property_crc(raw) and _same_body(raw, message.raw):
             self.seen.unguarded.add(message.offset)
         else:
             self.seen.broken.append(

@@ -6,6 +6,7 @@ Rounds run in worker processes: one that hangs is ended and is a broken promise 
 import logging
 import multiprocessing
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -111,8 +112,11 @@ def _quiet() -> None:
 
 def _run_chunk(seeds: range, directory: Path, options: DamageOptions) -> list[Outcome]:
     """In a worker: every chunk makes its own stores, so that seeds alone decide."""
-    templates = {clean: _template(directory, options, clean) for clean in VARIANTS}
-    return [damage_one(templates[_is_clean(seed)], directory, seed) for seed in seeds]
+    try:
+        templates = {clean: _template(directory, options, clean) for clean in VARIANTS}
+        return [damage_one(templates[_is_clean(seed)], directory, seed) for seed in seeds]
+    finally:
+        shutil.rmtree(directory)
 
 
 def _template(directory: Path, options: DamageOptions, clean: bool) -> Template:
@@ -122,7 +126,7 @@ def _template(directory: Path, options: DamageOptions, clean: bool) -> Template:
 
 
 def _is_clean(seed: int) -> bool:
-    """Pairs of family and kind come round after an odd number of rounds or not: both variants."""
+    """Both variants for every pair of family and kind, sooner or later."""
     return (seed // 7) % 2 == 0
 
 
