@@ -12,7 +12,7 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats import dispatch
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
-from stratamq.formats.dispatch import dispatch_columns, group_texts, scan_lengths
+from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.formats.frame import Blank, Frame, Outcome, check, decode, encode_blank
 from stratamq.formats.index_file import index_key
 from stratamq.formats.javahash import index_key_hash, java_string_hash
@@ -378,17 +378,3 @@ def test_a_blank_must_end_the_range():
     assert scan(BLANK + SMALL[0]) is None
     assert scan(BLANK) == [60]
     assert isinstance(decode(BLANK), Blank)
-
-
-# --- grouping ---
-
-
-@patient()
-@given(st.lists(st.binary(max_size=6), max_size=20))
-def test_texts_are_numbered_in_the_order_of_their_first_appearance(parts):
-    raw = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
-    lengths = np.array([len(part) for part in parts], np.int64)
-    starts = np.cumsum(lengths) - lengths
-    index, texts_found = group_texts(raw, starts, lengths)
-    assert texts_found == list(dict.fromkeys(parts))
-    assert [texts_found[number] for number in index.tolist()] == parts

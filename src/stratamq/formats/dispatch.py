@@ -26,6 +26,7 @@ from stratamq.formats.javahash import absolute_hash, java_string_hash, java_stri
 from stratamq.formats.numbers import INT32_MIN
 from stratamq.formats.properties import find_property
 from stratamq.formats.text import decode_text
+from stratamq.formats.text_groups import group_texts
 from stratamq.formats.topics import SCHEDULE_TOPIC
 
 _LAYOUT_ROUNDS = 4
@@ -151,27 +152,6 @@ def dispatch_columns(
         key_row=key_row,
         key_hash=key_hash,
     )
-
-
-def group_texts(
-    raw: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], list[bytes]]:
-    """Number the distinct byte strings at `start`, in the order of their first appearance."""
-    if not len(start):
-        return np.zeros(0, np.int32), []
-    first = raw[start[0] : start[0] + length[0]]
-    width = int(length[0])
-    if (length == width).all() and width <= 256:
-        rows = windows(raw, width)[start] if width else None
-        if rows is None or (rows == first).all():
-            return np.zeros(len(start), np.int32), [first.tobytes()]
-    numbers: dict[bytes, int] = {}
-    view = raw.data
-    index = [
-        numbers.setdefault(bytes(view[a : a + n]), len(numbers))
-        for a, n in zip(start.tolist(), length.tolist(), strict=True)
-    ]
-    return np.array(index, np.int32), list(numbers)
 
 
 def _deliver_time(

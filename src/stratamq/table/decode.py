@@ -13,16 +13,17 @@ from stratamq.formats import frame_layout as layout
 from stratamq.formats import sysflag
 from stratamq.formats.columns import FrameColumns, columns_at, windows
 from stratamq.formats.compression import decompress_body
-from stratamq.formats.dispatch import group_texts
 from stratamq.formats.hosts import decode_host
 from stratamq.formats.text import decode_text
+from stratamq.formats.text_groups import group_texts
 from stratamq.table.property_columns import property_columns
 from stratamq.table.schema import COLUMNS, SCHEMA, TIME
-from stratamq.table.texts import ascii_rows, binaries
+from stratamq.table.texts import ascii_rows, binaries, repeated
 
-_HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint8).reshape(256, 2)
-_V6_EXTRA_BYTES = 12
+_HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
+"""The two digits of each byte, as they lie in memory."""
 _BORN_HOST = 48
+_LAST_MS = ((1 << 63) - 1) // 1000
 _FROM_PROPERTIES = frozenset(("properties", "tags", "keys"))
 assert layout.HEAD.size == _BORN_HOST
 
@@ -63,7 +64,7 @@ class Decoder:
 
 def _topic(raw: Bytes, frames: FrameColumns) -> pa.Array:
     index, names = group_texts(raw, frames.topic_start, frames.topic_length)
-    return pa.array([decode_text(name) for name in names], pa.string()).take(pa.array(index))
+    return _numbered(index, [decode_text(name) for name in names])
 
 
 def _bodies(raw: Bytes, frames: FrameColumns, decompress: bool) -> pa.Array:
@@ -87,17 +88,17 @@ def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:
     offsets = frames.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
     if not long.any():
         hosts = windows(raw, 8)[host_start]
-        return ascii_rows(_hex(np.concatenate([hosts, offsets], axis=1)))
+        digits = np.empty((len(frames), 16), np.uint16)
+        alike = len(frames) and (hosts.view(np.uint64) == hosts[:1].view(np.uint64)).all()
+        digits[:, :8] = _HEX[hosts[0]] if alike else _HEX[hosts]
+        digits[:, 8:] = _HEX[offsets]
+        return ascii_rows(digits.view(np.uint8))
     view = raw.data
     ids = [
         (bytes(view[at : at + (20 if wide else 8)]) + offset.tobytes()).hex().upper()
         for at, wide, offset in zip(host_start.tolist(), long.tolist(), offsets, strict=True)
     ]
     return pa.array(ids, pa.string())
-
-
-def _hex(matrix: Bytes) -> Bytes:
-    return _HEX[matrix].reshape(len(matrix), 2 * matrix.shape[1])
 
 
 def _born_host(raw: Bytes, frames: FrameColumns) -> pa.Array:
@@ -120,6 +121,12 @@ def _hosts(raw: Bytes, starts: I64, long: NDArray[np.bool_]) -> pa.Array:
     for host in map(decode_host, hosts):
         address = f"[{host.address}]" if ":" in host.address else host.address
         texts.append(f"{address}:{host.port}")
+    return _numbered(index, texts)
+
+
+def _numbered(index: NDArray[np.int32], texts: list[str]) -> pa.Array:
+    if len(texts) == 1:
+        return repeated(texts, len(index))
     return pa.array(texts, pa.string()).take(pa.array(index))
 
 
@@ -130,7 +137,8 @@ def _tail(raw: Bytes, frames: FrameColumns, back: int, kind: str) -> NDArray[np.
 
 
 def _times(milliseconds: I64) -> pa.Array:
-    return pa.array(milliseconds * 1000).view(TIME)
+    """A time that microseconds cannot say becomes the last, or the first, that they can."""
+    return pa.array(np.clip(milliseconds, -_LAST_MS, _LAST_MS) * 1000).view(TIME)
 
 
 def _at(raw: Bytes, frames: FrameColumns, position: int, kind: str) -> NDArray[np.generic]:

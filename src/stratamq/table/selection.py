@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.formats.columns import FrameColumns
-from stratamq.formats.dispatch import group_texts
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from stratamq.formats.text import decode_text
+from stratamq.formats.text_groups import group_texts
 
 Queue = tuple[str, int]
 Mask = NDArray[np.bool_]

@@ -1,5 +1,7 @@
 """Arrow arrays of byte strings that lie scattered in one buffer."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -20,9 +22,8 @@ def gather(raw: Bytes, starts: I64, lengths: I64) -> tuple[NDArray[np.int32], me
     if width and (lengths == width).all():
         data: memoryview | bytes = windows(raw, width)[starts].reshape(-1).data
     else:
-        view = raw.data
-        ends = (starts + lengths).tolist()
-        data = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends, strict=True)])
+        spans = map(slice, starts.tolist(), (starts + lengths).tolist())
+        data = b"".join(map(raw.data.__getitem__, spans))
     return offsets.astype(np.int32), data
 
 
@@ -34,9 +35,34 @@ def binaries(raw: Bytes, starts: I64, lengths: I64) -> pa.Array:
 
 def ascii_rows(matrix: Bytes) -> pa.Array:
     """A string array of equally long ASCII rows."""
-    count, width = matrix.shape
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-    return _array(pa.string(), offsets, np.ascontiguousarray(matrix).reshape(-1).data)
+    return ascii_spans(matrix, [(0, matrix.shape[1])])
+
+
+def ascii_spans(matrix: Bytes, spans: Sequence[tuple[int, int]]) -> pa.Array:
+    """A string array of all these columns of each row, row by row."""
+    count = len(matrix)
+    widths = np.array([end - begin for begin, end in spans], np.int64)
+    ends = widths.cumsum()
+    total = int(ends[-1])
+    data = np.empty((count, total), np.uint8)
+    for (begin, end), width, behind in zip(spans, widths, ends, strict=True):
+        data[:, behind - width : behind] = matrix[:, begin:end]
+    return _array(pa.string(), _row_offsets(count, ends), data.reshape(-1).data)
+
+
+def repeated(texts: Sequence[str], count: int) -> pa.Array:
+    """A string array of these texts, `count` times over."""
+    raw = [text.encode() for text in texts]
+    ends = np.array([len(one) for one in raw], np.int64).cumsum()
+    return _array(pa.string(), _row_offsets(count, ends), b"".join(raw) * count)
+
+
+def _row_offsets(count: int, ends: I64) -> NDArray[np.int32]:
+    """Where values begin when each of `count` rows has some that end at `ends`."""
+    offsets = np.zeros(count * len(ends) + 1, np.int32)
+    rows = np.arange(count, dtype=np.int64)[:, None] * int(ends[-1])
+    offsets[1:] = (rows + ends).reshape(-1)
+    return offsets
 
 
 def _array(kind: pa.DataType, offsets: NDArray[np.int32], data: memoryview | bytes) -> pa.Array:

@@ -1,0 +1,77 @@
+"""The distinct texts among many that lie scattered in one buffer: topics, hosts.
+
+There are few of them as a rule. Each is looked for in all rows at once, eight bytes at a time.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.formats.columns import windows
+
+_ROUNDS = 6
+"""So many distinct texts of one length are looked for in all rows at once; the rest one by one."""
+_WORD = 8
+
+
+def group_texts(
+    raw: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], list[bytes]]:
+    """Number the distinct byte strings at `start`, in the order of their first appearance."""
+    if not len(start):
+        return np.zeros(0, np.int32), []
+    index = np.full(len(start), -1, np.int32)
+    texts: dict[bytes, int] = {}
+    left = np.arange(len(start))
+    padded = int(start.min()) >= _WORD
+    while padded and len(left) and len(texts) < _ROUNDS:
+        row = int(left[0])
+        width = int(length[row])
+        alike = length[left] == width
+        same = left if alike.all() else left[alike]
+        index[same] = _numbers_of_equals(raw, start[same], width, same, texts)
+        left = left[index[left] < 0]
+    singly = zip(left.tolist(), start[left].tolist(), length[left].tolist(), strict=True)
+    view = raw.data
+    numbers = {text: number for number, text in enumerate(texts)}
+    for row, at, width in singly:
+        text = bytes(view[at : at + width])
+        number = index[row] = numbers.setdefault(text, len(numbers))
+        if number == len(texts):
+            texts[text] = row
+    order = np.argsort(np.array(list(texts.values())), kind="stable")
+    names = list(texts)
+    places = np.empty(len(order), np.int32)
+    places[order] = np.arange(len(order))
+    return places[index], [names[number] for number in order.tolist()]
+
+
+def _numbers_of_equals(
+    raw: NDArray[np.uint8],
+    start: NDArray[np.int64],
+    width: int,
+    rows: NDArray[np.int64],
+    texts: dict[bytes, int],
+) -> NDArray[np.int32]:
+    """Numbers for texts of `width` bytes, −1 where it has none yet; new ones go into `texts` with
+    the row of their first appearance. Compared eight bytes at a time."""
+    front = -width % _WORD
+    if width:
+        padded = windows(raw, front + width)[start - front]
+        padded[:, :front] = 0
+    else:
+        padded = np.zeros((len(start), _WORD), np.uint8)
+    words = padded.view(np.uint64)
+    index = np.full(len(start), -1, np.int32)
+    left = np.arange(len(start))
+    for _ in range(_ROUNDS):
+        if not len(left):
+            break
+        sample = words[left[0]]
+        alike = words[left, 0] == sample[0]
+        for column in range(1, words.shape[1]):
+            alike &= words[left, column] == sample[column]
+        at = int(start[left[0]])
+        index[left[alike]] = len(texts)
+        texts[raw[at : at + width].tobytes()] = int(rows[left[0]])
+        left = left[~alike]
+    return index
