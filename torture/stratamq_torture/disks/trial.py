@@ -1,6 +1,7 @@
 """`stratamq torture disk`: acts on bad disks, under both flush modes, and the check after each."""
 
 import random
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,7 +89,6 @@ def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions)
                             "acknowledged messages lost, as ASYNC_FLUSH allows"
                         )
                         findings.lost.clear()
-                        findings.faults.clear()
                     report.lost += len(findings.lost)
                     report.duplicates += findings.duplicates
                     failures += findings.sentences
@@ -98,10 +98,9 @@ def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions)
                     kept = str(stage.directory)
     except (ActFailedError, ServiceFailedError, VolumeFailedError, InjectionFailedError) as error:
         failures.append(str(error))
-    directory_is_empty = not any((directory / "volume").iterdir())
-    if directory_is_empty:
-        (directory / "volume").rmdir()
-        directory.rmdir()
+    finally:
+        if not (directory / "volume").is_mount():
+            shutil.rmtree(directory)
     if failures:
         report.failures += [f"{act}, {flush}: {line}" for line in failures]
         report.failures.append(
