@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stratamq.errors import CorruptionError
+from stratamq.formats.queue_growth import NO_MESSAGE, Growth, grow
 from stratamq.formats.queue_unit import QUEUE_UNIT, QUEUE_UNIT_BYTES, QueueUnit
 from stratamq.formats.queue_units import UnitRun, decode_units
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory
@@ -20,7 +21,6 @@ from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory
 CACHED_UNITS = 64
 """Written units that stay in memory: consumers near the end cost no system call."""
 ERASE_ALL = 1 << 62
-NO_MESSAGE = -1
 
 
 class UnitSource(Protocol):
@@ -209,35 +209,20 @@ class ConsumeQueue:
         whose messages are all below the log's minimum, starts wherever the run does. Any other gap
         raises CorruptionError: a unit is never put where it does not belong.
         """
-        first, units = run.first_queue_offset, run.units
-        if run.first_physical_offset < self.end_offset:
-            known = self._already_there(units)
-            first += known
-            units = units[known * QUEUE_UNIT_BYTES :]
-            if not units:
-                return None
+        step = grow(run, self.end, self.end_offset, minimum_offset)
+        first = step.first
         report = None
-        if not self.has_messages:
+        if step.growth is Growth.NOTHING:
+            return None
+        if step.growth is Growth.BEGINS:
             self.begin(first)
-        elif first != self.end:
-            if first < self.end:
-                report = WentBack(
-                    self.topic, self.queue_id, self.end, first, run.first_physical_offset
-                )
-                if first > self.first_index:
-                    self.cut_index(first, NO_MESSAGE)
-                else:
-                    self.begin(first)
-            elif self.end_offset <= minimum_offset:
-                self.begin(first)
+        elif step.growth is Growth.WENT_BACK:
+            report = WentBack(self.topic, self.queue_id, self.end, first, run.first_physical_offset)
+            if first > self.first_index:
+                self.cut_index(first, NO_MESSAGE)
             else:
-                raise CorruptionError(
-                    f"queue {self.topic} {self.queue_id} has units up to {self.end}, and the log "
-                    f"goes on with {first} at {run.first_physical_offset}",
-                    self.directory,
-                    self.end * QUEUE_UNIT_BYTES,
-                )
-        self.tail += units
+                self.begin(first)
+        self.tail += step.units
         self.end = run.first_queue_offset + run.count
         self.end_offset = run.end_offset
         self.newest_ms = run.newest_store_timestamp_ms
@@ -254,12 +239,6 @@ class ConsumeQueue:
         self.erase = ERASE_ALL
         self.version += 1
         self._minimum_offset, self._minimum_index = -1, 0
-
-    def _already_there(self, units: memoryview) -> int:
-        """Spec 6.4: a unit is there if its frame ends at or before the last one's."""
-        rows = decode_units(units)
-        ends = rows["physical_offset"].astype("i8") + rows["size"]
-        return int(ends.searchsorted(self.end_offset, "right"))
 
     # --- shrinking ---
 
