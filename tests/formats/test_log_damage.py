@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK
+from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V2
 from stratamq.formats.log_damage import HEAD_BYTES, examine, next_frame
-from tests.support.logs import FIXED, Store
+from tests.support.logs import FIXED, Store, raw_frame
 
 SEGMENT = 4096
 
@@ -96,3 +96,43 @@ def test_a_blank_that_does_not_fill_the_segment_is_damage():
     blank = BLANK.pack(100, MAGIC_BLANK)
     assert examine(blank + bytes(92), 0, SEGMENT).reason == "length"
     assert examine(blank + bytes(92), SEGMENT - 100, SEGMENT).at_end
+
+
+def alike(count: int, size: int = 120) -> list[bytes]:
+    frames = [raw_frame(b"b" * (size - FIXED - len("orders"))) for _ in range(count)]
+    assert all(len(frame) == size for frame in frames)
+    return frames
+
+
+@pytest.mark.parametrize("other", ["shorter", "longer", "version", "magic", "zeros", "nothing"])
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 40])
+def test_a_row_of_equal_frames_ends_where_it_ends(count, other):
+    behind = {
+        "shorter": alike(1, 110)[0],
+        "longer": alike(1, 130)[0],
+        "version": raw_frame(b"b" * 22, magic=MAGIC_V2),
+        "magic": b"\0\0\0\x78" + bytes(116),
+        "zeros": bytes(120),
+        "nothing": b"",
+    }[other]
+    frames = [*alike(count), behind, *alike(count)]
+    data = bytearray(b"".join(frames))
+    place, places = 0, []
+    for frame in frames:
+        if other != "nothing" or frame:
+            data[place + 28 : place + 36] = place.to_bytes(8, "big")
+            places.append(place)
+        place += len(frame)
+    looked = examine(bytes(data), 0, 1 << 20)
+    bad = other in ("magic", "zeros")
+    assert looked.frames == (count if bad else 2 * count + (other != "nothing"))
+    assert looked.good == (places[count] if bad else len(data))
+    assert looked.reason == ("magic" if bad else "")
+
+
+def test_equal_frames_end_where_the_segment_does():
+    data = bytearray(b"".join(alike(40)))
+    for place in range(0, len(data), 120):
+        data[place + 28 : place + 36] = place.to_bytes(8, "big")
+    looked = examine(bytes(data), 0, 20 * 120)
+    assert looked.frames == 20

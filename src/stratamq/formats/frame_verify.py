@@ -28,6 +28,10 @@ _PATTERN_PLACES = np.frombuffer(_PATTERN, np.uint8)[_PLACES]
 _POWERS = 10 ** np.arange(10, dtype=np.int64)
 _ALMOST = 6
 """So many of the ten fixed places make a tail that was a checksum once: no other property has."""
+assert len(_FIXED) - 8 < _ALMOST
+_PATTERN_WORD = np.frombuffer(_PATTERN[:8], np.uint64)[0]
+_ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+"""With them a word tells whether one of its bytes is zero: Mycroft's test."""
 _UNMARKED, _DAMAGED = -1, -2
 _FEW = 8
 """Columns cost what they cost, whatever they hold."""
@@ -66,18 +70,23 @@ def first_damaged(view: bytes | memoryview, starts: I64, sizes: I64) -> tuple[in
     expected = _expected(raw, ends)
     unmarked = np.flatnonzero(expected == _UNMARKED)
     found = _first_unmarked(data, raw, starts[unmarked], sizes[unmarked]) if len(unmarked) else None
-    damaged = (int(unmarked[found[0]]), found[1]) if found is not None else None
+    first = [] if found is None else [(int(unmarked[found[0]]), found[1])]
+    if len(unmarked) == len(starts):
+        return min(first, default=None)
+    marked = np.flatnonzero(expected != _UNMARKED)
     crc32 = isal_zlib.crc32
     rows = zip(
-        starts.tolist(), (ends - PROPERTY_CRC_BYTES).tolist(), expected.tolist(), strict=True
+        marked.tolist(),
+        starts[marked].tolist(),
+        (ends[marked] - PROPERTY_CRC_BYTES).tolist(),
+        expected[marked].tolist(),
+        strict=True,
     )
-    for number, (start, end, checksum) in enumerate(rows):
-        if checksum == _UNMARKED:
-            if damaged is not None and damaged[0] == number:
-                return damaged
-        elif crc32(data[start:end]) & CRC_MASK != checksum:
-            return number, "record_crc"
-    return None
+    for number, start, end, checksum in rows:
+        if crc32(data[start:end]) & CRC_MASK != checksum:
+            first.append((number, "record_crc"))
+            break
+    return min(first, default=None)
 
 
 def _first_unmarked(
@@ -94,8 +103,20 @@ def _first_unmarked(
 
 
 def _expected(raw: NDArray[np.uint8], ends: I64) -> I64:
-    """The record checksum that each frame's tail states; negative: none, or a damaged one."""
+    """The record checksum that each frame's tail states; negative: none, or a damaged one.
+
+    A tail that agrees with the pattern in no byte of the first eight has two places more at most.
+    """
     tails = windows(raw, PROPERTY_CRC_BYTES)[ends - PROPERTY_CRC_BYTES]
+    difference = tails[:, :8].copy().view(np.uint64)[:, 0] ^ _PATTERN_WORD
+    candidates = np.flatnonzero((difference - _ONES) & ~difference & _TOPS)
+    expected = np.full(len(ends), _UNMARKED, np.int64)
+    if len(candidates):
+        expected[candidates] = _expected_of(tails[candidates])
+    return expected
+
+
+def _expected_of(tails: NDArray[np.uint8]) -> I64:
     agreeing = (tails[:, _PLACES] == _PATTERN_PLACES).sum(axis=1)
     digits = tails[:, 9:19].astype(np.int64) - ord("0")
     whole = (agreeing == len(_FIXED)) & ((digits >= 0) & (digits <= 9)).all(axis=1)

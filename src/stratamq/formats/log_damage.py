@@ -26,6 +26,9 @@ Places = NDArray[np.int64]
 
 HEAD_BYTES = PHYSICAL_OFFSET_POSITION + I64.size
 """What must be seen of a frame to know that it begins at a place."""
+_ALIKE = 8
+"""So many frames of one size in a row, and those behind are compared with them at once."""
+_MOST_ALIKE = 1 << 14
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
 
 
@@ -122,6 +125,9 @@ def _sizes(data: bytes | memoryview, left: int) -> tuple[list[int], int | str]:
     sizes: list[int] = []
     position, end = 0, len(data)
     read = BLANK.unpack_from
+    raw = np.frombuffer(data, np.uint8)
+    alike, enough = 0, _ALIKE
+    previous = 0
     while True:
         if end - position < BLANK.size:
             if left - position < BLANK.size:
@@ -138,3 +144,18 @@ def _sizes(data: bytes | memoryview, left: int) -> tuple[list[int], int | str]:
             return sizes, size
         sizes.append(size)
         position += size
+        alike = alike + 1 if size == previous else 0
+        previous = size
+        if alike >= enough:
+            more = _equal_frames(raw[:left], position, size)
+            sizes += [size] * more
+            position += size * more
+            alike, enough = 0, enough if more >= _ALIKE else 2 * enough
+
+
+def _equal_frames(raw: NDArray[np.uint8], position: int, size: int) -> int:
+    """How many frames of the same size and version as the one in front follow, whole."""
+    count = min((len(raw) - position) // size, _MOST_ALIKE)
+    words = raw[position : position + count * size].reshape(count, size)[:, :8]
+    different = (words != raw[position - size : position - size + 8]).any(axis=1)
+    return int(different.argmax()) if different.any() else count
