@@ -155,7 +155,7 @@ class Housekeeping:
         if self._engine.topics.dirty:
             self.save_topics(lambda error: None)
         if self._engine.segments.allocation_error is not None:
-            self._engine.segments.keep_ahead(self._engine.offsets.appended)
+            self._engine.segments.allocate_again(self._engine.offsets.appended)
         self._unlink_released(now_ns)
 
     def _look_at_space(self) -> Space:

@@ -120,6 +120,13 @@ class SegmentSet:
 
         self._worker.submit(allocate, done)
 
+    def allocate_again(self, end: int) -> None:
+        """An attempt failed: perhaps there is room now."""
+        if self.active is None:
+            self.allocate_ahead(end)
+        else:
+            self.keep_ahead(end)
+
     def _require_room(self) -> None:
         space = self._files.space()
         used = space.total_bytes - space.available_bytes + self.segment_bytes
