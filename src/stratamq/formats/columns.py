@@ -26,8 +26,9 @@ _V6_FLAGS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 
 # Columns of the matrix of big-endian words.
 _TOTAL_SIZE, _MAGIC, _BODY_CRC, _QUEUE_ID = 0, 1, 2, 3
-_QUEUE_OFFSET, _PHYSICAL_OFFSET, _SYS_FLAG = 5, 7, 9
-_STORE_TIMESTAMP_V4, _BODY_LENGTH_V4 = 14, 21
+_FLAG, _QUEUE_OFFSET, _PHYSICAL_OFFSET, _SYS_FLAG, _BORN_TIMESTAMP = 4, 5, 7, 9, 10
+_STORE_TIMESTAMP_V4, _RECONSUME_TIMES_V4, _PREPARED_V4, _BODY_LENGTH_V4 = 14, 18, 19, 21
+_HOSTS_V4 = (12, 13, 16, 17)
 
 Bytes = NDArray[np.uint8]
 I64 = NDArray[np.int64]
@@ -90,6 +91,35 @@ class FrameColumns:
     @property
     def physical_offset(self) -> I64:
         return _join(self._words, _PHYSICAL_OFFSET)
+
+    @property
+    def flag(self) -> NDArray[np.int32]:
+        return self._words[:, _FLAG].astype(np.int32)
+
+    @property
+    def born_timestamp_ms(self) -> I64:
+        return _join(self._words, _BORN_TIMESTAMP)
+
+    @property
+    def reconsume_times(self) -> NDArray[np.int32]:
+        if not self.any_v6:
+            return self._words[:, _RECONSUME_TIMES_V4].astype(np.int32)
+        return windows(self._raw, 4)[self.body_start - 16].view(">i4")[:, 0].astype(np.int32)
+
+    @property
+    def prepared_transaction_offset(self) -> I64:
+        if not self.any_v6:
+            return _join(self._words, _PREPARED_V4)
+        return windows(self._raw, 8)[self.body_start - 12].view(">i8")[:, 0].astype(np.int64)
+
+    @property
+    def hosts_alike(self) -> bool:
+        """All frames were born on one IPv4 host, and stored on one."""
+        if self.any_v6:
+            return False
+        return all(
+            bool((self._words[:, word] == self._words[:1, word]).all()) for word in _HOSTS_V4
+        )
 
     @property
     def store_timestamp_start(self) -> I64:

@@ -86,11 +86,10 @@ def _bodies(raw: Bytes, frames: FrameColumns, decompress: bool) -> pa.Array:
 def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:
     host_start, long = _store_host(frames)
     offsets = frames.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
-    if not long.any():
-        hosts = windows(raw, 8)[host_start]
+    if not frames.any_v6:
+        hosts = windows(raw, 8)[host_start[:1] if frames.hosts_alike else host_start]
         digits = np.empty((len(frames), 16), np.uint16)
-        alike = len(frames) and (hosts.view(np.uint64) == hosts[:1].view(np.uint64)).all()
-        digits[:, :8] = _HEX[hosts[0]] if alike else _HEX[hosts]
+        digits[:, :8] = _HEX[hosts]
         digits[:, 8:] = _HEX[offsets]
         return ascii_rows(digits.view(np.uint8))
     view = raw.data
@@ -103,11 +102,11 @@ def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:
 
 def _born_host(raw: Bytes, frames: FrameColumns) -> pa.Array:
     long = (frames.sys_flag & sysflag.BORN_HOST_V6) != 0
-    return _hosts(raw, frames.start + _BORN_HOST, long)
+    return _hosts(raw, frames, frames.start + _BORN_HOST, long)
 
 
 def _store_host_text(raw: Bytes, frames: FrameColumns) -> pa.Array:
-    return _hosts(raw, *_store_host(frames))
+    return _hosts(raw, frames, *_store_host(frames))
 
 
 def _store_host(frames: FrameColumns) -> tuple[I64, NDArray[np.bool_]]:
@@ -115,13 +114,17 @@ def _store_host(frames: FrameColumns) -> tuple[I64, NDArray[np.bool_]]:
     return frames.store_timestamp_start + 8, long
 
 
-def _hosts(raw: Bytes, starts: I64, long: NDArray[np.bool_]) -> pa.Array:
+def _hosts(raw: Bytes, frames: FrameColumns, starts: I64, long: NDArray[np.bool_]) -> pa.Array:
+    if frames.hosts_alike and len(frames):
+        return repeated([_host(raw[starts[0] : starts[0] + 8].tobytes())], len(frames))
     index, hosts = group_texts(raw, starts, np.where(long, 20, 8))
-    texts = []
-    for host in map(decode_host, hosts):
-        address = f"[{host.address}]" if ":" in host.address else host.address
-        texts.append(f"{address}:{host.port}")
-    return _numbered(index, texts)
+    return _numbered(index, [_host(host) for host in hosts])
+
+
+def _host(raw: bytes) -> str:
+    host = decode_host(raw)
+    address = f"[{host.address}]" if ":" in host.address else host.address
+    return f"{address}:{host.port}"
 
 
 def _numbered(index: NDArray[np.int32], texts: list[str]) -> pa.Array:
@@ -130,20 +133,9 @@ def _numbered(index: NDArray[np.int32], texts: list[str]) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(index))
 
 
-def _tail(raw: Bytes, frames: FrameColumns, back: int, kind: str) -> NDArray[np.generic]:
-    """A field of fixed length that lies `back` bytes in front of the body."""
-    width = int(kind[-1])
-    return windows(raw, width)[frames.body_start - back].view(kind)[:, 0]
-
-
 def _times(milliseconds: I64) -> pa.Array:
     """A time that microseconds cannot say becomes the last, or the first, that they can."""
     return pa.array(np.clip(milliseconds, -_LAST_MS, _LAST_MS) * 1000).view(TIME)
-
-
-def _at(raw: Bytes, frames: FrameColumns, position: int, kind: str) -> NDArray[np.generic]:
-    width = int(kind[-1])
-    return windows(raw, width)[frames.start + position].view(kind)[:, 0]
 
 
 def _native(values: NDArray[np.generic], kind: type[np.generic]) -> pa.Array:
@@ -156,16 +148,14 @@ _PLAIN = {
     "queueOffset": lambda raw, frames: pa.array(frames.queue_offset),
     "physicalOffset": lambda raw, frames: pa.array(frames.physical_offset),
     "msgId": _message_id,
-    "flag": lambda raw, frames: _native(_at(raw, frames, 16, ">i4"), np.int32),
+    "flag": lambda raw, frames: pa.array(frames.flag),
     "sysFlag": lambda raw, frames: _native(frames.sys_flag, np.int32),
-    "bornTimestamp": lambda raw, frames: _times(_at(raw, frames, 40, ">i8").astype(np.int64)),
+    "bornTimestamp": lambda raw, frames: _times(frames.born_timestamp_ms),
     "bornHost": _born_host,
     "storeTimestamp": lambda raw, frames: _times(frames.store_timestamp_ms),
     "storeHost": _store_host_text,
-    "reconsumeTimes": lambda raw, frames: _native(_tail(raw, frames, 16, ">i4"), np.int32),
-    "preparedTransactionOffset": lambda raw, frames: _native(
-        _tail(raw, frames, 12, ">i8"), np.int64
-    ),
+    "reconsumeTimes": lambda raw, frames: pa.array(frames.reconsume_times),
+    "preparedTransactionOffset": lambda raw, frames: pa.array(frames.prepared_transaction_offset),
     "bodyCrc": lambda raw, frames: _native(frames.body_crc, np.int32),
     "size": lambda raw, frames: _native(frames.size, np.int32),
 }

@@ -99,26 +99,29 @@ class LogFiles:
         return begin, max(begin, end)
 
 
-def open_log(where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> LogFiles:
+def open_log(
+    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], known: int = 0
+) -> LogFiles:
     """The log in a store's directory, in its `commitlog`, or in a list of segment files.
 
     Of a store that is ours and that no other program has held since, it ends where the log service
-    has confirmed; of any other at the first frame that fails. NotFoundError when there is no log.
+    has confirmed; of any other at the first frame that fails. Up to the frame's beginning `known`
+    it has been looked at before. NotFoundError when there is no log.
     """
     if isinstance(where, str | os.PathLike):
         path = Path(where)
         if not path.exists():
             raise NotFoundError(f"there is no {path}")
         if path.is_dir():
-            return _directory(path)
+            return _directory(path, known)
         where = [path]
     segments = tuple(sorted((_segment(Path(path)) for path in where), key=lambda one: one.start))
     if not segments:
         raise InvalidRequestError("no segment files are named")
-    return LogFiles(segments, find_end(segments))
+    return LogFiles(segments, find_end(segments, known))
 
 
-def _directory(path: Path) -> LogFiles:
+def _directory(path: Path, known: int) -> LogFiles:
     root = path.parent if path.name == "commitlog" and not (path / "commitlog").is_dir() else path
     directory = root / "commitlog"
     if not directory.is_dir():
@@ -127,7 +130,7 @@ def _directory(path: Path) -> LogFiles:
         return LogFiles((), 0, os.fspath(root))
     segments = tuple(_segments(directory))
     confirmed = confirmed_end(RealFiles(root))
-    end = find_end(segments) if confirmed is None else confirmed
+    end = find_end(segments, known) if confirmed is None else confirmed
     return LogFiles(segments, end, os.fspath(root))
 
 
@@ -169,20 +172,25 @@ def first_store_time(segment: Segment) -> int | None:
     return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
-def find_end(segments: Iterable[Segment]) -> int:
-    """Where the first frame fails in the last segments; RocketMQ's recovery ends the log there."""
+def find_end(segments: Iterable[Segment], known: int = 0) -> int:
+    """Where the first frame fails in the last segments; RocketMQ's recovery ends the log there.
+
+    What lies below `known`, where a frame begins or the log ended, is not looked at again.
+    """
     last = list(segments)[-LAST_SEGMENTS:]
     end = last[0].start if last else 0
     for segment in last:
-        end = _end_in(segment)
+        end = segment.end
+        if known < segment.end:
+            end = _end_in(segment, max(known, segment.start))
         if end < segment.end:
             return end
     return end
 
 
-def _end_in(segment: Segment) -> int:
-    """The segment's end if its frames reach to a blank or its last byte, else the first failure."""
-    position = segment.start
+def _end_in(segment: Segment, position: int) -> int:
+    """The segment's end if its frames reach from `position` to a blank or its last byte, else the
+    first failure."""
     wanted = _WALK_BYTES
     with open(segment.path, "rb", buffering=0) as file:
         while segment.end - position >= BLANK.size:

@@ -63,9 +63,11 @@ class _Reader:
         self._part = part
         self._verify = verify
         self._on_damage = on_damage
+        self._buffer = bytearray()
 
     def frames(self) -> Iterator[tuple[NDArray[np.uint8], FrameColumns]]:
-        """Chunks of bytes, each with the good frames that lie in it whole."""
+        """Chunks of bytes, each with the good frames that lie in it whole. A chunk is overwritten
+        when the next one is asked for."""
         part = self._part
         position, length = self._first(), CHUNK_BYTES
         while position < part.end:
@@ -106,7 +108,7 @@ class _Reader:
             position += len(data) - HEAD_BYTES
         return self._part.end
 
-    def _examine(self, data: bytes, position: int) -> tuple[Examined, FrameColumns]:
+    def _examine(self, data: memoryview, position: int) -> tuple[Examined, FrameColumns]:
         part = self._part
         looked, starts, sizes = mark_off(data, position, part.segment_end)
         inside = int(np.searchsorted(starts, part.end - position))
@@ -136,7 +138,10 @@ class _Reader:
         self._on_damage(self._part.path, Damage(position, resumed, reason))
         return resumed
 
-    def _read(self, position: int, length: int) -> bytes:
-        left = self._part.segment_end - position
-        at = position - self._part.segment_start
-        return os.pread(self._descriptor, min(length, left), at)
+    def _read(self, position: int, length: int) -> memoryview:
+        """Over what was read before: new memory costs more than the bytes that go into it."""
+        length = min(length, self._part.segment_end - position)
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        room = memoryview(self._buffer)[:length]
+        return room[: os.preadv(self._descriptor, [room], position - self._part.segment_start)]

@@ -5,7 +5,6 @@ flights = stratamq.scan("data", topic="flights", columns=["keys", "body"]).to_pa
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,13 +21,12 @@ from stratamq.table.log_files import open_log
 from stratamq.table.part_reader import OnDamage, read_part
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Queue, Selection
+from stratamq.table.where import is_address
 
 Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Moment = datetime | int
 """A point in time: a naive datetime is local time, a number is milliseconds since 1970 UTC."""
 Offsets = tuple[int, int] | Mapping[Queue, tuple[int, int]]
-
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d{1,5}|commitlog=.+")
 
 
 def scan(
@@ -89,7 +87,7 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Record batches of a few MiB; none is empty."""
-        if _is_address(self._source):
+        if is_address(self._source):
             with connect(str(self._source)) as client:
                 yield from read_broker(client, self._decoder, self._selection)
             return
@@ -123,19 +121,13 @@ class Scan:
 
 def _source(where: Where) -> Where:
     if isinstance(where, str | os.PathLike):
-        if _is_address(where) or Path(where).exists():
+        if is_address(where) or Path(where).exists():
             return where
         raise NotFoundError(f"there is no {os.fspath(where)}, and it is no address host:port")
     paths = list(where)
     if not paths:
         raise InvalidRequestError("no segment files are named")
     return paths
-
-
-def _is_address(where: Where) -> bool:
-    if not isinstance(where, str):
-        return False
-    return _ADDRESS.fullmatch(where) is not None and not Path(where).exists()
 
 
 def _topics(topic: str | Iterable[str] | None) -> frozenset[str] | None:

@@ -19,7 +19,8 @@
     bodyCrc                    int32         CRC-32 of the stored body, 31 bits
     size                       int32         bytes of the whole frame
 
-Timestamps have Arrow's unit µs, because that is what Spark takes.
+Timestamps have Arrow's unit µs, because that is what Spark takes; a time too far away for it, which
+a producer's clock can have, becomes the last one it can say.
 """
 
 import pyarrow as pa

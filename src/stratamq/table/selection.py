@@ -20,8 +20,8 @@ class Selection:
     """Conditions that all must hold; the default is every message that stands in a queue.
 
     `topics`, `queues` (ids): None means any. `offsets`: queue offsets [begin, end) of single
-    queues; when there are any, no other queue is wanted. `physical`: log offsets [begin, end) in
-    which a frame begins. `since_ms` ≤ store time < `until_ms`.
+    queues; when there are any, no other queue is wanted, unless `others_too`. `physical`: log
+    offsets [begin, end) in which a frame begins. `since_ms` ≤ store time < `until_ms`.
     """
 
     topics: frozenset[str] | None = None
@@ -29,6 +29,7 @@ class Selection:
     """A regular expression that the whole topic matches."""
     queues: frozenset[int] | None = None
     offsets: dict[Queue, tuple[int, int]] = field(default_factory=dict)
+    others_too: bool = False
     all_offsets: tuple[int, int] | None = None
     """Queue offsets [begin, end) of every queue."""
     physical: tuple[int, int] | None = None
@@ -42,7 +43,9 @@ class Selection:
             return False
         if self.topic_pattern is not None and not re.fullmatch(self.topic_pattern, topic):
             return False
-        return not self.offsets or any(topic == named for named, _ in self.offsets)
+        if self.others_too or not self.offsets:
+            return True
+        return any(topic == named for named, _ in self.offsets)
 
     def rows(self, raw: NDArray[np.uint8], frames: FrameColumns) -> NDArray[np.int64] | None:
         """Numbers of the wanted frames, in order; None: all of them."""
@@ -60,7 +63,7 @@ class Selection:
         if self.queues is not None:
             mask &= np.isin(frames.queue_id, list(self.queues))
         if self.queued_only:
-            mask &= _in_queue(frames)
+            mask &= in_queue(frames)
         if self.topics is not None or self.topic_pattern is not None or self.offsets:
             mask &= self._of_topics(raw, frames)
         return None if mask.all() else np.flatnonzero(mask)
@@ -72,16 +75,18 @@ class Selection:
         mask = wanted[index] if len(topics) else np.zeros(0, np.bool_)
         if not self.offsets:
             return mask
-        within = np.zeros(len(frames), np.bool_)
+        within = np.full(len(frames), self.others_too)
         for (topic, queue_id), (begin, end) in self.offsets.items():
             if topic in topics:
                 rows = (index == topics.index(topic)) & (frames.queue_id == queue_id)
                 offsets = frames.queue_offset
                 # What stands in no queue has queue offset 0, and none in it.
-                within |= rows & (offsets >= begin) & (offsets < end) & _in_queue(frames)
+                rows &= in_queue(frames)
+                within[rows] = ((offsets >= begin) & (offsets < end))[rows]
         return mask & within
 
 
-def _in_queue(frames: FrameColumns) -> Mask:
+def in_queue(frames: FrameColumns) -> Mask:
+    """Whether each frame stands in a consume queue."""
     kind = frames.sys_flag & TRANSACTION_MASK
     return (kind == TRANSACTION_NONE) | (kind == TRANSACTION_COMMIT)
