@@ -85,7 +85,23 @@ def test_nothing_goes_above_the_durable_snapshot():
     assert delete(store, 5 * SEGMENT) == 5 * SEGMENT
 
 
-def test_a_full_disk_waits_for_nobody(store):
+def test_queues_go_on_where_they_were_after_a_deletion_in_a_hurry_and_a_crash():
+    store = Store(SEGMENT, followers=(), snapshot_interval_ms=3_600_000)
+    store.start()
+    store.pass_time(1)
+    store.put_all(message(topic="idle"), *[message(body_for(1000)) for _ in range(20)])
+    known = store.queues()
+    minimum = delete(store, 5 * SEGMENT, urgent=True)
+    assert minimum == 0
+    store.pass_time(3_600_000, ticks=4)
+    assert delete(store, 5 * SEGMENT, urgent=True) == 5 * SEGMENT
+    store.pass_time(200_000, ticks=4)
+    store.power_loss(keep_nothing)
+    store.start()
+    assert store.queues() == known
+
+
+def test_a_full_disk_waits_for_no_follower(store):
     assert delete(store, 5 * SEGMENT, urgent=True) == 5 * SEGMENT
 
 

@@ -288,13 +288,15 @@ class Housekeeping:
     def delete_below(self, offset: int, max_segments: int, urgent: bool) -> tuple[int, list[str]]:
         engine = self._engine
         segments, offsets = engine.segments, engine.offsets
-        limit = min(offset, offsets.flushed)
+        # Nothing else could say how far the queues of what is deleted had come: they would count
+        # from anywhere again after a crash.
+        limit = min(offset, offsets.flushed, self._snapshot_needs)
         if not urgent:
             watermarks = [
                 state.durable if (state := engine.hub.followers.get(name)) is not None else 0
                 for name in engine.config.followers
             ]
-            limit = min([limit, self._snapshot_needs, *watermarks])
+            limit = min([limit, *watermarks])
         count = 0
         while (
             count < len(segments.offsets) - 1
