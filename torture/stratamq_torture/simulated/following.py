@@ -136,7 +136,9 @@ class Connection:
         if isinstance(action, Cut):
             opened = action.opened
             self._engine(lambda: engine.opened(opened))
-            self._broker.uncut.discard(self._room.name)
+            if self.connected:
+                # Otherwise it is the answer of a log that is gone.
+                self._broker.uncut.discard(self._room.name)
             self._reports = True
             self._asks = self._room.name == DISPATCHER
             self._next_report_ns = self._broker.clock.monotonic_ns()
