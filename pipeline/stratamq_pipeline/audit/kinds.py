@@ -1,0 +1,56 @@
+"""The kinds of fault an audit knows, and what each of them means for whoever uses the store."""
+
+import pyarrow as pa
+
+FAULTS = pa.schema(
+    [
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("kind", pa.string()),
+        ("consequence", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+"""`file` relative to the store, `position` a byte in it."""
+
+LOG, QUEUE, INDEX = "log", "queue", "index"
+
+CONSEQUENCES = {
+    # The log.
+    "frame-damaged": "messages in this stretch are lost here: take them from a replica or a backup",
+    "log-ends-early": "whole frames lie behind the log's end: the next start of RocketMQ cuts them",
+    "queue-gap": "the dispatcher stops here: queue offsets in the log leave some out",
+    # Queue files.
+    "queue-stray": "RocketMQ refuses a directory with something strange in it",
+    "queue-file-size": "the file is not of the store's size: services set it aside",
+    "queue-file-missing": "a file between two others is gone: its messages reach no consumer",
+    "unit-missing": "consumers never get this message until the queue is rebuilt",
+    "unit-place": "consumers get another message here, or an error",
+    "unit-tags": "consumers that select by tag miss this message, or get it unasked",
+    "unit-without-message": "consumers get an error here: the log has no such message",
+    "unit-beyond-log": "stands for bytes behind the log's end; an opening store removes it",
+    # Index files.
+    "index-stray": "no index file; RocketMQ refuses what it cannot read as one",
+    "index-file-size": "the file is not of the store's geometry: nothing in it can be trusted",
+    "index-header": "the header contradicts the items: questions about times pass the file by",
+    "item-chain": "items before this one in its slot are not found",
+    "index-slot": "the newest items of this slot are not found",
+    "item-missing": "the message is not found by this key until the index is rebuilt",
+    "item-duplicate": "the message is found twice by RocketMQ; services here answer it once",
+    "item-without-key": "stands for a key that its message does not have: costs a read, no more",
+    "item-without-message": "stands for a place where no message begins: costs a read, no more",
+    "item-beyond-log": "stands for bytes behind the log's end; an opening store removes it",
+    "item-time": "questions about times that RocketMQ answers by the item go wrong",
+}
+
+
+def fault(file: str, position: int, kind: str, detail: str = "") -> dict[str, object]:
+    """A row of FAULTS."""
+    consequence = CONSEQUENCES[kind]
+    return {
+        "file": file,
+        "position": position,
+        "kind": kind,
+        "consequence": consequence,
+        "detail": detail,
+    }

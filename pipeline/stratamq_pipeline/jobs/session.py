@@ -1,0 +1,144 @@
+"""The Spark session of a job: `local[*]` out of the box, any cluster through --master and --conf.
+
+A session that is there already (spark-submit, a notebook, a test run) is used as it is, and left.
+On a cluster the code goes along as one zip; the libraries it stands on must be installed there.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from stratamq import errors
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq_pipeline.code_zip import write_code_zip
+
+LOCAL = "local[*]"
+SHUFFLE_PARTITIONS_PER_CORE = 2
+_LOCAL_HOST = "127.0.0.1"
+_RAISED = re.compile(r"stratamq\.errors\.(\w+): (.*)")
+
+Tell = Callable[[str], None]
+"""Is told in a few words what a job does next."""
+
+
+def silent(what: str) -> None:
+    """Nobody looks at the progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """`master` None: what spark-submit or Spark's own configuration says, else `local[*]`."""
+
+    master: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    progress: bool = False
+    """Whether Spark draws its bar on standard error."""
+
+
+def parse_settings(texts: list[str]) -> dict[str, str]:
+    """KEY=VALUE each; InvalidRequestError for what is none."""
+    settings = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise InvalidRequestError(f"--conf takes KEY=VALUE, not {text!r}")
+        settings[key.strip()] = value
+    return settings
+
+
+@contextmanager
+def spark_session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
+    """What Python code in an executor raised comes out as the error it was."""
+    active = SparkSession.getActiveSession()
+    spark = active or _start(name, options)
+    try:
+        with told_by_executors():
+            yield spark
+    finally:
+        if active is None:
+            spark.stop()
+
+
+@contextmanager
+def told_by_executors() -> Iterator[None]:
+    """StrataError instead of the Spark exception that carries its traceback as text."""
+    try:
+        yield
+    except PySparkException as error:
+        raise _told(str(error)) from error
+
+
+def _told(text: str) -> StrataError:
+    raised = _RAISED.findall(text)
+    if raised:
+        name, sentence = raised[-1]
+        return _as_raised(getattr(errors, name, StrataError), sentence)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return UnavailableError(f"Spark: {lines[0] if lines else 'the job failed'}")
+
+
+def _as_raised(kind: Any, sentence: str) -> StrataError:
+    """The same class, so that exit codes and handlers know it; its fields stayed behind."""
+    error = kind.__new__(kind)
+    StrataError.__init__(error, sentence)
+    return error  # type: ignore[no-any-return]
+
+
+def _start(name: str, options: SparkOptions) -> SparkSession:
+    master = options.master or options.settings.get("spark.master")
+    # PySpark takes its executors' Python from the environment alone.
+    environment = os.environ  # noqa: TID251
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    submitted = "PYSPARK_GATEWAY_PORT" in environment
+    local = not submitted and (master or LOCAL).startswith("local")
+    builder = SparkSession.builder.appName(f"stratamq {name}")
+    if not submitted:
+        builder = builder.master(master or LOCAL)
+    given = {"spark.ui.showConsoleProgress": str(options.progress).lower()}
+    if local:
+        environment.setdefault("SPARK_LOCAL_IP", _LOCAL_HOST)
+        given |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": _LOCAL_HOST,
+            "spark.driver.bindAddress": _LOCAL_HOST,
+            "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS_PER_CORE * _cores()),
+        }
+    given |= {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        **options.settings,
+    }
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        # The gateway raises plain exceptions, and Py4J's own.
+        lines = str(error).strip().splitlines()
+        raise UnavailableError(
+            f"no Spark session: {lines[0] if lines else type(error).__name__}; "
+            "Spark needs Java 17 or later (on Debian: apt-get install openjdk-17-jre-headless)"
+        ) from error
+    if not local and not submitted:
+        _ship(spark)
+    return spark
+
+
+def _ship(spark: SparkSession) -> None:
+    with tempfile.TemporaryDirectory(prefix="stratamq-") as directory:
+        archive = Path(directory) / "stratamq.zip"
+        write_code_zip(archive)
+        spark.sparkContext.addPyFile(str(archive))
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
