@@ -167,7 +167,9 @@ class Consumers:
                     raise Violation("query", f"{topic}#{key}: {error!r}")
             elif answer is not None:
                 self.questions += 1
-                whole = life == (broker.index.starts, engine.cut_count) and not broker.cache_lies
+                # An index that has not heard yet that the log was cut answers for the lost history.
+                told = INDEX not in broker.uncut and not broker.cache_lies
+                whole = told and life == (broker.index.starts, engine.cut_count)
                 self._judge_answer(topic, key, answer, minimum, position if whole else 0)
 
         try:
