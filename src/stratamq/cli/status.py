@@ -12,8 +12,8 @@ from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
 from stratamq.client import Client
 from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.client.values import FollowerServiceState, LogState
-from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.client.values import FollowerServiceState, JanitorState, LogState
+from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, JANITOR, ROOMS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.runtime import discovery
 from stratamq.runtime.status import from_rpc_error
@@ -81,6 +81,8 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
         if room in (DISPATCHER, INDEX):
             state = client.dispatch_state() if room == DISPATCHER else client.index_state()
             return _with_follower(row, state, "queues" if room == DISPATCHER else "files")
+        if room == JANITOR:
+            return _with_janitor(row, client.janitor_state())
     except StrataError as error:
         return row | {"detail": error.message}, []
     return row, []
@@ -151,6 +153,12 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         if not one.connected
     ]
     return row, notes
+
+
+def _with_janitor(row: Row, state: JanitorState) -> tuple[Row, list[Row]]:
+    row |= {"detail": f"segments deleted: {state.deleted_segments}"}
+    alarm = state.failure or (state.last.alarm if state.last is not None else "")
+    return row, [_note(row, "problem", alarm)] if alarm else []
 
 
 def _scrub(state: LogState) -> str:

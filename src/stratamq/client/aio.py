@@ -18,8 +18,10 @@ from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import (
+    CleaningLook,
     FollowerServiceState,
     GroupQueue,
+    JanitorState,
     LogState,
     Message,
     Queue,
@@ -301,6 +303,26 @@ class AsyncClient:
 
     async def log_state(self) -> LogState:
         return await self._run(operations.log_state())
+
+    async def delete_below(
+        self, offset: int, *, max_segments: int = 10, urgent: bool = False
+    ) -> tuple[int, tuple[str, ...]]:
+        """Let the log delete whole segments below `offset`; see the synchronous client's."""
+        return await self._run(
+            operations.delete_below(offset, max_segments=max_segments, urgent=urgent)
+        )
+
+    async def janitor_state(self) -> JanitorState:
+        """What the janitor has done and found."""
+        return await self._run(operations.janitor_state())
+
+    async def plan_cleaning(self, *, manual: bool = False) -> CleaningLook:
+        """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
+        return await self._run(operations.plan_cleaning(manual=manual))
+
+    async def run_cleaning(self) -> CleaningLook:
+        """Let the janitor look now, and delete what may go: expired segments at any hour."""
+        return await self._run(operations.run_cleaning())
 
     async def dispatch_state(self) -> FollowerServiceState:
         return await self._run(operations.dispatch_state())

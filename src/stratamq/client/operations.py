@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
+from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2, janitor_pb2
 from stratamq.client.append_stream import refusal_of
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
+    CleaningLook,
+    CleaningStep,
     DamagedStretch,
     FollowerServiceState,
     FollowerState,
     GroupQueue,
+    JanitorState,
     LogState,
     Message,
     PullStatus,
     Queue,
+    ReplicaState,
     Role,
     ScrubState,
     SendResult,
@@ -398,6 +402,16 @@ def log_state() -> Operation[LogState]:
             recovery_report=tuple(state.recovery_report),
             broker_name=state.broker_name,
             broker_id=state.broker_id,
+            replicas=tuple(
+                ReplicaState(
+                    one.address,
+                    one.acknowledged_offset,
+                    one.connected,
+                    one.lag_bytes,
+                    one.lag_ms,
+                )
+                for one in state.replicas
+            ),
             scrub=ScrubState(
                 position_offset=state.scrub.position_offset,
                 passing=state.scrub.passing,
@@ -412,6 +426,60 @@ def log_state() -> Operation[LogState]:
         )
 
     return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), result)
+
+
+def delete_below(
+    offset: int, *, max_segments: int, urgent: bool
+) -> Operation[tuple[int, tuple[str, ...]]]:
+    request = commitlog_pb2.DeleteBelowRequest(
+        offset=offset, max_segments=max_segments, urgent=urgent
+    )
+    return Operation(
+        METHODS["DeleteBelow"],
+        request,
+        lambda response: (response.minimum_offset, tuple(response.deleted)),
+    )
+
+
+def janitor_state() -> Operation[JanitorState]:
+    def result(state: janitor_pb2.GetJanitorStatusResponse) -> JanitorState:
+        return JanitorState(
+            last=_look(state.last) if state.HasField("last") else None,
+            deleted_segments=state.deleted_segments,
+            freed_bytes=state.freed_bytes,
+            failure=state.failure,
+        )
+
+    return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)
+
+
+def plan_cleaning(*, manual: bool = False) -> Operation[CleaningLook]:
+    request = janitor_pb2.PlanCleaningRequest(manual=manual)
+    return Operation(METHODS["PlanCleaning"], request, lambda response: _look(response.look))
+
+
+def run_cleaning() -> Operation[CleaningLook]:
+    request = janitor_pb2.RunCleaningRequest()
+    return Operation(METHODS["RunCleaning"], request, lambda response: _look(response.look))
+
+
+def _look(look: janitor_pb2.Look) -> CleaningLook:
+    return CleaningLook(
+        at_ms=look.at_ms,
+        disk_used_ratio=look.disk_used_ratio,
+        segments=look.segments,
+        deletions=tuple(
+            CleaningStep(one.start_offset, one.end_offset, one.reason, one.sentence)
+            for one in look.deletions
+        ),
+        held=tuple(
+            CleaningStep(one.start_offset, one.end_offset, one.by, one.sentence)
+            for one in look.held
+        ),
+        alarm=look.alarm,
+        deleted=tuple(look.deleted),
+        minimum_offset=look.minimum_offset,
+    )
 
 
 def dispatch_state() -> Operation[FollowerServiceState]:

@@ -11,15 +11,25 @@ import grpc
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import operations
 from stratamq.client.consumer import Consumer, plan_run
-from stratamq.client.consuming import EARLIEST, Plan, Reading, Start, plan_between, plan_consume
+from stratamq.client.consuming import (
+    EARLIEST,
+    Plan,
+    Range,
+    Reading,
+    Start,
+    plan_between,
+    plan_consume,
+)
 from stratamq.client.endpoints import Channels, Endpoints, parse_target
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled
 from stratamq.client.producer import Producer
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import (
+    CleaningLook,
     FollowerServiceState,
     GroupQueue,
+    JanitorState,
     LogState,
     Message,
     Queue,
@@ -30,10 +40,10 @@ from stratamq.client.values import (
 )
 from stratamq.client.waiting import Patience
 from stratamq.client.wire import METHODS
-from stratamq.errors import UnavailableError
+from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.runtime.clock import SystemClock
-from stratamq.runtime.framing import READ_RANGE_RESPONSE
+from stratamq.runtime.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
 from stratamq.runtime.status import from_rpc_error
 
 R = TypeVar("R")
@@ -232,6 +242,44 @@ class Client:
         finally:
             call.cancel()
 
+    def queue_frames(
+        self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
+    ) -> Iterator[tuple[int, int, memoryview]]:
+        """(number of the range, its next offset, whole frames one behind the other).
+
+        A range is `(topic, queue id, begin, end)` in queue offsets; they are read in turn, a piece
+        of each. `max_bytes` bounds a piece, 0 leaves that to the service. OffsetOutOfRangeError
+        when a queue no longer holds what is to be read, and UnavailableError when the service
+        stops meanwhile.
+        """
+        reading = Reading([Range(*one) for one in ranges], (), max_bytes)
+        next_offsets = [begin for _, _, begin, _ in ranges]
+        open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
+        if not open_ranges:
+            return
+        call = self._channels.callable(METHODS["PullStream"])(reading.request())
+        try:
+            for response in call:
+                head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
+                number = open_ranges[head.stream_index]
+                topic, queue_id, _, _ = ranges[number]
+                if head.min_offset > next_offsets[number]:
+                    raise OffsetOutOfRangeError(
+                        f"queue {queue_id} of {topic} begins at {head.min_offset} by now: what lay "
+                        f"at {next_offsets[number]} was deleted",
+                        head.min_offset,
+                        head.max_offset,
+                    )
+                next_offsets[number] = head.next_offset
+                yield number, head.next_offset, frames
+        except grpc.RpcError as failure:
+            raise from_rpc_error(failure) from failure
+        finally:
+            call.cancel()
+        for number in open_ranges:
+            if next_offsets[number] < ranges[number][3]:
+                raise UnavailableError("the dispatcher ended the stream")
+
     def message_by_id(self, message_id: str) -> ReceivedMessage:
         """By its offset message id."""
         return self._run(operations.message_by_id(message_id))
@@ -303,6 +351,25 @@ class Client:
 
     def log_state(self) -> LogState:
         return self._run(operations.log_state())
+
+    def delete_below(
+        self, offset: int, *, max_segments: int = 10, urgent: bool = False
+    ) -> tuple[int, tuple[str, ...]]:
+        """Let the log delete whole segments below `offset`, oldest first, never the last: its new
+        minimum, and the files. `urgent` does not wait for followers."""
+        return self._run(operations.delete_below(offset, max_segments=max_segments, urgent=urgent))
+
+    def janitor_state(self) -> JanitorState:
+        """What the janitor has done and found."""
+        return self._run(operations.janitor_state())
+
+    def plan_cleaning(self, *, manual: bool = False) -> CleaningLook:
+        """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
+        return self._run(operations.plan_cleaning(manual=manual))
+
+    def run_cleaning(self) -> CleaningLook:
+        """Let the janitor look now, and delete what may go: expired segments at any hour."""
+        return self._run(operations.run_cleaning())
 
     def dispatch_state(self) -> FollowerServiceState:
         return self._run(operations.dispatch_state())

@@ -178,6 +178,52 @@ class FollowerState:
 
 
 @dataclass(frozen=True, slots=True)
+class CleaningStep:
+    """A segment [start, end) that goes, by a `reason` (expired, space, size), or that would and is
+    held back by one (replicated, consumed, tiered)."""
+
+    start_offset: int
+    end_offset: int
+    reason: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningLook:
+    """One look of the janitor. `deleted`: files that the log let go of; none in a plan."""
+
+    at_ms: int
+    disk_used_ratio: float
+    segments: int
+    deletions: tuple[CleaningStep, ...]
+    held: tuple[CleaningStep, ...]
+    alarm: str
+    deleted: tuple[str, ...]
+    minimum_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class JanitorState:
+    """`last` is None before the first look."""
+
+    last: CleaningLook | None
+    deleted_segments: int
+    freed_bytes: int
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """A slave as the log knows it."""
+
+    address: str
+    acknowledged_offset: int
+    connected: bool
+    lag_bytes: int
+    lag_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DamagedStretch:
     """Log offsets [start, end) that hold something else than was written."""
 
@@ -220,6 +266,7 @@ class LogState:
     broker_name: str
     broker_id: int
     scrub: ScrubState
+    replicas: tuple[ReplicaState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

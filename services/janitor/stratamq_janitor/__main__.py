@@ -1,0 +1,95 @@
+"""The janitor service: looks at the log and the volume, and has deleted what may go."""
+
+import asyncio
+import logging as std_logging
+
+from stratamq.api.v1 import janitor_pb2_grpc
+from stratamq.client import Client
+from stratamq.client.endpoints import Endpoints
+from stratamq.client.wire import COMMITLOG
+from stratamq.errors import StrataError
+from stratamq.files.real import RealFiles
+from stratamq.runtime import logging
+from stratamq.runtime.arguments import parse_arguments
+from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.config import load
+from stratamq.runtime.room_lock import take_room_lock
+from stratamq.runtime.server import Server, run_service
+from stratamq_janitor import metrics
+from stratamq_janitor.cleaner import Cleaner
+from stratamq_janitor.config import JanitorConfig
+from stratamq_janitor.servicer import SERVICE_NAME, JanitorServicer
+
+log = std_logging.getLogger(__name__)
+
+ANSWER_S = 10.0
+RETRY_MS = 1_000
+"""After a look that failed: the log may just be starting."""
+
+
+async def main() -> None:
+    arguments = parse_arguments("janitor", __doc__ or "")
+    config = load(JanitorConfig, "janitor", arguments.toml_path, overrides=arguments.overrides)
+    logging.configure("janitor", config.log_format == "json", config.log_level)
+    files = RealFiles(config.root)
+    room_lock = take_room_lock(files, "janitor")
+    addresses = {COMMITLOG: config.log_address} if config.log_address else {}
+    client = Client(Endpoints(config.root, addresses), timeout_s=ANSWER_S)
+    cleaner = Cleaner(files, client, config, SystemClock())
+    lock = asyncio.Lock()
+    servicer = JanitorServicer(cleaner, lock)
+    server = Server(
+        "janitor",
+        root=config.root,
+        metrics_address=config.metrics_address,
+        stop_grace_ms=config.stop_grace_ms,
+    )
+    server.add_servicer(
+        janitor_pb2_grpc.add_JanitorServiceServicer_to_server, servicer, SERVICE_NAME
+    )
+    looking = asyncio.create_task(_look_regularly(servicer, cleaner, lock, config.interval_ms))
+    looking.add_done_callback(lambda task: _ended(task, server))
+
+    async def close() -> None:
+        looking.cancel()
+        await asyncio.wait([looking])
+        async with lock:
+            client.close()
+        room_lock.close()
+
+    await server.serve(config.address, close=close)
+    if looking.done() and not looking.cancelled():
+        looking.result()
+
+
+async def _look_regularly(
+    servicer: JanitorServicer, cleaner: Cleaner, lock: asyncio.Lock, interval_ms: int
+) -> None:
+    observer = metrics.Observer(cleaner)
+    while True:
+        metrics.LOOKS.inc()
+        delay_ms = interval_ms
+        try:
+            async with lock:
+                await asyncio.to_thread(cleaner.run)
+            servicer.failure = ""
+        except (StrataError, OSError) as error:
+            # The log protects itself; the next look finds it again.
+            metrics.FAILED.inc()
+            if servicer.failure != str(error):
+                log.warning("look failed", extra={"error": str(error)})
+            servicer.failure = str(error)
+            delay_ms = min(interval_ms, RETRY_MS)
+        observer.observe()
+        await asyncio.sleep(delay_ms / 1000)
+
+
+def _ended(task: asyncio.Task[None], server: Server) -> None:
+    """A bug ends the process."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("task failed", exc_info=task.exception())
+        server.request_stop()
+
+
+if __name__ == "__main__":
+    run_service(main)

@@ -1,0 +1,151 @@
+"""One look at a time: gather the facts, decide, and ask the owner to delete.
+
+The janitor deletes nothing itself. Two of them, or one that is killed in the middle, do no harm:
+the log's owner deletes whole segments below an offset, and what is gone is gone for both.
+"""
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from stratamq.files.port import Clock, Files
+from stratamq_janitor.config import JanitorConfig
+from stratamq_janitor.facts import (
+    Services,
+    consumed_up_to,
+    replicated_up_to,
+    segment_facts,
+    tiered_up_to,
+)
+from stratamq_janitor.policy import (
+    CONSUMED,
+    REPLICATED,
+    TIERED,
+    Decision,
+    Facts,
+    Settings,
+    decide,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look came to. `deleted`: files that the log let go of; none in a plan."""
+
+    at_ms: int
+    facts: Facts
+    decision: Decision
+    deleted: tuple[str, ...] = ()
+    minimum_offset: int = 0
+
+
+class Cleaner:
+    """Blocking; one thread at a time. StrataError of the services is the caller's."""
+
+    def __init__(
+        self, files: Files, services: Services, config: JanitorConfig, clock: Clock
+    ) -> None:
+        self.last: Look | None = None
+        """The last look that was carried out."""
+        self.deleted_files: Counter[str] = Counter()
+        """Since the start, by reason."""
+        self.freed_bytes = 0
+        self._files = files
+        self._services = services
+        self._config = config
+        self._settings = settings_of(config)
+        self._clock = clock
+        self._previous_wall_ms: int | None = None
+        self._previous_ns = 0
+        self._jumped_ns: int | None = None
+
+    def plan(self, *, manual: bool = False) -> Look:
+        """What a run would do now; nothing is changed."""
+        facts = self._facts(manual)
+        return Look(facts.now_ms, facts, decide(facts, self._settings))
+
+    def run(self, *, manual: bool = False) -> Look:
+        """Look, and have deleted what may go."""
+        self._watch_clock()
+        look = self.plan(manual=manual)
+        self._previous_wall_ms = look.at_ms
+        self._previous_ns = self._clock.monotonic_ns()
+        decision = look.decision
+        look = replace(look, minimum_offset=look.facts.segments[0].start)
+        if decision.deletions:
+            minimum, deleted = self._services.delete_below(
+                decision.delete_below, max_segments=len(decision.deletions), urgent=decision.urgent
+            )
+            look = replace(look, deleted=deleted, minimum_offset=minimum)
+            for done in decision.deletions[: len(deleted)]:
+                self.deleted_files[done.reason] += 1
+                self.freed_bytes += done.segment.size
+                log.info(
+                    "segment deleted",
+                    extra={
+                        "offset": done.segment.start,
+                        "reason": done.reason,
+                        "detail": done.sentence,
+                    },
+                )
+        before = self.last.decision.alarm if self.last is not None else ""
+        if decision.alarm and decision.alarm != before:
+            log.error("alarm", extra={"detail": decision.alarm})
+        self.last = look
+        return look
+
+    def _facts(self, manual: bool) -> Facts:
+        state, config = self._services.log_state(), self._config
+        space, now_ms = self._files.space(), self._clock.wall_ms()
+        held_at = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
+        if CONSUMED in config.hold:
+            held_at[CONSUMED] = consumed_up_to(
+                self._services, config.hold_groups, state.appended_offset
+            )
+        previous = self._previous_wall_ms
+        return Facts(
+            now_ms=now_ms,
+            local=_local(now_ms),
+            previous=None if previous is None else _local(previous),
+            disk_total_bytes=space.total_bytes,
+            disk_used_bytes=space.total_bytes - space.available_bytes,
+            segments=segment_facts(
+                self._files, state, by_file_time=config.retention_by == "FILE_TIME"
+            ),
+            held_at=held_at,
+            manual=manual,
+            clock_jumped=self._jumped_ns is not None,
+        )
+
+    def _watch_clock(self) -> None:
+        """Notice a wall clock that went forward by much more than has passed."""
+        now_ns = self._clock.monotonic_ns()
+        if self._previous_wall_ms is not None:
+            passed_ms = (now_ns - self._previous_ns) // 1_000_000
+            ahead_ms = self._clock.wall_ms() - self._previous_wall_ms - passed_ms
+            if ahead_ms > self._config.clock_tolerance_ms:
+                log.error("clock was put forward", extra={"by_ms": ahead_ms})
+                self._jumped_ns = now_ns
+        grace_ns = self._config.clock_grace_ms * 1_000_000
+        if self._jumped_ns is not None and now_ns - self._jumped_ns >= grace_ns:
+            self._jumped_ns = None
+
+
+def settings_of(config: JanitorConfig) -> Settings:
+    return Settings(
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        delete_hours=frozenset(int(hour) for hour in config.delete_when),
+        clean_ratio=config.disk_clean_ratio,
+        force_ratio=config.disk_force_ratio,
+        max_segments=config.max_segments_per_run,
+        hold=frozenset(config.hold),
+    )
+
+
+def _local(wall_ms: int) -> datetime:
+    """The wall's time in the machine's zone (`TZ`), without one: hours are what people read."""
+    return datetime.fromtimestamp(wall_ms / 1000).astimezone().replace(tzinfo=None)

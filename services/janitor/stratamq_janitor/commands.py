@@ -1,0 +1,119 @@
+"""`stratamq janitor`: what is kept, what goes, and why not."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+
+if TYPE_CHECKING:
+    from stratamq.client import CleaningLook
+
+COLUMNS = ("segment", "endOffset", "decision", "reason", "detail")
+
+
+def register(app: typer.Typer) -> None:
+    """Called by the command line through the entry-point group `stratamq.commands`."""
+    janitor = typer.Typer(
+        name="janitor",
+        help="Retention: which log segments are deleted, when, and what holds them back.",
+        no_args_is_help=True,
+    )
+    janitor.command("status")(status)
+    janitor.command("plan")(plan)
+    janitor.command("run")(run)
+    app.add_typer(janitor)
+
+
+def status(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The janitor's last look, and what it has deleted since it was started.
+
+    Exit code 1 while an operator must act: the alarm says why.
+    """
+    with open_client(data, address) as client:
+        state = client.janitor_state()
+    printer = Printer(output, COLUMNS)
+    if state.last is not None:
+        _rows(printer, state.last)
+    printer.flush()
+    total = f"{state.deleted_segments} segments deleted since the start, {state.freed_bytes} bytes"
+    printer.note(
+        {"kind": "total", "segments": state.deleted_segments, "bytes": state.freed_bytes},
+        total,
+        False,
+    )
+    alarm = state.failure or (state.last.alarm if state.last is not None else "")
+    if alarm:
+        printer.note({"kind": "problem", "text": alarm}, alarm, True)
+        raise typer.Exit(1)
+
+
+def plan(
+    manual: Annotated[
+        bool, typer.Option("--manual", help="as if asked: expired segments go at any hour")
+    ] = False,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What the janitor would do now. Nothing is changed."""
+    with open_client(data, address) as client:
+        look = client.plan_cleaning(manual=manual)
+    _show(output, look)
+
+
+def run(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only say what would be deleted")
+    ] = False,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Look now, and delete what may go: expired segments at any hour, the last one never."""
+    with open_client(data, address) as client:
+        look = client.plan_cleaning(manual=True) if dry_run else client.run_cleaning()
+    _show(output, look)
+
+
+def _show(output: Output, look: "CleaningLook") -> None:
+    printer = Printer(output, COLUMNS)
+    _rows(printer, look)
+    printer.flush()
+    summary = (
+        f"{look.segments} segments, disk {look.disk_used_ratio:.1%} full, "
+        f"{len(look.deletions)} to go, {len(look.deleted)} deleted"
+    )
+    printer.note(
+        {
+            "kind": "look",
+            "segments": look.segments,
+            "diskUsedRatio": look.disk_used_ratio,
+            "deleted": list(look.deleted),
+            "minimumOffset": look.minimum_offset,
+        },
+        summary,
+        False,
+    )
+    if look.alarm:
+        printer.note({"kind": "problem", "text": look.alarm}, look.alarm, True)
+
+
+def _rows(printer: Printer, look: "CleaningLook") -> None:
+    for decision, steps in (("delete", look.deletions), ("held", look.held)):
+        for one in steps:
+            printer.row(
+                {
+                    "kind": "segment",
+                    "segment": one.start_offset,
+                    "endOffset": one.end_offset,
+                    "decision": decision,
+                    "reason": one.reason,
+                    "detail": one.sentence,
+                }
+            )

@@ -1,0 +1,95 @@
+"""What the policy needs to know, read from the log's files and asked of the services."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from stratamq.client.values import GroupQueue, LogState, Unit
+from stratamq.files.port import Files, Kind
+from stratamq.formats.file_names import offset_name
+from stratamq.formats.frame_layout import HEAD, MAGIC_V1, MAGIC_V2
+from stratamq.formats.sysflag import BORN_HOST_V6
+from stratamq_janitor.policy import SegmentFacts
+
+DIRECTORY = "commitlog"
+_HEAD_BYTES = HEAD.size + 20 + 8
+
+
+class Services(Protocol):
+    """What is asked of the broker's other services; `stratamq.client.Client` is one."""
+
+    def log_state(self) -> LogState: ...
+
+    def groups(self) -> list[GroupQueue]: ...
+
+    def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]: ...
+
+    def delete_below(
+        self, offset: int, *, max_segments: int, urgent: bool
+    ) -> tuple[int, tuple[str, ...]]: ...
+
+
+def segment_facts(files: Files, state: LogState, *, by_file_time: bool) -> list[SegmentFacts]:
+    """Every segment of the log, oldest first. `by_file_time`: RocketMQ's way, by the time of the
+    last change of each file, instead of the store times in the log."""
+    size = state.segment_bytes
+    first = state.minimum_offset - state.minimum_offset % size
+    starts = list(range(first, max(state.appended_offset, first + 1), size))
+    if by_file_time:
+        newest = [_changed_ms(files, start) for start in starts]
+    else:
+        # Store times never go back: what the next segment begins with is not older.
+        newest = [first_store_time(files, start) for start in starts[1:]] + [None]
+    return [
+        SegmentFacts(start, start + size, newest_ms)
+        for start, newest_ms in zip(starts, newest, strict=True)
+    ]
+
+
+def first_store_time(files: Files, start: int) -> int | None:
+    """Store time of a segment's first frame; None when there is none (yet)."""
+    path = f"{DIRECTORY}/{offset_name(start)}"
+    entry = files.entry(path)
+    if entry is None or entry.kind is not Kind.FILE or entry.size < _HEAD_BYTES:
+        return None
+    file = files.open(path)
+    try:
+        head = file.read(0, _HEAD_BYTES)
+    finally:
+        file.close()
+    fields = HEAD.unpack_from(head)
+    if fields[1] not in (MAGIC_V1, MAGIC_V2) or fields[6] != start:
+        return None
+    at = HEAD.size + (20 if fields[7] & BORN_HOST_V6 else 8)
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+
+def _changed_ms(files: Files, start: int) -> int | None:
+    entry = files.entry(f"{DIRECTORY}/{offset_name(start)}")
+    return None if entry is None else entry.mtime_ns // 1_000_000
+
+
+def replicated_up_to(state: LogState) -> int:
+    """What every slave that the log knows of has; 0 without one."""
+    return min((one.acknowledged_offset for one in state.replicas), default=0)
+
+
+def tiered_up_to(state: LogState) -> int:
+    """What the tier has made durable; 0 without one."""
+    return max((one.durable_offset for one in state.followers if one.name == "tier"), default=0)
+
+
+def consumed_up_to(services: Services, groups: Iterable[str], end: int) -> int:
+    """The log offset below which the named groups have consumed every queue they read.
+
+    A group that has never committed an offset holds everything back.
+    """
+    named = set(groups)
+    offsets = [one for one in services.groups() if one.group in named]
+    if named - {one.group for one in offsets}:
+        return 0
+    upto = end
+    for one in offsets:
+        units: Sequence[Unit] = services.units(one.topic, one.queue_id, one.offset, 1)
+        if units and units[0].queue_offset == one.offset:
+            upto = min(upto, units[0].physical_offset)
+    return upto

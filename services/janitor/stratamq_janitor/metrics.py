@@ -1,0 +1,45 @@
+"""What Prometheus sees of the janitor. Gauges are brought up to date after each look."""
+
+from stratamq.runtime.metrics import counter, gauge
+from stratamq_janitor.cleaner import Cleaner
+
+DELETED = counter("janitor_deleted_segments", "Segments deleted, by the reason.", ["reason"])
+FREED = counter("janitor_freed_bytes", "Bytes of deleted segments.")
+LOOKS = counter("janitor_looks", "Looks at the log and the volume.")
+FAILED = counter("janitor_failed_looks", "Looks that failed: a service did not answer.")
+HELD = gauge("janitor_held_segments", "1 while a segment that would go is held back.", ["by"])
+ALARM = gauge("janitor_alarm", "1 while an operator must act; the log and the status say why.")
+DISK_USED = gauge("janitor_disk_used_ratio", "Used part of the volume, as the policy counts.")
+OLDEST_AGE = gauge(
+    "janitor_oldest_segment_age_seconds", "Age of the newest message of the oldest segment."
+)
+
+
+class Observer:
+    """Carries the cleaner's numbers into the registry."""
+
+    def __init__(self, cleaner: Cleaner) -> None:
+        self._cleaner = cleaner
+        self._deleted: dict[str, int] = {}
+        self._freed = 0
+        self._holds: set[str] = set()
+
+    def observe(self) -> None:
+        cleaner = self._cleaner
+        for reason, total in cleaner.deleted_files.items():
+            DELETED.labels(reason).inc(total - self._deleted.get(reason, 0))
+            self._deleted[reason] = total
+        FREED.inc(cleaner.freed_bytes - self._freed)
+        self._freed = cleaner.freed_bytes
+        look = cleaner.last
+        if look is None:
+            return
+        held = {one.by for one in look.decision.held}
+        for by in held | self._holds:
+            HELD.labels(by).set(by in held)
+        self._holds |= held
+        ALARM.set(bool(look.decision.alarm))
+        DISK_USED.set(look.facts.disk_used_ratio)
+        newest_ms = look.facts.segments[0].newest_ms if look.facts.segments else None
+        if newest_ms is not None:
+            OLDEST_AGE.set(max(0, look.at_ms - newest_ms) / 1000)

@@ -1,0 +1,214 @@
+"""What may be deleted: facts in, decisions out, with reasons. Spec 12, its surprises taken out.
+
+Segments go oldest first, never the last one, and no hole is ever left: the first segment that stays
+ends the list. For each, in this order:
+
+    reason to go       expired  older than the retention, and the hour has come, or the disk is
+                                above the cleaning level, or somebody asked
+                       space    the disk is above the forcing level: however young it is
+                       size     the log is larger than it may be
+    held back          not replicated, not consumed by a named group, not tiered: by setting
+    limit              so many segments in one run
+
+Held back beats every reason, forcing included: then nothing goes, the alarm says what holds, and in
+the end the log refuses writes. Forcing takes no more segments than bring the disk below its level.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+EXPIRED, SPACE, SIZE = "expired", "space", "size"
+REPLICATED, CONSUMED, TIERED = "replicated", "consumed", "tiered"
+HOLDS = (REPLICATED, CONSUMED, TIERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The policy's own; all ratios are parts of the volume."""
+
+    retention_ms: int = 72 * 3_600_000
+    retention_bytes: int = 0
+    """The log is kept no larger than this; 0: as large as it gets."""
+    delete_hours: frozenset[int] = frozenset((4,))
+    """Local hours in which expired segments go."""
+    clean_ratio: float = 0.75
+    """Above it expired segments go at any hour."""
+    force_ratio: float = 0.85
+    """Above it segments go however young they are."""
+    max_segments: int = 10
+    """In one run."""
+    hold: frozenset[str] = frozenset()
+    """Of `HOLDS`: what a segment must be before it may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One segment of the log, [start, end). `newest_ms`: nothing in it was stored later than that;
+    None: nobody knows."""
+
+    start: int
+    end: int
+    newest_ms: int | None
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The world at one look. `held_at`: for each hold, the log offset up to which it lets go."""
+
+    now_ms: int
+    local: datetime
+    """The same moment on the wall, without a time zone."""
+    previous: datetime | None
+    """The wall's time at the last look; None: this is the first."""
+    disk_total_bytes: int
+    disk_used_bytes: int
+    segments: Sequence[SegmentFacts]
+    held_at: dict[str, int] = field(default_factory=dict)
+    manual: bool = False
+    clock_jumped: bool = False
+    """The wall clock went forward by more than has passed: ages mean nothing for a while."""
+
+    @property
+    def disk_used_ratio(self) -> float:
+        return self.disk_used_bytes / self.disk_total_bytes if self.disk_total_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    segment: SegmentFacts
+    reason: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A segment that would go, and what keeps it."""
+
+    segment: SegmentFacts
+    by: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    deletions: tuple[Deletion, ...] = ()
+    held: tuple[Held, ...] = ()
+    urgent: bool = False
+    """The disk does not wait for followers."""
+    alarm: str = ""
+    """What an operator must know; empty when all is well."""
+
+    @property
+    def delete_below(self) -> int:
+        """The log offset below which segments go; 0: none does."""
+        return self.deletions[-1].segment.end if self.deletions else 0
+
+
+def decide(facts: Facts, settings: Settings) -> Decision:
+    """The decision of one look."""
+    used = facts.disk_used_bytes
+    left = sum(segment.size for segment in facts.segments)
+    deletions: list[Deletion] = []
+    held: list[Held] = []
+    limited = False
+    for segment in facts.segments[:-1]:
+        reason = _reason(segment, facts, settings, used, left)
+        if reason is None:
+            break
+        by = _held_by(segment, facts, settings)
+        if by is not None:
+            held.append(by)
+            break
+        if len(deletions) == settings.max_segments:
+            limited = True
+            break
+        deletions.append(Deletion(segment, *reason))
+        used -= segment.size
+        left -= segment.size
+    forcing = facts.disk_used_ratio > settings.force_ratio
+    return Decision(
+        deletions=tuple(deletions),
+        held=tuple(held),
+        urgent=forcing,
+        alarm=_alarm(facts, settings, forcing and not limited, used, held),
+    )
+
+
+def hour_has_come(facts: Facts, hours: frozenset[int]) -> bool:
+    """Whether the wall shows one of the hours, or has passed its beginning since the last look: a
+    clock that is put forward skips hours, and a pause of the process does."""
+    if facts.local.hour in hours:
+        return True
+    if facts.previous is None or facts.previous >= facts.local:
+        return False
+    moment = facts.previous.replace(minute=0, second=0, microsecond=0)
+    for _ in range(25):
+        moment += timedelta(hours=1)
+        if moment > facts.local:
+            return False
+        if moment.hour in hours:
+            return True
+    return bool(hours)
+
+
+def _reason(
+    segment: SegmentFacts, facts: Facts, settings: Settings, used: int, left: int
+) -> tuple[str, str] | None:
+    total = facts.disk_total_bytes or 1
+    if _is_expired(segment, facts, settings):
+        why = None
+        if facts.manual:
+            why = "somebody asked"
+        elif hour_has_come(facts, settings.delete_hours):
+            why = "the hour has come"
+        elif used / total > settings.clean_ratio:
+            why = f"the disk is {used / total:.1%} full"
+        if why is not None:
+            hours = settings.retention_ms / 3_600_000
+            return EXPIRED, f"stored more than {hours:g} h ago, and {why}"
+    if used / total > settings.force_ratio:
+        return SPACE, f"the disk is {used / total:.1%} full, above {settings.force_ratio:.0%}"
+    if settings.retention_bytes and left > settings.retention_bytes:
+        return SIZE, f"the log has {left} bytes, more than {settings.retention_bytes}"
+    return None
+
+
+def _is_expired(segment: SegmentFacts, facts: Facts, settings: Settings) -> bool:
+    if segment.newest_ms is None or facts.clock_jumped:
+        return False
+    return facts.now_ms - segment.newest_ms >= settings.retention_ms
+
+
+def _held_by(segment: SegmentFacts, facts: Facts, settings: Settings) -> Held | None:
+    words = {
+        REPLICATED: "no slave has acknowledged it",
+        CONSUMED: "a group that must not lose it has not consumed it",
+        TIERED: "it has not been moved to the tier",
+    }
+    for hold in HOLDS:
+        if hold in settings.hold and facts.held_at.get(hold, 0) < segment.end:
+            upto = facts.held_at.get(hold, 0)
+            return Held(segment, hold, f"{words[hold]} (only up to {upto})")
+    return None
+
+
+def _alarm(facts: Facts, settings: Settings, forcing: bool, used: int, held: Sequence[Held]) -> str:
+    full = used / facts.disk_total_bytes if facts.disk_total_bytes else 0.0
+    if forcing and held:
+        return (
+            f"the disk is {facts.disk_used_ratio:.1%} full and nothing may go: segment "
+            f"{held[0].segment.start} is held back: {held[0].sentence}"
+        )
+    if forcing and full > settings.force_ratio:
+        return (
+            f"the disk is {facts.disk_used_ratio:.1%} full and no segment is left that could go: "
+            "something else fills the volume, or the last segment does"
+        )
+    if facts.clock_jumped:
+        return "the clock was put forward: nothing expires until it has run on for a while"
+    return ""

@@ -1,0 +1,74 @@
+"""JanitorService: messages of the wire in, calls of the cleaner out, and nothing else."""
+
+import asyncio
+from typing import Any
+
+from stratamq.api.v1 import janitor_pb2 as pb
+from stratamq.api.v1 import janitor_pb2_grpc
+from stratamq_janitor.cleaner import Cleaner, Look
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
+
+
+class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
+    """`lock` is held by whoever uses the cleaner."""
+
+    def __init__(self, cleaner: Cleaner, lock: asyncio.Lock) -> None:
+        self.failure = ""
+        """Why the newest look failed."""
+        self._cleaner = cleaner
+        self._lock = lock
+
+    async def GetJanitorStatus(
+        self, request: pb.GetJanitorStatusRequest, context: Any
+    ) -> pb.GetJanitorStatusResponse:
+        cleaner = self._cleaner
+        return pb.GetJanitorStatusResponse(
+            last=None if cleaner.last is None else _look(cleaner.last),
+            deleted_segments=cleaner.deleted_files.total(),
+            freed_bytes=cleaner.freed_bytes,
+            failure=self.failure,
+        )
+
+    async def PlanCleaning(
+        self, request: pb.PlanCleaningRequest, context: Any
+    ) -> pb.PlanCleaningResponse:
+        async with self._lock:
+            look = await asyncio.to_thread(self._cleaner.plan, manual=request.manual)
+        return pb.PlanCleaningResponse(look=_look(look))
+
+    async def RunCleaning(
+        self, request: pb.RunCleaningRequest, context: Any
+    ) -> pb.RunCleaningResponse:
+        async with self._lock:
+            look = await asyncio.to_thread(self._cleaner.run, manual=True)
+        return pb.RunCleaningResponse(look=_look(look))
+
+
+def _look(look: Look) -> pb.Look:
+    return pb.Look(
+        at_ms=look.at_ms,
+        disk_used_ratio=look.facts.disk_used_ratio,
+        segments=len(look.facts.segments),
+        deletions=[
+            pb.PlannedDeletion(
+                start_offset=one.segment.start,
+                end_offset=one.segment.end,
+                reason=one.reason,
+                sentence=one.sentence,
+            )
+            for one in look.decision.deletions
+        ],
+        held=[
+            pb.HeldSegment(
+                start_offset=one.segment.start,
+                end_offset=one.segment.end,
+                by=one.by,
+                sentence=one.sentence,
+            )
+            for one in look.decision.held
+        ],
+        alarm=look.decision.alarm,
+        deleted=look.deleted,
+        minimum_offset=look.minimum_offset,
+    )

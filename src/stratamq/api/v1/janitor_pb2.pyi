@@ -1,0 +1,89 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PlannedDeletion(_message.Message):
+    __slots__ = ("start_offset", "end_offset", "reason", "sentence")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    end_offset: int
+    reason: str
+    sentence: str
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., reason: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class HeldSegment(_message.Message):
+    __slots__ = ("start_offset", "end_offset", "by", "sentence")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    end_offset: int
+    by: str
+    sentence: str
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., by: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class Look(_message.Message):
+    __slots__ = ("at_ms", "disk_used_ratio", "segments", "deletions", "held", "alarm", "deleted", "minimum_offset")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DISK_USED_RATIO_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    DELETIONS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    ALARM_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    disk_used_ratio: float
+    segments: int
+    deletions: _containers.RepeatedCompositeFieldContainer[PlannedDeletion]
+    held: _containers.RepeatedCompositeFieldContainer[HeldSegment]
+    alarm: str
+    deleted: _containers.RepeatedScalarFieldContainer[str]
+    minimum_offset: int
+    def __init__(self, at_ms: _Optional[int] = ..., disk_used_ratio: _Optional[float] = ..., segments: _Optional[int] = ..., deletions: _Optional[_Iterable[_Union[PlannedDeletion, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[HeldSegment, _Mapping]]] = ..., alarm: _Optional[str] = ..., deleted: _Optional[_Iterable[str]] = ..., minimum_offset: _Optional[int] = ...) -> None: ...
+
+class GetJanitorStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetJanitorStatusResponse(_message.Message):
+    __slots__ = ("last", "deleted_segments", "freed_bytes", "failure")
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    DELETED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    last: Look
+    deleted_segments: int
+    freed_bytes: int
+    failure: str
+    def __init__(self, last: _Optional[_Union[Look, _Mapping]] = ..., deleted_segments: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class PlanCleaningRequest(_message.Message):
+    __slots__ = ("manual",)
+    MANUAL_FIELD_NUMBER: _ClassVar[int]
+    manual: bool
+    def __init__(self, manual: bool = ...) -> None: ...
+
+class PlanCleaningResponse(_message.Message):
+    __slots__ = ("look",)
+    LOOK_FIELD_NUMBER: _ClassVar[int]
+    look: Look
+    def __init__(self, look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
+
+class RunCleaningRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RunCleaningResponse(_message.Message):
+    __slots__ = ("look",)
+    LOOK_FIELD_NUMBER: _ClassVar[int]
+    look: Look
+    def __init__(self, look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
