@@ -78,7 +78,11 @@ class Reading:
 
 def log_parts(spark: SparkSession, log: LogFiles, part_bytes: int = PART_BYTES) -> DataFrame:
     """A row for each part of the log, each in a Spark partition of its own."""
-    parts = log.parts(part_bytes=part_bytes)
+    return parts_table(spark, log.parts(part_bytes=part_bytes))
+
+
+def parts_table(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+    """The same for parts that somebody has chosen."""
     rows = [
         (number, part.path, part.segment_start, part.segment_end, part.begin, part.end)
         for number, part in enumerate(parts)
@@ -115,7 +119,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def _read_damage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     found: list[Damage] = []
-    for part in _parts_of(batches):
+    for part in parts_of(batches):
         for _ in part_frames(part[1], verify=True, on_damage=lambda _, one: found.append(one)):
             pass
     rows = [(one.start, one.end, one.reason) for one in found]
@@ -125,7 +129,8 @@ def _read_damage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def _parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
+def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
+    """In an executor: the parts, with their numbers, of rows of `log_parts`."""
     for batch in batches:
         for row in batch.to_pylist():
             yield (
@@ -136,7 +141,7 @@ def _parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
 
 def _reader(reading: Reading, schema: pa.Schema) -> BatchFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, part in _parts_of(batches):
+        for number, part in parts_of(batches):
             yield from read_dispatched(number, part, reading, schema)
 
     return read

@@ -1,0 +1,51 @@
+"""`stratamq pipeline export`: the messages of a log as Parquet."""
+
+from typing import Annotated
+
+import typer
+
+from stratamq_pipeline.commands.running import (
+    ConfOption,
+    DryRunOption,
+    LogArgument,
+    MasterOption,
+    Output,
+    OutputOption,
+    finish,
+    spark_options,
+    telling,
+)
+
+
+def export(
+    log: LogArgument,
+    out: Annotated[
+        str, typer.Argument(help="the export: fresh, or that of earlier runs", metavar="OUT")
+    ],
+    topic: Annotated[
+        list[str] | None, typer.Option(help="only this topic, as often as needed")
+    ] = None,
+    decompress: Annotated[bool, typer.Option(help="bodies as producers had them")] = False,
+    accept_gap: Annotated[
+        bool, typer.Option("--accept-gap", help="go on behind what retention took unexported")
+    ] = False,
+    dry_run: DryRunOption = False,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write what is new in a log as Parquet files by topic and date of the store time (UTC).
+
+    Each run goes on where the one before it ended: OUT/_exports has a manifest for every run, with
+    its log offsets, queue offsets and files. A run appears as a whole; one that is killed leaves
+    neither a gap nor a duplicate when it is run again. Read OUT with anything that knows
+    directories of the kind topic=T/date=D. Topics that look like numbers stay words in Spark with
+    spark.sql.sources.partitionColumnTypeInference.enabled=false.
+    """
+    spark = spark_options(master, conf)
+    from stratamq_pipeline.export.job import ExportOptions, run_export
+
+    options = ExportOptions(log, out, tuple(topic or ()), decompress, accept_gap, dry_run=dry_run)
+    with telling(output) as tell:
+        summary = run_export(options, spark, tell)
+    finish(summary, output)
