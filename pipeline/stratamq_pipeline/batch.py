@@ -1,25 +1,19 @@
 """Batch reads: the driver divides the log into parts, executors read and decode theirs."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from stratamq.table.decode import Decoder
-from stratamq.table.log_files import LogFiles, Part, open_log
-from stratamq.table.part_reader import read_part
+from stratamq.table.log_files import LogFiles, Part
 from stratamq.table.selection import Selection
+from stratamq_pipeline.log_view import FilesView, LogView, open_view, part_bytes_of
+from stratamq_pipeline.offsets import check_starts
+from stratamq_pipeline.offsets_of_units import narrowed_by_units
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.partition import read_partition
 from stratamq_pipeline.pushdown import push
-
-
-class LogPart(InputPartition):
-    """A part of the log's files, and what is wanted of it."""
-
-    def __init__(self, part: Part, selection: Selection) -> None:
-        super().__init__(None)
-        self.part = part
-        self.selection = selection
 
 
 class BatchReader(DataSourceReader):
@@ -31,19 +25,20 @@ class BatchReader(DataSourceReader):
         self.selection = options.selection()
 
     def partitions(self) -> Sequence[InputPartition]:
-        parts = divide(open_log(self.options.path), self.options, self.selection)
-        return [LogPart(part, self.selection) for part in parts]
+        options = self.options
+        view = open_view(options)
+        try:
+            if options.fail_on_data_loss and isinstance(options.starting, dict):
+                check_starts(view, options.starting)
+            begin, end = bounds(view, self.selection)
+            # A log that grows meanwhile is read as it was now, by each of the parts.
+            selection = replace(self.selection, physical=(begin, end))
+            return view.pieces(begin, end, part_bytes_of(options, end - begin), selection)
+        finally:
+            view.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, LogPart)
-        options = self.options
-        return read_part(
-            partition.part,
-            Decoder(self.columns, options.decompress),
-            partition.selection,
-            verify=options.verify,
-            on_damage=_pass_over if options.permissive else None,
-        )
+        return read_partition(partition, self.options, self.columns)
 
 
 class PushingBatchReader(BatchReader):
@@ -54,16 +49,20 @@ class PushingBatchReader(BatchReader):
         return left
 
 
-def divide(log: LogFiles, options: SourceOptions, selection: Selection) -> list[Part]:
-    """The parts that can hold something of the selection."""
-    begin, end = log.within(selection.since_ms, selection.until_ms)
+def bounds(view: LogView, selection: Selection) -> tuple[int, int]:
+    """Log offsets outside of which nothing of the selection begins."""
+    begin, end = view.within(selection.since_ms, selection.until_ms)
     if selection.physical is not None:
         begin, end = max(begin, selection.physical[0]), min(end, selection.physical[1])
-    part_bytes = options.partition_bytes
-    if options.min_partitions and end > begin:
-        part_bytes = min(part_bytes, max(1, (end - begin) // options.min_partitions))
-    return log.parts(begin, end, part_bytes)
+    if selection.all_offsets is not None and selection.all_offsets[0] >= selection.all_offsets[1]:
+        end = begin
+    if isinstance(view, FilesView):
+        low, high = narrowed_by_units(view.log, selection)
+        begin, end = max(begin, low), min(end, high)
+    return begin, max(begin, end)
 
 
-def _pass_over(path: str, damage: object) -> None:
-    """Permissive: the damage is a row of the table `damage`."""
+def divide(log: LogFiles, options: SourceOptions, selection: Selection) -> list[Part]:
+    """The parts of files that can hold something of the selection."""
+    begin, end = bounds(FilesView(log), selection)
+    return log.parts(begin, end, part_bytes_of(options, end - begin))

@@ -10,8 +10,9 @@ from stratamq.table.decode import Decoder
 from stratamq.table.log_files import open_log
 from stratamq.table.part_reader import read_part
 from stratamq.table.selection import Selection
-from stratamq_pipeline.batch import LogPart, divide
+from stratamq_pipeline.batch import divide
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.partition import LogPart
 
 DAMAGE_SCHEMA = pa.schema(
     [
@@ -35,7 +36,8 @@ class DamageReader(DataSourceReader):
         return [LogPart(part, everything) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, LogPart)
+        if not isinstance(partition, LogPart):
+            return  # Spark makes one partition where there is none
         found: list[tuple[str, Damage]] = []
         batches = read_part(
             partition.part,

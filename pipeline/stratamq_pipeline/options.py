@@ -6,30 +6,42 @@
 | `subscribe` (`topic`) | every topic | topics, separated by commas |
 | `subscribePattern` | | a regular expression that the whole topic matches |
 | `queues` | every queue | queue ids, separated by commas |
-| `startingOffsets` | `earliest` | `earliest`, `latest`, or JSON `{"topic": {"0": 23, "1": -2}}` |
-| `endingOffsets` | `latest` | the same; −2 is earliest, −1 latest; broker names may stand between |
+| `startingOffsets` | `earliest`; a stream: `latest` | or `latest`, or JSON: see below |
+| `endingOffsets` | `latest` | the same; of a batch alone |
 | `startingTimestamp` | | milliseconds: store time at or after |
-| `endingTimestamp` | | milliseconds: store time before |
+| `endingTimestamp` | | milliseconds: store time before; of a batch alone |
 | `failOnDataLoss` | `true` | whether offsets that are no longer there end the query |
 | `minPartitions` | | at least so many partitions |
 | `partitionBytes` | 134217728 | about so many bytes of the log a partition |
 | `decompress` | `false` | bodies as producers had them |
-| `verifyCrc` | `true` | hold every frame against its checksums |
-| `mode` | `failfast` | `permissive` passes over damaged stretches |
-| `table` | `messages` | `damage`: the damaged stretches instead, a row each |
+| `verifyCrc` | `true` | hold every frame against its checksums; a broker always does |
+| `mode` | `failfast` | `permissive` passes over damaged stretches of files |
+| `table` | `messages` | `damage`: the damaged stretches of files instead, a row each |
 | `includeUnqueued` | `false` | also what stands in no queue: prepared and rolled back messages |
+| `maxOffsetsPerTrigger` | | a stream's batch has at most so many messages |
+| `maxBytesPerTrigger` | | a stream's batch has at most so many bytes of frames, or one frame |
+| `minOffsetsPerTrigger` | | a stream waits for so many messages, |
+| `maxTriggerDelay` | `15m` | but not longer than this |
+
+JSON names single queues, as `{"topic": {"0": 23, "1": -2}}`: −2 is earliest, −1 latest. Queues of
+the topic that it does not name are read whole; topics that it does not name are read when they are
+subscribed, and when nothing is subscribed, the named ones are. Broker names may stand between.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from stratamq.errors import InvalidRequestError
 from stratamq.table.selection import Queue, Selection
+from stratamq.table.where import is_address
 
 EARLIEST, LATEST = -2, -1
 _FOREVER = (1 << 63) - 1
 ALIASES = {"topic": "subscribe", "topics": "subscribe", "paths": "path"}
+_DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 Bounds = int | dict[Queue, int]
 """`EARLIEST`, `LATEST`, or a queue offset for single queues, these words among them."""
@@ -43,7 +55,8 @@ class SourceOptions:
     topics: frozenset[str] | None = None
     topic_pattern: str | None = None
     queues: frozenset[int] | None = None
-    starting: Bounds = EARLIEST
+    starting: Bounds | None = None
+    """None: not said."""
     ending: Bounds = LATEST
     since_ms: int | None = None
     until_ms: int | None = None
@@ -55,8 +68,15 @@ class SourceOptions:
     permissive: bool = False
     damage_table: bool = False
     queued_only: bool = True
+    max_offsets: int = 0
+    """Per trigger; 0: no limit. So are the next two."""
+    max_bytes: int = 0
+    min_offsets: int = 0
+    max_delay_ms: int = 900_000
+    bounded: str = ""
+    """The option that says where to end, for streams to refuse."""
     others: dict[str, str] = field(default_factory=dict)
-    """What this class does not know: of the stream and the sink."""
+    """What this class does not know."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
@@ -66,20 +86,29 @@ class SourceOptions:
         path = take("path", "")
         if not path:
             raise InvalidRequestError("no path: .load(DIRECTORY) or .option('path', 'HOST:PORT')")
+        mode, table = take("mode", "failfast").lower(), take("table", "messages").lower()
+        _one_of("mode", mode, ("failfast", "permissive"))
+        _one_of("table", table, ("messages", "damage"))
+        if is_address(path) and (mode == "permissive" or table == "damage"):
+            raise InvalidRequestError(
+                "a broker gives no damaged stretches: mode=permissive and table=damage need its "
+                "directory as the path"
+            )
         topics = _words(take("subscribe", ""))
         pattern = take("subscribepattern", None)
         if topics and pattern:
             raise InvalidRequestError("subscribe and subscribePattern exclude each other")
-        mode, table = take("mode", "failfast").lower(), take("table", "messages").lower()
-        _one_of("mode", mode, ("failfast", "permissive"))
-        _one_of("table", table, ("messages", "damage"))
+        if pattern is not None:
+            _regular_expression(pattern)
         queues = _words(take("queues", ""))
+        bounded = [name for name in ("endingOffsets", "endingTimestamp") if name.lower() in given]
+        starting = take("startingoffsets", None)
         return cls(
             path=path,
             topics=frozenset(topics) or None,
             topic_pattern=pattern,
             queues=frozenset(_number("queues", word) for word in queues) or None,
-            starting=_bounds("startingOffsets", take("startingoffsets", "earliest")),
+            starting=None if starting is None else _bounds("startingOffsets", starting),
             ending=_bounds("endingOffsets", take("endingoffsets", "latest")),
             since_ms=_optional("startingTimestamp", take("startingtimestamp", None)),
             until_ms=_optional("endingTimestamp", take("endingtimestamp", None)),
@@ -91,32 +120,51 @@ class SourceOptions:
             permissive=mode == "permissive",
             damage_table=table == "damage",
             queued_only=not _flag("includeUnqueued", take("includeunqueued", "false")),
+            max_offsets=_number("maxOffsetsPerTrigger", take("maxoffsetspertrigger", 0)),
+            max_bytes=_number("maxBytesPerTrigger", take("maxbytespertrigger", 0)),
+            min_offsets=_number("minOffsetsPerTrigger", take("minoffsetspertrigger", 0)),
+            max_delay_ms=_delay_ms("maxTriggerDelay", take("maxtriggerdelay", "15m")),
+            bounded=bounded[0] if bounded else "",
             others=given,
         )
 
-    def selection(self) -> Selection:
-        """The messages of a batch."""
-        return Selection(
-            topics=self.topics,
-            topic_pattern=self.topic_pattern,
-            queues=self.queues,
-            offsets=self._single_queues(),
-            all_offsets=(0, 0) if self.starting == LATEST or self.ending == EARLIEST else None,
-            since_ms=self.since_ms,
-            until_ms=self.until_ms,
-            queued_only=self.queued_only,
-        )
+    @property
+    def named_queues(self) -> set[Queue]:
+        """Those of which an offset is named."""
+        bounds = (self.starting, self.ending)
+        return {queue for one in bounds if isinstance(one, dict) for queue in one}
+
+    def selection(self, **more: Any) -> Selection:
+        """The messages of a batch, or, without its bounds, of a stream. `more`: fields of
+        `Selection` that are set otherwise."""
+        topics = self.topics
+        if topics is None and self.topic_pattern is None and self.named_queues:
+            topics = frozenset(topic for topic, _ in self.named_queues)
+        fields: dict[str, Any] = {
+            "topics": topics,
+            "topic_pattern": self.topic_pattern,
+            "queues": self.queues,
+            "offsets": self._single_queues(),
+            "others_too": True,
+            "since_ms": self.since_ms,
+            "until_ms": self.until_ms,
+            "queued_only": self.queued_only,
+        }
+        if (self.starting == LATEST and self.since_ms is None) or self.ending == EARLIEST:
+            fields["all_offsets"] = (0, 0)
+        return Selection(**{**fields, **more})
 
     def _single_queues(self) -> dict[Queue, tuple[int, int]]:
         starting = self.starting if isinstance(self.starting, dict) else {}
         ending = self.ending if isinstance(self.ending, dict) else {}
         ranges = {}
-        for queue in starting.keys() | ending.keys():
+        for queue in self.named_queues:
             begin, end = starting.get(queue, EARLIEST), ending.get(queue, LATEST)
             if begin == LATEST or end == EARLIEST:
                 ranges[queue] = (0, 0)
             else:
-                ranges[queue] = (max(begin, 0), _FOREVER if end == LATEST else end)
+                begin = max(begin, 0)
+                ranges[queue] = (begin, _FOREVER if end == LATEST else max(begin, end))
         return ranges
 
 
@@ -158,6 +206,22 @@ def _number(name: str, text: str | int) -> int:
     if number < 0:
         raise InvalidRequestError(f"{name} is 0 or more, not {number}")
     return number
+
+
+def _delay_ms(name: str, text: str) -> int:
+    found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", text.lower())
+    if found is None:
+        raise InvalidRequestError(f"{name} is a time like 500ms, 30s, 15m or 1h, not {text!r}")
+    return int(found[1]) * _DELAY_UNITS_MS[found[2]]
+
+
+def _regular_expression(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidRequestError(
+            f"subscribePattern is no regular expression: {error}: {text!r}"
+        ) from error
 
 
 def _optional(name: str, text: str | None) -> int | None:

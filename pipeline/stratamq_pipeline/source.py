@@ -2,12 +2,19 @@
 
     spark.read.format("stratamq").load("data").where("topic = 'flights'").groupBy("tags").count()
 
-What runs in executors stands on `stratamq.formats`, `stratamq.files` and `stratamq.table` alone.
+What runs in executors on files stands on `stratamq.formats`, `stratamq.files` and `stratamq.table`
+alone; what talks to a broker is imported where it does.
 """
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -19,7 +26,7 @@ from stratamq_pipeline.pushdown import wanted_by_the_planner
 
 
 class StrataMQDataSource(DataSource):
-    """Options: see `stratamq_pipeline.options`."""
+    """Options: see `stratamq_pipeline.options`; the sink's: `stratamq_pipeline.sink`."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,3 +45,18 @@ class StrataMQDataSource(DataSource):
         if wanted_by_the_planner():
             return PushingBatchReader(options, columns)
         return BatchReader(options, columns)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        from stratamq_pipeline.stream import StreamReader
+
+        return StreamReader(SourceOptions.parse(self.options), tuple(schema.names))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        from stratamq_pipeline.sink import BatchWriter
+
+        return BatchWriter(self.options, tuple(schema.names), overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        from stratamq_pipeline.sink import StreamWriter
+
+        return StreamWriter(self.options, tuple(schema.names), overwrite)

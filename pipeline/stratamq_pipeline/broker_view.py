@@ -1,0 +1,187 @@
+"""The log of a running broker: looked at by the driver, read in ranges by executors.
+
+Ranges begin at frames: at the first of a segment, where a queue's units say that one begins, or
+where the driver has seen one. A service that is away for a while is waited for, and reading goes on
+behind the last whole frame.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from stratamq.client import Client, LogState, Queue, connect
+from stratamq.client.waiting import Patience
+from stratamq.errors import (
+    CorruptionError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    StrataError,
+    UnavailableError,
+)
+from stratamq.formats.columns import FrameColumns, columns_at
+from stratamq.formats.log_damage import mark_off
+from stratamq.runtime.clock import SystemClock
+from stratamq.table.decode import Decoder
+from stratamq.table.selection import Selection
+from stratamq_pipeline.log_view import Chunk
+from stratamq_pipeline.partition import BrokerPart
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 30.0
+"""So long a service that does not answer is waited for."""
+_MOST_SEARCHED = 64
+"""So many places between segments are looked for at most: each costs some twenty calls."""
+
+
+class BrokerView:
+    """Implements `LogView`."""
+
+    def __init__(self, address: str, client: Client, state: LogState) -> None:
+        self._address = address
+        self._client = client
+        self._segment_bytes = state.segment_bytes
+        self.minimum = state.minimum_offset
+        self.end = max(state.confirmed_offset, state.minimum_offset)
+
+    def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
+        begin, end = self.minimum, self.end
+        if since_ms is None and until_ms is None:
+            return begin, end
+        for start in self._segment_starts(begin, end):
+            try:
+                first_ms = self._client.message_at(start).store_timestamp_ms
+            except (NotFoundError, OffsetOutOfRangeError, CorruptionError):
+                continue  # it does not help to narrow the range
+            if since_ms is not None and first_ms < since_ms:
+                begin = max(begin, start)
+            if until_ms is not None and first_ms >= until_ms:
+                end = min(end, start)
+        return begin, max(begin, end)
+
+    def frames(self, begin: int, end: int) -> Iterator[Chunk]:
+        for _, raw, frames in _read(self._client, self._segment_bytes, begin, end):
+            yield raw, frames
+
+    def pieces(
+        self, begin: int, end: int, part_bytes: int, selection: Selection, marks: Sequence[int] = ()
+    ) -> list[InputPartition]:
+        if begin >= end:
+            return []
+        known = {at for at in self._segment_starts(begin, end) if begin < at < end}
+        known.update(at for at in marks if begin < at < end)
+        if (end - begin) // part_bytes > len(known):
+            known.update(self._searched(begin, end, part_bytes))
+        bounds = [begin]
+        for at in sorted(known):
+            if at - bounds[-1] >= part_bytes:
+                bounds.append(at)
+        bounds.append(end)
+        return [BrokerPart(self._address, low, high, selection) for low, high in pairwise(bounds)]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _segment_starts(self, begin: int, end: int) -> range:
+        size = self._segment_bytes
+        return range(-(-begin // size) * size, end, size)
+
+    def _searched(self, begin: int, end: int, part_bytes: int) -> Iterator[int]:
+        """Beginnings of frames, by the units of the longest queue. None without a dispatcher."""
+        step = max(part_bytes, -(-(end - begin) // _MOST_SEARCHED))
+        with connect(self._address) as asked:  # nobody waits for a dispatcher that is not needed
+            try:
+                queues = asked.queues()
+                longest = max(queues, key=lambda one: one.max_offset - one.min_offset, default=None)
+                if longest is None:
+                    return
+                for target in range(begin + step, end, step):
+                    at = _first_unit_from(asked, longest, target)
+                    if begin < at < end:
+                        yield at
+            except (UnavailableError, NotFoundError, OffsetOutOfRangeError):
+                return
+
+
+def open_broker(address: str) -> BrokerView:
+    """UnavailableError when nobody answers within `PATIENCE_S`."""
+    client = connect(address, patience_s=PATIENCE_S)
+    try:
+        return BrokerView(address, client, client.log_state())
+    except StrataError:
+        client.close()
+        raise
+
+
+def read_broker_part(
+    part: BrokerPart, decoder: Decoder, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """In an executor. What retention has taken is an OffsetOutOfRangeError, or passed over."""
+    with connect(part.address, patience_s=PATIENCE_S) as client:
+        segment_bytes = client.log_state().segment_bytes
+        begin = part.begin
+        while begin < part.end:
+            try:
+                for behind, raw, frames in _read(client, segment_bytes, begin, part.end):
+                    begin = behind
+                    rows = part.selection.rows(raw, frames)
+                    if rows is not None:
+                        frames = columns_at(raw, frames.start[rows], frames.size[rows])
+                    if len(frames):
+                        yield decoder.decode_columns(raw, frames)
+                return
+            except OffsetOutOfRangeError as error:
+                minimum = client.log_state().minimum_offset
+                if fail_on_data_loss or minimum <= begin:
+                    raise
+                log.warning(
+                    "data lost", extra={"begin": begin, "end": minimum, "why": error.message}
+                )
+                begin = minimum
+
+
+def _read(
+    client: Client, segment_bytes: int, begin: int, end: int
+) -> Iterator[tuple[int, np.ndarray, FrameColumns]]:
+    """(where the next chunk begins, bytes, frames), across absences of the service."""
+    patience = Patience(PATIENCE_S, SystemClock(), random.SystemRandom())
+    wait: Callable[[float], bool] = threading.Event().wait
+    while begin < end:
+        try:
+            for offset, data in client.log_frames(begin, end):
+                segment_end = (offset // segment_bytes + 1) * segment_bytes
+                looked, starts, sizes = mark_off(data, offset, segment_end)
+                begin = segment_end if looked.at_end else offset + looked.good
+                raw = np.frombuffer(data, np.uint8)
+                patience.reset()
+                if len(starts):
+                    yield begin, raw, columns_at(raw, starts, sizes, offset)
+            return
+        except UnavailableError:
+            delay_s = patience.next_delay_s()
+            if delay_s is None:
+                raise
+            wait(delay_s)
+
+
+def _first_unit_from(client: Client, queue: Queue, target: int) -> int:
+    """Where the queue's first message lies that is not in front of the log offset `target`; −1
+    without one."""
+    low, high = queue.min_offset, queue.max_offset - 1
+    found = -1
+    while low <= high:
+        middle = (low + high) // 2
+        units = client.units(queue.topic, queue.queue_id, middle, 1)
+        if not units:
+            return -1
+        if units[0].physical_offset >= target:
+            found, high = units[0].physical_offset, middle - 1
+        else:
+            low = middle + 1
+    return found

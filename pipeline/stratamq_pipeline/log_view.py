@@ -1,0 +1,106 @@
+"""A log as the driver sees it at one moment: how far it reaches, its frames, pieces to hand out.
+
+Of files that is `FilesView`, of a running broker `broker_view.BrokerView`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql.datasource import InputPartition
+
+from stratamq.errors import OffsetOutOfRangeError
+from stratamq.formats.columns import FrameColumns
+from stratamq.table.log_files import LogFiles, open_log
+from stratamq.table.part_reader import part_frames
+from stratamq.table.selection import Selection
+from stratamq.table.where import is_address
+from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.partition import LogPart
+
+Chunk = tuple[NDArray[np.uint8], FrameColumns]
+"""Bytes, and the frames that lie in them whole."""
+
+
+class LogView(Protocol):
+    """Log offsets from `minimum` to `end` can be read. Both are beginnings of frames, or the place
+    where the next one will begin."""
+
+    @property
+    def minimum(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
+        """Log offsets outside of which no message was stored at since ≤ time < until."""
+
+    def frames(self, begin: int, end: int) -> Iterator[Chunk]:
+        """The frames that begin in [begin, end), not verified, damaged ones left out.
+
+        OffsetOutOfRangeError when retention takes them meanwhile.
+        """
+
+    def pieces(
+        self, begin: int, end: int, part_bytes: int, selection: Selection, marks: Sequence[int] = ()
+    ) -> list[InputPartition]:
+        """Partitions of about `part_bytes` that cover [begin, end). `marks`: places between where
+        frames are known to begin."""
+
+    def close(self) -> None: ...
+
+
+class FilesView:
+    """Of a directory, ours or RocketMQ's."""
+
+    def __init__(self, log: LogFiles) -> None:
+        self.log = log
+
+    @property
+    def minimum(self) -> int:
+        return self.log.minimum
+
+    @property
+    def end(self) -> int:
+        return max(self.log.end, self.log.minimum)
+
+    def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
+        return self.log.within(since_ms, until_ms)
+
+    def frames(self, begin: int, end: int) -> Iterator[Chunk]:
+        for part in self.log.parts(begin, end):
+            try:
+                yield from part_frames(part, on_damage=_leave_out)
+            except FileNotFoundError as error:
+                raise OffsetOutOfRangeError(
+                    f"{part.path} was deleted while it was looked at", part.end, self.end
+                ) from error
+
+    def pieces(
+        self, begin: int, end: int, part_bytes: int, selection: Selection, marks: Sequence[int] = ()
+    ) -> list[InputPartition]:
+        return [LogPart(part, selection) for part in self.log.parts(begin, end, part_bytes)]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def open_view(options: SourceOptions, known: int = 0) -> LogView:
+    """The log as it is now. `known`: a place up to which it has been looked at before."""
+    if is_address(options.path):
+        from stratamq_pipeline.broker_view import open_broker
+
+        return open_broker(options.path)
+    return FilesView(open_log(options.path, known))
+
+
+def part_bytes_of(options: SourceOptions, total: int) -> int:
+    """The size of partitions that `partitionBytes` and `minPartitions` ask for."""
+    if options.min_partitions and total > 0:
+        return min(options.partition_bytes, max(1, total // options.min_partitions))
+    return options.partition_bytes
+
+
+def _leave_out(path: str, damage: object) -> None:
+    """Executors verify what they read, and say what they find."""

@@ -1,0 +1,321 @@
+"""The log as a stream: exact offsets, limits per batch, retention that overtakes the reader.
+
+How the driver learns the ends of queues. Consume queue files may be missing or behind, and asking a
+dispatcher helps only where one runs. The log itself always tells: from the place where the last
+batch ended (`offsets.StreamOffset`) the driver walks forward over the headers of the frames up to
+the log's end, or until a limit is reached, and takes the queue offsets from them. So
+
+- a batch is a range of the log, and its frames are the same whenever it is read again;
+- a limit cuts between two frames, exactly, in the order in which messages were stored, so that no
+  queue waits for another;
+- topics and queues that did not exist before appear by themselves;
+- every byte is read by the driver once, headers decoded only, at a few times the speed of a batch;
+  a backlog is walked in steps when there is a limit per trigger.
+
+Where nothing wanted was found, the stream stays where it is and only remembers how far it has
+walked; after `_IDLE_BYTES` it steps forward without rows, so that a restart does not walk them
+again, and retention does not seem to take what was never wanted.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
+from stratamq.runtime.clock import SystemClock
+from stratamq.table.selection import Queue, Selection
+from stratamq_pipeline.log_view import LogView, open_view, part_bytes_of
+from stratamq_pipeline.offsets import (
+    StreamOffset,
+    check_starts,
+    ends_of,
+    losses,
+    next_offsets,
+)
+from stratamq_pipeline.options import LATEST, SourceOptions
+from stratamq_pipeline.partition import read_partition
+
+log = logging.getLogger(__name__)
+
+_IDLE_BYTES = 64 << 20
+_FOREVER = (1 << 63) - 1
+_MOST_MARKS = 1 << 16
+
+
+@dataclass(slots=True)
+class Walk:
+    """How far the driver has come from the place `start`, and what it found on the way."""
+
+    start: StreamOffset
+    log: int
+    seen: dict[Queue, int] = field(default_factory=dict)
+    rows: int = 0
+    byte_count: int = 0
+    """Of wanted frames."""
+    since_ns: int | None = None
+    """When the first wanted frame was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one batch; 0: none. One frame is always taken, however large."""
+
+    rows: int = 0
+    byte_count: int = 0
+    least_rows: int = 0
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One of it lives in the driver for as long as the query; copies of it read in executors."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        if options.bounded:
+            raise InvalidRequestError(f"a stream has no end: {options.bounded} is for batches")
+        if options.damage_table:
+            raise InvalidRequestError("table=damage is read in batches, not as a stream")
+        self.options = options
+        self.columns = columns
+        self._wanted = options.selection(offsets={}, all_offsets=None)
+        self._clock = SystemClock()
+        self._walk: Walk | None = None
+        self._known = 0
+        """Up to here the log has been looked at."""
+        self._target: int | None = None
+        """The log's end when a query with Trigger.AvailableNow began."""
+        self._marks: list[int] = []
+        """Beginnings of frames, so that ranges of a broker's log can be divided."""
+
+    # --- offsets ---
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins: `startingOffsets`, or `startingTimestamp`, or the log's end."""
+        options = self.options
+        view = self._look()
+        try:
+            starting = options.starting
+            if isinstance(starting, dict):
+                return self._at_named_queues(view, starting).to_json()
+            if starting == LATEST or (starting is None and options.since_ms is None):
+                return StreamOffset(view.end).to_json()
+            begin, _ = view.within(options.since_ms, None)
+            return StreamOffset(begin).to_json()
+        finally:
+            view.close()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What Spark hands to `latestOffset`; several limits hold together there."""
+        options = self.options
+        if options.max_offsets:
+            return ReadMaxRows(options.max_offsets)
+        if options.max_bytes:
+            return ReadMaxBytes(options.max_bytes)
+        if options.min_offsets:
+            return ReadMinRows(options.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        view = self._look()
+        view.close()
+        self._target = view.end
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the batch that begins at `start` ends; `start` itself while there is none."""
+        at = StreamOffset.from_json(start)
+        if self._walk is None or self._walk.start != at:
+            self._walk = Walk(at, at.log)
+        limits = self._limits(limit)
+        for last_look in (False, False, True):
+            view = self._look()
+            try:
+                if at.log > view.end:
+                    return self._lost(view, at).to_json()
+                walk = self._walk
+                if (at.log if walk.rows else walk.log) < view.minimum:
+                    walk = self._walk = Walk(at, self._lost(view, at).log)
+                end = view.end if self._target is None else min(view.end, self._target)
+                if self._go(view, walk, end, limits, fail=last_look):
+                    break
+            finally:
+                view.close()
+        if not walk.rows and walk.log - at.log < _IDLE_BYTES:
+            return start
+        if walk.rows < limits.least_rows and not self._waited_enough(walk):
+            return start
+        return at.after(walk.log, walk.seen).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The log's end: what lies between it and the end of the last batch is the lag, in bytes;
+        `queues` are the ends of what has been walked so far."""
+        view = self._look()
+        view.close()
+        walk = self._walk
+        if walk is None:
+            return StreamOffset(view.end).to_json()
+        return walk.start.after(max(view.end, walk.log), walk.seen).to_json()
+
+    # --- reading ---
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Also of a batch that an earlier run planned and did not finish."""
+        first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        if first.log >= last.log:
+            return []
+        view = self._look()
+        try:
+            walk = self._walk
+            nothing_there = walk is not None and walk.start == first and not walk.rows
+            if first.log < view.minimum and not nothing_there:
+                first = self._lost(view, first)
+            if last.log > view.end:
+                last = self._lost(view, last)
+            begin, behind = max(first.log, view.minimum), last.log
+            return view.pieces(
+                begin,
+                behind,
+                part_bytes_of(self.options, behind - begin),
+                replace(self._selection(first), physical=(begin, behind)),
+                self._marks,
+            )
+        finally:
+            view.close()
+
+    def read(self, partition: InputPartition) -> Any:
+        return read_partition(partition, self.options, self.columns)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is held for batches that are done; the offsets stand in the checkpoint."""
+        done = StreamOffset.from_json(end).log
+        self._marks = [mark for mark in self._marks if mark >= done]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors need no memory of the walk."""
+        return {**self.__dict__, "_walk": None, "_marks": []}
+
+    # --- the walk ---
+
+    def _look(self) -> LogView:
+        view = open_view(self.options, self._known)
+        self._known = view.end
+        return view
+
+    def _selection(self, at: StreamOffset) -> Selection:
+        skip = {queue: (offset, _FOREVER) for queue, offset in at.skip.items()}
+        return replace(self._wanted, offsets=skip)
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        options = self.options
+        # A query that ends with what there is does not wait for more.
+        least = options.min_offsets if self._target is None else 0
+        if options.max_offsets:
+            least = min(least, options.max_offsets)
+        if options.max_bytes:
+            least = 0  # a batch that is full of bytes is as large as it can get
+        limits = Limits(options.max_offsets, options.max_bytes, least)
+        if isinstance(limit, ReadMaxRows):
+            limits = replace(limits, rows=limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            limits = replace(limits, byte_count=limit.max_bytes)
+        return limits
+
+    def _go(self, view: LogView, walk: Walk, end: int, limits: Limits, *, fail: bool) -> bool:
+        """Walk on to `end`, or to where a limit is reached. False, unless it shall `fail`: what
+        lies ahead was deleted meanwhile."""
+        try:
+            self._walk_on(view, walk, end, limits)
+        except OffsetOutOfRangeError:
+            if fail:
+                raise
+            return False
+        return True
+
+    def _walk_on(self, view: LogView, walk: Walk, end: int, limits: Limits) -> None:
+        selection = self._selection(walk.start)
+        for raw, frames in view.frames(walk.log, end):
+            self._mark(int(frames.physical_offset[0]))
+            rows = selection.rows(raw, frames)
+            wanted = np.arange(len(frames)) if rows is None else rows
+            taken = _fitting(frames.size[wanted], walk, limits)
+            if taken and walk.since_ns is None:
+                walk.since_ns = self._clock.monotonic_ns()
+            kept = wanted[:taken]
+            walk.seen.update(next_offsets(raw, frames, kept))
+            walk.rows += taken
+            walk.byte_count += int(frames.size[kept].sum())
+            last = len(frames) - 1 if taken == len(wanted) else int(wanted[taken]) - 1
+            if last >= 0:
+                walk.log = int(frames.physical_offset[last] + frames.size[last])
+            if taken < len(wanted):
+                return
+        walk.log = max(walk.log, end)
+
+    def _mark(self, place: int) -> None:
+        apart = max(1, part_bytes_of(self.options, 0) // 4)
+        if not self._marks or place - self._marks[-1] >= apart:
+            self._marks = [*self._marks[-_MOST_MARKS:], place]
+
+    def _waited_enough(self, walk: Walk) -> bool:
+        if walk.since_ns is None:
+            return False
+        waited_ms = (self._clock.monotonic_ns() - walk.since_ns) // 1_000_000
+        return waited_ms >= self.options.max_delay_ms
+
+    # --- beginnings and losses ---
+
+    def _at_named_queues(self, view: LogView, starting: dict[Queue, int]) -> StreamOffset:
+        """Those named begin at their offsets, all others with the log."""
+        if self.options.fail_on_data_loss:
+            check_starts(view, starting)
+        skip = {queue: at for queue, at in starting.items() if at > 0}
+        latest = [queue for queue, at in starting.items() if at == LATEST]
+        if latest:
+            skip.update(ends_of(view, latest))
+        return StreamOffset(view.minimum, {}, skip)
+
+    def _lost(self, view: LogView, at: StreamOffset) -> StreamOffset:
+        """The place where reading can go on, or OffsetOutOfRangeError."""
+        if at.log > view.end:
+            place = view.end
+            what = [
+                f"the log ends at {view.end}, in front of offset {at.log}, where this stream was: "
+                "it was cut, or replaced by another"
+            ]
+        else:
+            place = view.minimum
+            what = losses(view, at, self._wanted)
+            if not what and at.queues:  # every queue goes on where it was
+                return replace(at, log=place)
+            what = what or [f"log offsets {at.log} to {place - 1}"]
+        if self.options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"{'; '.join(what)}: no longer in the log, which begins at {view.minimum}. Start "
+                "the query anew, or with failOnDataLoss=false, which goes on with what is there",
+                view.minimum,
+                view.end,
+            )
+        log.warning("data lost", extra={"lost": what, "from": at.log, "goes_on_at": place})
+        return replace(at, log=place)
+
+
+def _fitting(sizes: np.ndarray, walk: Walk, limits: Limits) -> int:
+    """How many of these frames, in order, still go into the batch."""
+    count = len(sizes)
+    if limits.rows:
+        count = min(count, max(0, limits.rows - walk.rows))
+    if limits.byte_count:
+        inside = int((sizes.cumsum() + walk.byte_count <= limits.byte_count).sum())
+        count = min(count, inside if walk.rows or inside else 1)
+    return count
