@@ -14,7 +14,6 @@ COLUMNS = ("segment", "endOffset", "decision", "reason", "detail")
 
 
 def register(app: typer.Typer) -> None:
-    """Called by the command line through the entry-point group `stratamq.commands`."""
     janitor = typer.Typer(
         name="janitor",
         help="Retention: which log segments are deleted, when, and what holds them back.",
