@@ -123,3 +123,37 @@ def test_the_logs_own_state_that_finds_no_space_is_written_in_the_reserves():
     store.pass_time(1_000, ticks=6)
     assert store.disk.contents(own_state.SNAPSHOT_PATH) != before
     assert store.files.entry(reserve.PATH) is None
+
+
+def test_refusing_and_accepting_have_levels_of_their_own():
+    store = Store(
+        SEGMENT,
+        capacity_bytes=1 << 20,
+        reserve_bytes=0,
+        disk_refuse_ratio=0.9,
+        disk_resume_ratio=0.8,
+    )
+    store.start()
+    store.put(b"one")
+    assert store.log is not None
+
+    def fill_to(ratio: float) -> bool:
+        """Whether writes are taken with so much of the volume used."""
+        others = store.disk.files(name="other")
+        if others.entry("ballast") is not None:
+            others.unlink("ballast")
+        space = store.disk.space()
+        used_now = space.total_bytes - space.available_bytes
+        others.create("ballast", int(ratio * space.total_bytes) - used_now)
+        store.pass_time(1_000, ticks=2)
+        return store.log.writable[0]
+
+    assert [fill_to(r) for r in (0.85, 0.91, 0.89, 0.81, 0.79, 0.85, 0.91)] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]

@@ -198,6 +198,13 @@ class CommitLogConfig(ServiceConfig):
         rocketmq="diskSpaceWarningLevelRatio",
         doc="Writes are refused while more of the volume is used.",
     )
+    disk_resume_ratio: float = setting(
+        0.88,
+        unit="ratio",
+        minimum=0.0,
+        maximum=1.0,
+        doc="Refused writes are taken again once no more of the volume is used than this.",
+    )
     reserve_bytes: int = setting(
         16 * MIB,
         unit="bytes",

@@ -166,7 +166,11 @@ class Housekeeping:
         if space is None:
             return
         gate = self._engine.gate
-        full = space.used_ratio > self._engine.config.disk_refuse_ratio
+        config = self._engine.config
+        limit = config.disk_refuse_ratio
+        if gate.disk_full:
+            limit = min(limit, config.disk_resume_ratio)
+        full = space.used_ratio > limit
         if full is not gate.disk_full:
             log.warning("disk level changed", extra={"full": full, "used": space.used_ratio})
         gate.disk_used_ratio, gate.disk_full = space.used_ratio, full
