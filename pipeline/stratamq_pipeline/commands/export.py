@@ -19,9 +19,7 @@ from stratamq_pipeline.commands.running import (
 
 def export(
     log: LogArgument,
-    out: Annotated[
-        str, typer.Argument(help="the export: fresh, or that of earlier runs", metavar="OUT")
-    ],
+    out: Annotated[str, typer.Argument(help="the export: fresh, or that of earlier runs")],
     topic: Annotated[
         list[str] | None, typer.Option(help="only this topic, as often as needed")
     ] = None,

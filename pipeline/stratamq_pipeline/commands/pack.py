@@ -9,7 +9,7 @@ import typer
 
 
 def pack(
-    path: Annotated[Path, typer.Argument(help="the zip to write", metavar="ZIP")],
+    path: Annotated[Path, typer.Argument(help="the zip to write")],
 ) -> None:
     """Write the code as one zip, and the program for spark-submit beside it.
 

@@ -23,7 +23,7 @@ from stratamq_pipeline.commands.running import (
 
 def rebuild(
     log: LogArgument,
-    out: Annotated[str, typer.Argument(help="a directory that is not there yet", metavar="OUT")],
+    out: Annotated[str, typer.Argument(help="a directory that is not there yet")],
     queue_file_bytes: QueueFileBytesOption = None,
     index_slots: IndexSlotsOption = None,
     index_items: IndexItemsOption = None,

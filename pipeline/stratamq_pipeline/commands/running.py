@@ -41,9 +41,7 @@ ConfOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="say what would be done, and do nothing")
 ]
-LogArgument = Annotated[
-    str, typer.Argument(help="a store's directory, ours or RocketMQ's", metavar="LOG")
-]
+LogArgument = Annotated[str, typer.Argument(help="a store's directory, ours or RocketMQ's")]
 QueueFileBytesOption = Annotated[
     int | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -86,7 +87,10 @@ def _figure(height_inches: float) -> tuple[Figure, Axes]:
 
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+    with warnings.catch_warnings():
+        # Text stays text: whatever the fonts here lack, the reader's browser has.
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
     return _PREAMBLE.sub("", text.getvalue())
 
 
