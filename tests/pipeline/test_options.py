@@ -1,0 +1,102 @@
+"""Options are checked at once, in Kafka's words and the old connector's."""
+
+import pytest
+from stratamq_pipeline.options import EARLIEST, LATEST, SourceOptions
+from stratamq_pipeline.sink import SinkOptions
+
+from stratamq.errors import InvalidRequestError
+
+FOREVER = (1 << 63) - 1
+
+
+def parse(**options):
+    return SourceOptions.parse({"path": "data"} | options)
+
+
+def test_names_do_not_tell_upper_from_lower_case():
+    options = parse(STARTINGOFFSETS="latest", FailOnDataLoss="FALSE", minpartitions="3")
+    assert (options.starting, options.fail_on_data_loss, options.min_partitions) == (-1, False, 3)
+
+
+@pytest.mark.parametrize("name", ["subscribe", "topic", "topics"])
+def test_topics_by_any_name(name):
+    assert parse(**{name: "a, b,"}).topics == {"a", "b"}
+
+
+def test_offsets_of_single_queues():
+    options = parse(
+        startingOffsets='{"a": {"0": 23, "1": -2}, "b": {"0": -1}}',
+        endingOffsets='{"a": {"0": 40, "2": 9}}',
+    )
+    assert options.starting == {("a", 0): 23, ("a", 1): EARLIEST, ("b", 0): LATEST}
+    selection = options.selection()
+    assert selection.topics == {"a", "b"}
+    assert selection.offsets == {
+        ("a", 0): (23, 40),
+        ("a", 1): (0, FOREVER),
+        ("a", 2): (0, 9),
+        ("b", 0): (0, 0),
+    }
+
+
+def test_broker_names_of_the_old_connector_are_passed_over():
+    options = parse(startingOffsets='{"a": {"broker-a": {"0": 23, "1": -1}}}')
+    assert options.starting == {("a", 0): 23, ("a", 1): LATEST}
+
+
+def test_what_is_subscribed_is_read_and_nothing_that_offsets_name_beside_it():
+    selection = parse(subscribe="a", startingOffsets='{"b": {"0": 5}}').selection()
+    assert selection.topics == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("30s", 30_000), ("15 m", 900_000), ("1H", 3_600_000)],
+)
+def test_delays(text, milliseconds):
+    assert parse(maxTriggerDelay=text).max_delay_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": ""}, "no path"),
+        ({"subscribe": "a", "subscribePattern": "b"}, "exclude each other"),
+        ({"subscribePattern": "("}, "subscribePattern is no regular expression"),
+        ({"startingOffsets": "soon"}, "startingOffsets is earliest, latest, or JSON"),
+        ({"endingOffsets": '{"a": 5}'}, "endingOffsets is earliest, latest, or JSON"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "an offset is 0 or more"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss is true or false"),
+        ({"minPartitions": "-1"}, "minPartitions is 0 or more"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger is a number"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a time like"),
+        ({"mode": "loose"}, "mode is failfast or permissive"),
+        ({"table": "queues"}, "table is messages or damage"),
+        ({"path": "127.0.0.1:10911", "mode": "permissive"}, "a broker gives no damaged"),
+        ({"path": "commitlog=127.0.0.1:10911", "table": "damage"}, "a broker gives no damaged"),
+    ],
+)
+def test_what_cannot_be_is_said(options, said):
+    with pytest.raises(InvalidRequestError, match=said):
+        parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "said"),
+    [
+        ({}, ("body",), "no path"),
+        ({"path": "x"}, ("body",), "no topic"),
+        ({"path": "x", "topic": "t"}, ("value",), "no column body"),
+        ({"path": "x", "topic": "t"}, ("body", "colour"), "'colour' is nothing of a message"),
+        ({"path": "x", "topic": "t", "retry": "-1"}, ("body",), "retry is a number"),
+        ({"path": "x", "topic": "t", "queryName": "a b"}, ("body",), "queryName is a word"),
+    ],
+)
+def test_what_cannot_be_written_is_said(options, columns, said):
+    with pytest.raises(InvalidRequestError, match=said):
+        SinkOptions.parse(options, columns)
+
+
+def test_what_was_read_can_be_written():
+    options = {"path": "x", "topic": "t"}
+    assert SinkOptions.parse(options, ("topic", "msgId", "storeTimestamp", "body")).topic == "t"
