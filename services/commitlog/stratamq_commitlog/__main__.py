@@ -17,7 +17,7 @@ from stratamq.runtime.server import Server, run_service
 from stratamq.runtime.worker import ThreadWorker
 from stratamq_commitlog import metrics
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.driver import Driver
+from stratamq_commitlog.driver import Driver, quiet
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.progress import Progress
 from stratamq_commitlog.reserve import Reserve
@@ -59,7 +59,9 @@ async def main() -> None:
         root=config.root,
         metrics_address=config.metrics_address,
         stop_grace_ms=config.stop_grace_ms,
-        max_message_bytes=max(8 << 20, 2 * config.max_batch_bytes),
+        max_message_bytes=max(
+            8 << 20, 2 * config.max_batch_bytes, config.max_message_bytes + (1 << 20)
+        ),
     )
     server.add_servicer(
         commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server, servicer, SERVICE_NAME
@@ -75,12 +77,31 @@ async def main() -> None:
         metrics.RECOVERED.set(done)
 
     async def open_engine() -> None:
-        nonlocal driver
         try:
             await asyncio.to_thread(engine.open, recovered)
         except BaseException:
             server.request_stop()
             raise
+        drive()
+
+    async def reopen() -> None:
+        """Close and open: what a cut of the log has written down is done by the opening."""
+        assert driver is not None
+        servicer.opening = "its end is being cut off"
+        server.set_ready(False, servicer.opening)
+        servicer.end_follows()
+        try:
+            await driver.stop()
+            await quiet(engine, flush_worker, allocate_worker, scrub_worker)
+            await asyncio.to_thread(engine.close)
+            await asyncio.to_thread(engine.open, recovered)
+        except BaseException:
+            server.request_stop()
+            raise
+        drive()
+
+    def drive() -> None:
+        nonlocal driver
         observer = metrics.Observer(engine)
 
         def every_second() -> None:
@@ -93,7 +114,10 @@ async def main() -> None:
         servicer.opening = ""
         server.set_ready(True)
 
+    servicer.reopen = reopen
+
     async def drain() -> None:
+        await servicer.cut_ended()
         if driver is not None:
             servicer.stop_appends()
             await driver.closed(config.follower_stop_timeout_ms)

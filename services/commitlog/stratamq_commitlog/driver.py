@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from stratamq.files.port import Worker
 from stratamq_commitlog.engine import CommitLog
 
 TICK_SECONDS = 0.1
@@ -78,3 +79,15 @@ class Driver:
                 self._on_second()
             ticks += 1
             await asyncio.sleep(TICK_SECONDS)
+
+
+async def quiet(engine: CommitLog, *workers: Worker) -> None:
+    """Until no flush runs and no worker has anything to do; nothing new may be asked of them."""
+    loop = asyncio.get_running_loop()
+    while True:
+        for worker in workers:
+            idle = loop.create_future()
+            worker.submit(lambda: None, lambda _, error, idle=idle: idle.set_result(error))
+            await idle
+        if engine.commit.idle:
+            return

@@ -21,7 +21,7 @@ from stratamq.errors import (
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
-from stratamq_commitlog import opening, own_state, recovery
+from stratamq_commitlog import cutting, opening, own_state, recovery
 from stratamq_commitlog.appender import Appender, BatchItem, DataItem, PutItem, no_segment
 from stratamq_commitlog.batch_check import FrameRules, check_shape
 from stratamq_commitlog.config import CommitLogConfig
@@ -134,8 +134,9 @@ class CommitLog:
         self._assemble(recovered, generations)
         self.housekeeping.start(opened.checkpoint, recovered)
         self._state.set_found_clean(False)
+        cutting.forget(self._files)
         self._reserve.keep()
-        self.gate.open = True
+        self.gate.open, self.gate.closing = True, False
         for line in self.report:
             log.info("recovery", extra={"detail": line})
 
@@ -231,8 +232,7 @@ class CommitLog:
 
     @property
     def max_batch_bytes(self) -> int:
-        largest = self.segment_bytes - 8
-        return min(self._config.max_batch_bytes, largest)
+        return min(self._config.max_batch_bytes, self.segment_bytes - 8)
 
     @property
     def max_batch_messages(self) -> int:
@@ -377,10 +377,16 @@ class CommitLog:
     def _begin_at(self, offset: int) -> None:
         """An empty slave's log begins where its master's bytes do: at a segment's start."""
         if offset % self.segment_bytes == 0 and offset > self.offsets.appended:
+            self.hub.end_all()
             offsets = self.offsets
             offsets.minimum = offsets.appended = offsets.flushed = offset
             offsets.confirmed = offsets.replicable = offset
             self.appender.appended = self.commit.flushed = offset
+
+    def cut(self, cut: cutting.Cut, done: Callable[[cutting.CutDone], None]) -> None:
+        """Cut a slave's log to its master's history; see `cutting.begin`."""
+        self._require_open()
+        cutting.begin(self, self._files, self._state, self._allocate_worker, cut, done)
 
     def run_pass(self) -> None:
         """Append what waits, up to the limits of a pass; asks to be called again for the rest."""

@@ -138,6 +138,7 @@ class FollowHub:
             session.poke()
         self._recent.clear()
         self._recent_messages = 0
+        self._ends.clear()
 
     def unfinished(self, names: Sequence[str]) -> list[str]:
         """Those that have not reported, since they were told, that the log's end is durable."""
@@ -153,9 +154,12 @@ class FollowHub:
         return all(session.state.released >= offset for session in self._sessions)
 
     def _cut_to(self, generation: int, position: int) -> int:
-        """The lesser of the position and its generation's end; the minimum if that is unknown."""
+        """The lesser of the position and its generation's end; the minimum if that is unknown.
+
+        A slave's list may hold a generation twice: the later one tells.
+        """
         minimum = self.offsets.minimum
-        for index, known in enumerate(self.generations):
+        for index, known in reversed(list(enumerate(self.generations))):
             if known.number == generation:
                 following = self.generations[index + 1 : index + 2]
                 end = following[0].start if following else self.offsets.appended

@@ -41,7 +41,7 @@ class Observer:
     def __init__(self, engine: CommitLog) -> None:
         self._engine = engine
         self._seen = [0, 0, 0, 0]
-        self._refused: dict[str, int] = {}
+        self._refused: dict[str, int] = dict(engine.gate.refused)
         self._scrubbed = 0
         engine.commit.observe_flush_ns = lambda elapsed: FLUSH_SECONDS.observe(elapsed / 1e9)
 

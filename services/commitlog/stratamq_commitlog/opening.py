@@ -11,10 +11,10 @@ from stratamq.errors import StoreRefusedError
 from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.port import ASIDE_DIRECTORY, Clock, Files, Kind, Lock, Random
 from stratamq.formats.checkpoint import Checkpoint
-from stratamq_commitlog import own_state, recovery
+from stratamq_commitlog import cutting, own_state, recovery
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.housekeeping import read_checkpoint
-from stratamq_commitlog.messages import Generation
+from stratamq_commitlog.messages import Generation, Role
 
 ABORT = "abort"
 
@@ -29,6 +29,10 @@ class OpenedStore:
     history_known: bool
     """Our generations still tell this log's history."""
     report: list[str]
+    continues: bool = False
+    """A slave's log: its generations are its master's, and a start begins none."""
+    cut_generations: tuple[Generation, ...] = ()
+    """A cut was done: the list that follows it."""
 
 
 def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, bool]:
@@ -77,6 +81,13 @@ def open_store(
         report.append("another program held the store last: our own state is not used")
     snapshot = state.load()
     inspected = recovery.inspect(files, config.segment_bytes, state.segment_bytes)
+    cut = cutting.load(files)
+    if cut is not None:
+        if files.entry(ABORT) is None:
+            files.create(ABORT, 0, sparse=True)
+        snapshot, done = cutting.carry_out(files, state, inspected, cut, snapshot, clock.wall_ms())
+        report += done
+        inspected = recovery.inspect(files, config.segment_bytes, state.segment_bytes)
     if snapshot is not None and not recovery.snapshot_holds(files, inspected, snapshot):
         report.append("our snapshot no longer fits the log: it is not used")
         snapshot = None
@@ -112,6 +123,8 @@ def open_store(
         foreign=foreign,
         history_known=snapshot is not None,
         report=report,
+        continues=config.role == Role.SLAVE.value,
+        cut_generations=cut.generations if cut is not None else (),
     )
 
 
@@ -130,8 +143,16 @@ def remove_abort(files: Files, clock: Clock) -> None:
 def begin_generation(
     state: own_state.OwnState, opened: OpenedStore, random: Random
 ) -> list[Generation]:
-    """Open a generation at the log's end; the list is durable on return."""
+    """Open a generation at the log's end; the list is durable on return.
+
+    A slave that knows its history goes on with it.
+    """
     known = state.generations if opened.history_known else []
+    if opened.cut_generations:
+        known = list(opened.cut_generations)
+    if opened.continues and known:
+        state.store_generations(known, opened.recovered.segment_bytes)
+        return known
     newest = known[-1] if known else None
     generation = own_state.next_generation(newest, opened.recovered.end, random)
     generations = own_state.extend(known, generation)

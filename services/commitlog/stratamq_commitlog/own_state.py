@@ -27,7 +27,7 @@ FOUND_CLEAN_PATH = "stratamq/found-clean"
 
 _STARTS_BITS = 24
 _RANDOM_BITS = 27
-_KEPT_GENERATIONS = 1_000
+KEPT_GENERATIONS = 1_000
 
 QueueTable = dict[tuple[str, int], int]
 """(topic, queue id) → the queue offset that the next message gets."""
@@ -101,7 +101,7 @@ def make_generation(term: int, starts: int, start: int, random: Random) -> Gener
 def extend(generations: list[Generation], new: Generation) -> list[Generation]:
     """The list with `new` at its end; starts of older ones beyond `new.start` come down to it."""
     lowered = [Generation(g.number, min(g.start, new.start)) for g in generations]
-    return [*lowered, new][-_KEPT_GENERATIONS:]
+    return [*lowered, new][-KEPT_GENERATIONS:]
 
 
 class OwnState:
@@ -148,6 +148,11 @@ class OwnState:
                     self.discarded = True
         if self.discarded:
             self._files.sync_directory(OWN_DIRECTORY)
+
+    def drop_snapshot(self) -> None:
+        """It tells of what is no longer in the log. Durable on return."""
+        remove_metadata(self._files, SNAPSHOT_PATH)
+        self._snapshot_file = MetadataFile(self._files, SNAPSHOT_PATH)
 
     @property
     def found_clean(self) -> bool:
@@ -197,6 +202,17 @@ class OwnState:
             self.generations = listed
         except (KeyError, TypeError, ValueError) as error:
             self.faults.append(f"{GENERATIONS_PATH}: {error!r}")
+
+
+def remove_metadata(files: Files, path: str) -> None:
+    """A file with all that belongs to it, the newest last. Durable on return."""
+    found = [
+        name for name in (f"{path}.tmp", f"{path}.previous", path) if files.entry(name) is not None
+    ]
+    for name in found:
+        files.unlink(name)
+    if found:
+        files.sync_directory(OWN_DIRECTORY)
 
 
 def _snapshot(document: JsonObject) -> Snapshot:

@@ -23,6 +23,7 @@ from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, HEAD, MAGIC_V1
 from stratamq.formats.sysflag import host_bytes
+from stratamq_commitlog.aside import aside_path, copy_aside, last_used
 from stratamq_commitlog.log_walk import SegmentWalk, Strictness, Walked, survey
 from stratamq_commitlog.own_state import FrameMark, QueueTable, Snapshot, mark
 from stratamq_commitlog.queue_tails import queue_tails
@@ -418,7 +419,7 @@ class _Recovery:
             file = self._files.open(_path(base), writable=True)
             try:
                 position = end - base
-                used = _last_used(file, position)
+                used = last_used(file, position)
                 if used > position:
                     kept = self._keep_aside(file, end, position, used)
                     self._report.append(
@@ -445,7 +446,7 @@ class _Recovery:
         path = _path(segment)
         file = self._files.open(path)
         try:
-            used = _last_used(file, 0)
+            used = last_used(file, 0)
             if used:
                 kept = self._keep_aside(file, segment, 0, used)
                 self._report.append(f"{path} lies behind the end: {used} bytes kept in {kept}")
@@ -454,35 +455,12 @@ class _Recovery:
         self._files.unlink(path)
 
     def _keep_aside(self, file: File, offset: int, position: int, end: int) -> str:
-        name = f"{DIRECTORY}-{offset_name(offset)}-{self._evidence.wall_ms}"
-        path, serial = f"{ASIDE_DIRECTORY}/{name}", 1
-        while self._files.entry(path) is not None:
-            serial += 1
-            path = f"{ASIDE_DIRECTORY}/{name}.{serial}"
-        self._files.create(path, end - position, sparse=True)
-        copy = self._files.open(path, writable=True)
-        try:
-            for at in range(position, end, _COPY_BYTES):
-                copy.write(at - position, file.read(at, min(_COPY_BYTES, end - at)))
-            copy.flush()
-        finally:
-            copy.close()
+        path = aside_path(self._files, DIRECTORY, offset, self._evidence.wall_ms)
+        copy_aside(self._files, path, file, position, end)
         return path
 
     def _total(self) -> int:
         return len(self._segments) * self._size
-
-
-def _last_used(file: File, position: int) -> int:
-    """Behind the last byte that is not zero, from `position` on; `position` if all are."""
-    end = file.size
-    while end > position:
-        start = max(position, end - _COPY_BYTES)
-        data = file.read(start, end - start).rstrip(b"\0")
-        if data:
-            return start + len(data)
-        end = start
-    return position
 
 
 def _path(base: int) -> str:

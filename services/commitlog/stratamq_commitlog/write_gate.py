@@ -25,6 +25,8 @@ class WriteGate:
     """A flush failed: only a restart clears this."""
     disk_full: bool = False
     disk_used_ratio: float = 0.0
+    master_address: str = ""
+    """Of a slave: where its master's log takes messages, as far as is known."""
     pending_bytes: int = 0
     """Bytes that wait to be appended."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -37,7 +39,10 @@ class WriteGate:
         if self.stopped_reason:
             return NotWritableError(self.stopped_reason, "flush_failed")
         if self.role is Role.SLAVE:
-            return NotWritableError("a slave takes no messages: send them to its master", "role")
+            at = f" at {self.master_address}" if self.master_address else ""
+            return NotWritableError(
+                f"a slave takes no messages: send them to its master{at}", "role"
+            )
         if self.disk_full:
             return BusyError(
                 f"the disk is {self.disk_used_ratio:.1%} full, writes are refused from "

@@ -1,7 +1,7 @@
 """CommitLogService: messages of the wire in, engine calls out, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -16,7 +16,9 @@ from stratamq.errors import (
 )
 from stratamq.formats.hosts import encode_host
 from stratamq.runtime.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
+from stratamq_commitlog.cutting import Cut, CutDone
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
@@ -41,6 +43,9 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self._appends = AppendStreams(engine)
         self._follows = FollowStreams(engine)
         self.opening = "starting"
+        self.reopen: Callable[[], Awaitable[None]] | None = None
+        """Closes the engine and opens it again: for a cut that needs it."""
+        self._cutting: asyncio.Future[pb.CutResponse] | None = None
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The methods whose large fields are framed by hand."""
@@ -249,6 +254,29 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         most = request.max_segments or 10
         minimum, deleted = engine.delete_below(request.offset, most, request.urgent)
         return pb.DeleteBelowResponse(minimum_offset=minimum, deleted=deleted)
+
+    async def Cut(self, request: pb.CutRequest, context: Any) -> pb.CutResponse:
+        # A caller that goes away leaves no log half open.
+        self._cutting = asyncio.ensure_future(self._cut(request))
+        return await asyncio.shield(self._cutting)
+
+    async def _cut(self, request: pb.CutRequest) -> pb.CutResponse:
+        engine = self._ready()
+        generations = [Generation(g.generation, g.start_offset) for g in request.generations]
+        cut = Cut(request.offset, request.empty, tuple(generations))
+        done: CutDone = await _answer(lambda done: engine.cut(cut, done))
+        if done.error is not None:
+            raise done.error
+        if done.reopen:
+            assert self.reopen is not None
+            await self.reopen()
+        engine.gate.master_address = request.master_address
+        return pb.CutResponse(appended_offset=engine.offsets.appended, generation=engine.generation)
+
+    async def cut_ended(self) -> None:
+        """Until no cut is being done."""
+        if self._cutting is not None:
+            await asyncio.wait([self._cutting])
 
     async def ReportReplication(
         self, request: pb.ReportReplicationRequest, context: Any

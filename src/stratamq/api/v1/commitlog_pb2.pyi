@@ -486,20 +486,24 @@ class SetRoleResponse(_message.Message):
     def __init__(self, generation: _Optional[_Union[_common_pb2.Generation, _Mapping]] = ...) -> None: ...
 
 class CutRequest(_message.Message):
-    __slots__ = ("offset", "generations")
+    __slots__ = ("offset", "generations", "empty", "master_address")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     offset: int
     generations: _containers.RepeatedCompositeFieldContainer[_common_pb2.Generation]
-    def __init__(self, offset: _Optional[int] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ...) -> None: ...
+    empty: bool
+    master_address: str
+    def __init__(self, offset: _Optional[int] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., empty: bool = ..., master_address: _Optional[str] = ...) -> None: ...
 
 class CutResponse(_message.Message):
-    __slots__ = ("appended_offset", "kept_aside")
+    __slots__ = ("appended_offset", "generation")
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    KEPT_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     appended_offset: int
-    kept_aside: str
-    def __init__(self, appended_offset: _Optional[int] = ..., kept_aside: _Optional[str] = ...) -> None: ...
+    generation: int
+    def __init__(self, appended_offset: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class DeleteBelowRequest(_message.Message):
     __slots__ = ("offset", "max_segments", "urgent")

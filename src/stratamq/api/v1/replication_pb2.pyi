@@ -7,50 +7,72 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class CompareHistoryRequest(_message.Message):
-    __slots__ = ("broker_name", "generations", "end_offset")
-    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
-    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
-    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    broker_name: str
-    generations: _containers.RepeatedCompositeFieldContainer[_common_pb2.Generation]
-    end_offset: int
-    def __init__(self, broker_name: _Optional[str] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., end_offset: _Optional[int] = ...) -> None: ...
-
-class CompareHistoryResponse(_message.Message):
-    __slots__ = ("cut_to", "generations", "minimum_offset", "end_offset")
-    CUT_TO_FIELD_NUMBER: _ClassVar[int]
-    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
-    MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    cut_to: int
-    generations: _containers.RepeatedCompositeFieldContainer[_common_pb2.Generation]
-    minimum_offset: int
-    end_offset: int
-    def __init__(self, cut_to: _Optional[int] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., minimum_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
-
 class GetReplicationStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class SlaveProgress(_message.Message):
-    __slots__ = ("address", "acknowledged_offset", "lag_bytes", "lag_ms", "bytes_per_second", "connected")
+    __slots__ = ("address", "acknowledged_offset", "lag_bytes", "lag_ms", "bytes_per_second", "connected", "name", "problem")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
     LAG_MS_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     address: str
     acknowledged_offset: int
     lag_bytes: int
     lag_ms: int
     bytes_per_second: float
     connected: bool
-    def __init__(self, address: _Optional[str] = ..., acknowledged_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., connected: bool = ...) -> None: ...
+    name: str
+    problem: str
+    def __init__(self, address: _Optional[str] = ..., acknowledged_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., connected: bool = ..., name: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class FollowingProgress(_message.Message):
+    __slots__ = ("master_address", "connected", "problem", "appended_offset", "received_offset", "bytes_per_second", "heard_ms", "needs_resync")
+    MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_RESYNC_FIELD_NUMBER: _ClassVar[int]
+    master_address: str
+    connected: bool
+    problem: str
+    appended_offset: int
+    received_offset: int
+    bytes_per_second: float
+    heard_ms: int
+    needs_resync: bool
+    def __init__(self, master_address: _Optional[str] = ..., connected: bool = ..., problem: _Optional[str] = ..., appended_offset: _Optional[int] = ..., received_offset: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., heard_ms: _Optional[int] = ..., needs_resync: bool = ...) -> None: ...
 
 class GetReplicationStatusResponse(_message.Message):
-    __slots__ = ("slaves",)
+    __slots__ = ("role", "generation", "minimum_offset", "shippable_offset", "replication_address", "slaves", "following")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SHIPPABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     SLAVES_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWING_FIELD_NUMBER: _ClassVar[int]
+    role: _common_pb2.BrokerRole
+    generation: int
+    minimum_offset: int
+    shippable_offset: int
+    replication_address: str
     slaves: _containers.RepeatedCompositeFieldContainer[SlaveProgress]
-    def __init__(self, slaves: _Optional[_Iterable[_Union[SlaveProgress, _Mapping]]] = ...) -> None: ...
+    following: FollowingProgress
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., shippable_offset: _Optional[int] = ..., replication_address: _Optional[str] = ..., slaves: _Optional[_Iterable[_Union[SlaveProgress, _Mapping]]] = ..., following: _Optional[_Union[FollowingProgress, _Mapping]] = ...) -> None: ...
+
+class ResyncRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResyncResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -34,30 +34,30 @@ class ReplicationServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.CompareHistory = channel.unary_unary(
-                '/stratamq.api.v1.ReplicationService/CompareHistory',
-                request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.CompareHistoryRequest.SerializeToString,
-                response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.CompareHistoryResponse.FromString,
-                _registered_method=True)
         self.GetReplicationStatus = channel.unary_unary(
                 '/stratamq.api.v1.ReplicationService/GetReplicationStatus',
                 request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.GetReplicationStatusRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.GetReplicationStatusResponse.FromString,
+                _registered_method=True)
+        self.Resync = channel.unary_unary(
+                '/stratamq.api.v1.ReplicationService/Resync',
+                request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncResponse.FromString,
                 _registered_method=True)
 
 
 class ReplicationServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
-    def CompareHistory(self, request, context):
-        """Find the end of the history that two logs share.
+    def GetReplicationStatus(self, request, context):
+        """Every slave's progress, or how far this slave is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetReplicationStatus(self, request, context):
-        """Every slave's progress.
+    def Resync(self, request, context):
+        """Allow a slave whose log has nothing in common with its master's to begin anew; what it has is kept aside.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,15 +66,15 @@ class ReplicationServiceServicer(object):
 
 def add_ReplicationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'CompareHistory': grpc.unary_unary_rpc_method_handler(
-                    servicer.CompareHistory,
-                    request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.CompareHistoryRequest.FromString,
-                    response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.CompareHistoryResponse.SerializeToString,
-            ),
             'GetReplicationStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetReplicationStatus,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.GetReplicationStatusRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.GetReplicationStatusResponse.SerializeToString,
+            ),
+            'Resync': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resync,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,33 +86,6 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ReplicationService(object):
     """Missing associated documentation comment in .proto file."""
-
-    @staticmethod
-    def CompareHistory(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/stratamq.api.v1.ReplicationService/CompareHistory',
-            stratamq_dot_api_dot_v1_dot_replication__pb2.CompareHistoryRequest.SerializeToString,
-            stratamq_dot_api_dot_v1_dot_replication__pb2.CompareHistoryResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def GetReplicationStatus(request,
@@ -131,6 +104,33 @@ class ReplicationService(object):
             '/stratamq.api.v1.ReplicationService/GetReplicationStatus',
             stratamq_dot_api_dot_v1_dot_replication__pb2.GetReplicationStatusRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_replication__pb2.GetReplicationStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resync(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.ReplicationService/Resync',
+            stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,45 @@
+"""What is taken out of the log is kept under `stratamq/aside/`, for an operator."""
+
+from stratamq.files.port import ASIDE_DIRECTORY, File, Files
+from stratamq.formats.file_names import offset_name
+
+_COPY_BYTES = 4 << 20
+
+
+def aside_path(files: Files, directory: str, offset: int, wall_ms: int) -> str:
+    """A name that is free, for bytes that lay at log offset `offset`."""
+    path = f"{ASIDE_DIRECTORY}/{directory}-{offset_name(offset)}-{wall_ms}"
+    free, serial = path, 1
+    while files.entry(free) is not None:
+        serial += 1
+        free = f"{path}.{serial}"
+    return free
+
+
+def copy_aside(files: Files, path: str, file: File, position: int, end: int) -> None:
+    """Keep [position, end) of `file` under `path`. Durable on return."""
+    files.create(path, end - position, sparse=True)
+    copy_bytes(files, path, file, position, end)
+
+
+def copy_bytes(files: Files, path: str, file: File, position: int, end: int) -> None:
+    """Write [position, end) of `file` to the beginning of the file at `path`, and sync it."""
+    copy = files.open(path, writable=True)
+    try:
+        for at in range(position, end, _COPY_BYTES):
+            copy.write(at - position, file.read(at, min(_COPY_BYTES, end - at)))
+        copy.flush()
+    finally:
+        copy.close()
+
+
+def last_used(file: File, position: int) -> int:
+    """Behind the last byte that is not zero, from `position` on; `position` if all are."""
+    end = file.size
+    while end > position:
+        start = max(position, end - _COPY_BYTES)
+        data = file.read(start, end - start).rstrip(b"\0")
+        if data:
+            return start + len(data)
+        end = start
+    return position

@@ -1,0 +1,210 @@
+"""A slave's log is cut to its master's history: what stays, what is kept, what followers hear."""
+
+import random
+
+import pytest
+from stratamq_commitlog import cutting
+from stratamq_commitlog.cutting import Cut, CutDone, merged
+from stratamq_commitlog.messages import Generation
+
+from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
+from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
+from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
+from tests.support.listeners import Listener
+from tests.support.logs import Store, queue_table
+
+
+def listed(*pairs: tuple[int, int]) -> tuple[Generation, ...]:
+    return tuple(Generation(number, start) for number, start in pairs)
+
+
+def ask(store: Store, cut: Cut) -> CutDone:
+    answers: list[CutDone] = []
+    store.log.cut(cut, answers.append)
+    store.settle()
+    return answers[0]
+
+
+def cut_to(store: Store, offset: int, *, empty: bool = False, generations=()) -> None:
+    """As the service does it: ask, and open again if that is how it is done."""
+    done = ask(store, Cut(offset, empty, tuple(generations)))
+    assert done.error is None
+    if done.reopen:
+        store.log.close()
+        store.log.open()
+
+
+def boundaries(store: Store) -> list[int]:
+    return [at for at, _, _ in store.members()] + [store.end()]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_that_was_cut_is_the_masters_up_to_there_and_goes_on(seed):
+    original, chance = master(), random.Random(seed)
+    copy = copied(original)
+    end = chance.choice(boundaries(original))
+    cut_to(copy, end, generations=original.log.hub.generations)
+    assert copy.end() == (end if end > 0 else 0)
+    kept = [frame for frame in original.frames() if frame.physical_offset < end]
+    assert copy.frames() == kept
+    assert copy.queues() == queue_table(kept)
+    for offset, data in pieces(original, end):
+        assert copy.append_data(offset, data) is None
+    assert copy.segments() == {
+        base: raw for base, raw in original.segments().items() if base in copy.segments()
+    }
+    assert (copy.end(), copy.queues()) == (original.end(), original.queues())
+    copy.power_loss(keep_nothing)
+    copy.start()
+    assert (copy.end(), copy.queues()) == (original.end(), original.queues())
+
+
+def test_what_is_cut_is_kept_aside():
+    original = master()
+    copy = copied(original)
+    before = copy.segments()
+    end = boundaries(original)[5]
+    assert end < SEGMENT
+    cut_to(copy, end)
+    kept = copy.aside()
+    rest = before[0][end:].rstrip(b"\0")
+    assert [raw for name, raw in kept.items() if f"{end:020}" in name] == [rest]
+    for base in range(SEGMENT, original.end(), SEGMENT):
+        assert [raw for name, raw in kept.items() if f"{base:020}" in name] == [before[base]]
+
+
+def test_a_log_that_keeps_nothing_begins_where_the_master_does():
+    original = master()
+    copy = copied(original)
+    first = 2 * SEGMENT
+    cut_to(copy, first, empty=True, generations=original.log.hub.generations)
+    assert (copy.end(), copy.segments(), copy.queues()) == (0, {}, {})
+    for offset, data in pieces(original, first):
+        assert copy.append_data(offset, data) is None
+    assert (copy.log.status().minimum, copy.end()) == (first, original.end())
+    copy.restart()
+    assert (copy.log.status().minimum, copy.end()) == (first, original.end())
+
+
+def test_where_nothing_is_cut_the_log_stays_open_and_takes_over_the_history():
+    original = master()
+    copy = copied(original)
+    listener = Listener(copy)
+    done = ask(copy, Cut(copy.end(), False, tuple(original.log.hub.generations)))
+    assert done == CutDone()
+    assert copy.log.generation == original.log.generation
+    assert listener.session.ended
+    again = Listener(copy, generation=copy.log.generation, position=listener.position)
+    assert again.opened.generation == original.log.generation
+
+
+def test_a_start_of_a_slave_begins_no_generation():
+    copy = copied(master())
+    before = list(copy.log.hub.generations)
+    copy.restart()
+    copy.kill()
+    copy.start()
+    assert copy.log.hub.generations == before
+    copy.restart(role="ASYNC_MASTER")
+    assert len(copy.log.hub.generations) == len(before) + 1
+
+
+def test_followers_hear_where_their_history_ended():
+    original = master()
+    copy = copied(original)
+    own = copy.log.generation
+    end = boundaries(original)[9]
+    cut_to(copy, end, generations=listed((77 << 51, 0), (78 << 51, original.end())))
+    opened = Listener(copy, generation=own, position=original.end() - 10).opened
+    assert (opened.cut_to, opened.generation) == (end, 78 << 51)
+    assert Listener(copy, generation=own, position=100).opened.cut_to == 100
+
+
+def test_followers_of_an_empty_slave_do_not_hear_of_what_lies_below_its_beginning():
+    original = master()
+    copy = slave()
+    listener = Listener(copy)
+    first = 2 * SEGMENT
+    for offset, data in pieces(original, first):
+        copy.append_data(offset, data)
+    assert listener.session.ended and listener.listen() == []
+    again = Listener(copy, generation=listener.opened.generation, position=0)
+    again.listen()
+    assert (again.opened.cut_to, again.position) == (first, copy.end())
+
+
+def test_what_cannot_be_cut_is_refused_and_nothing_changes():
+    original = master()
+    assert isinstance(ask(original, Cut(0, True, ())).error, NotWritableError)
+    copy = copied(original)
+    beyond = Cut(original.end() + 1, False, ())
+    assert isinstance(ask(copy, beyond).error, InvalidRequestError)
+    disordered = Cut(0, False, listed((2, 100), (1, 0)))
+    assert isinstance(ask(copy, disordered).error, InvalidRequestError)
+    assert copy.end() == original.end()
+
+
+def test_data_that_waits_for_a_log_that_is_cut_is_refused():
+    original = master()
+    copy = copied(original)
+    copy.log.cut(Cut(0, True, ()), lambda done: None)
+    assert isinstance(copy.append_data(copy.end(), b"x"), UnavailableError)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_crash_anywhere_in_a_cut_ends_in_the_same_log(empty):
+    """Every call of the disk may be the last, with and without the power."""
+    original = master()
+    end = SEGMENT + 300
+    end = max(at for at in boundaries(original) if at <= end)
+    expected = [] if empty else [f for f in original.frames() if f.physical_offset < end]
+    for crash_at in range(1, 400):
+        copy = copied(original)
+        assert ask(copy, Cut(end, empty, tuple(original.log.hub.generations))).reopen
+        copy.log.close()
+        copy.kill()
+        copy.prepare()
+        copy.disk.crash_at(copy.disk.calls + crash_at)
+        try:
+            copy.log.open()
+        except SimulatedCrash:
+            pass
+        else:
+            assert crash_at > 10, "the crashes came too late to show anything"
+            break
+        copy.power_loss(random_choice(random.Random(crash_at)))
+        copy.disk.clear_faults()
+        copy.start()
+        assert copy.frames() == expected
+        assert copy.queues() == queue_table(expected)
+        assert copy.log.generation == original.log.generation
+        assert cutting.load(copy.files) is None
+    else:
+        raise AssertionError("the opening has no end")
+
+
+# --- the list ---
+
+
+@pytest.mark.parametrize(
+    ("own", "masters", "offset", "expected"),
+    [
+        ([(1, 0)], [(1, 0), (2, 500)], 300, [(1, 0), (2, 500)]),
+        ([(1, 0), (2, 500)], [(1, 0), (2, 500)], 300, [(1, 0), (2, 500)]),
+        ([(1, 0), (3, 200)], [(1, 0), (2, 500)], 200, [(1, 0), (3, 200), (1, 200), (2, 500)]),
+        ([(1, 0), (3, 200), (1, 200), (2, 500)], [(1, 0), (2, 500)], 300,
+         [(1, 0), (3, 200), (1, 200), (2, 500)]),
+        ([(9, 0)], [(1, 0), (2, 500)], 400, [(9, 0), (1, 400), (2, 500)]),
+        ([(9, 0)], [(1, 0), (2, 500)], 600, [(9, 0), (2, 600)]),
+        ([(9, 0)], [], 100, [(9, 0)]),
+        ([(9, 0), (8, 300)], [], 100, [(9, 0), (8, 100)]),
+    ],
+)  # fmt: skip
+def test_a_list_goes_on_with_the_masters_from_the_generation_that_covers_the_cut(
+    own, masters, offset, expected
+):
+    found = merged(list(listed(*own)), Cut(offset, False, listed(*masters)))
+    assert found == list(listed(*expected))
+    if masters:
+        again = merged(found, Cut(offset, False, listed(*masters)))
+        assert again == found, "a second time changes nothing"
