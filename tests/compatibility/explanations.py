@@ -65,9 +65,34 @@ def tag_keys(opened: Opened) -> Explanation:
     return explains
 
 
+def emptied_queues(opened: Opened) -> Explanation:
+    """Of a queue whose messages are all deleted the minimum, and what pulls answer by it."""
+    ours = {
+        (line["topic"], line["queueId"]): line for line in opened.ours if line["kind"] == "queue"
+    }
+    emptied = {
+        (line["topic"], line["queueId"])
+        for line in opened.theirs
+        if line["kind"] == "queue"
+        and (own := ours.get((line["topic"], line["queueId"]))) is not None
+        and line["minOffset"] < own["minOffset"] == own["maxOffset"] == line["maxOffset"]
+    }
+
+    def explains(pair: Pair) -> bool:
+        if pair.key[:2] not in emptied:
+            return False
+        if pair.kind == "queue":
+            return pair.fields() == {"minOffset"}
+        gone = pair.theirs is None or pair.theirs["count"] == 0
+        return pair.kind == "pull" and gone and (pair.ours is None or pair.ours["count"] == 0)
+
+    return explains
+
+
 EXPLANATIONS: Mapping[str, Callable[[Opened], Explanation]] = {
     "delay-units-after-a-crash": delay_units,
     "tag-keys-not-written": tag_keys,
+    "emptied-queues": emptied_queues,
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stratamq.client import connect
 from tests.compatibility.asking import comparable, judge_queries, judge_times, without_index
 from tests.compatibility.explanations import explanations
 from tests.compatibility.judge import Line, judge
@@ -193,6 +194,29 @@ def test_of_a_directory_we_crashed_on(state, tmp_path, subtests):
         tear(root, workload.end, 300)
     assert (root / "abort").exists()
     everyone_says_the_same(subtests, root, f"ours-crashed-{state}", scenario, clean=False)
+
+
+@pytest.mark.parametrize("end", ["clean", "crashed"])
+def test_of_a_directory_whose_first_segments_we_deleted(end, tmp_path, subtests):
+    """As the janitor has it done: the log, then queues and index below its minimum."""
+    root = fresh(tmp_path)
+    with broker_of(root, SIZES, (STORE_HOST, "commitlog.release_timeout_ms=0")) as broker:
+        broker.start()
+        Workload(broker, 26).run("rich", 240)
+        client = connect(root, patience_s=60)
+        state = client.log_state()
+        for follower in (client.dispatch_state, client.index_state):
+            while follower().durable_offset < state.appended_offset:
+                pass
+        below = state.appended_offset // 2
+        while client.delete_below(below, max_segments=10)[0] <= below - SIZES.log_bytes:
+            pass
+        client.close()
+        if end == "clean":
+            broker.stop()
+        else:
+            broker.kill_all()
+    everyone_says_the_same(subtests, root, f"ours-{end}-deleted", clean=end == "clean")
 
 
 def tear(root: Path, end: int, count: int) -> None:
