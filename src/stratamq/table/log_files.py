@@ -4,6 +4,7 @@ A part is named by bytes: it holds the frames that *begin* in it. Nobody has to 
 divide it, because a frame states where it lies (`formats.log_damage`).
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -136,20 +137,22 @@ def _directory(path: Path, known: int) -> LogFiles:
 
 def _segments(directory: Path) -> Iterator[Segment]:
     """The files that belong together, up to the newest: before a gap lies nothing of this log."""
-    found = sorted(
-        (
-            Segment(os.fspath(entry), start, entry.stat().st_size)
-            for entry in directory.iterdir()
-            if (start := parse_offset_name(entry.name)) is not None and entry.is_file()
-        ),
-        key=lambda segment: segment.start,
-    )
+    found = sorted(_whole_segments(directory), key=lambda segment: segment.start)
     kept: list[Segment] = []
     for segment in found:
         if kept and kept[-1].end != segment.start:
             kept = []
         kept.append(segment)
     return iter(kept)
+
+
+def _whole_segments(directory: Path) -> Iterator[Segment]:
+    """In no order; without what is deleted meanwhile."""
+    for entry in directory.iterdir():
+        start = parse_offset_name(entry.name)
+        with contextlib.suppress(FileNotFoundError):
+            if start is not None and entry.is_file():
+                yield Segment(os.fspath(entry), start, entry.stat().st_size)
 
 
 def _segment(path: Path) -> Segment:
@@ -160,9 +163,12 @@ def _segment(path: Path) -> Segment:
 
 
 def first_store_time(segment: Segment) -> int | None:
-    """Store time of the segment's first frame, ms; None when it holds none."""
-    with open(segment.path, "rb") as file:
-        head = file.read(_HEAD_BYTES)
+    """Store time of the segment's first frame, ms; None when it holds none, or is deleted."""
+    try:
+        with open(segment.path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except FileNotFoundError:
+        return None
     if len(head) < _HEAD_BYTES:
         return None
     fields = HEAD.unpack_from(head)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from stratamq.client import connect
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
 from stratamq.table.broker_reader import read_broker
 from stratamq.table.decode import Decoder
 from stratamq.table.log_files import open_log
@@ -42,7 +42,7 @@ def scan(
     verify: bool = True,
     on_damage: OnDamage | None = None,
 ) -> "Scan":
-    """Messages of a log in the log's order, as columns.
+    """Messages of a log as columns, in the log's order.
 
     `where`: a store's directory (ours or RocketMQ's), a list of segment files, or the address of a
     running broker's log service. `offsets`: queue offsets [begin, end) of every selected queue, or
@@ -51,8 +51,13 @@ def scan(
     them. `verify` holds every frame against its checksums. `on_damage` is told of each damaged
     stretch, which is passed over; without it the first one raises CorruptionError.
 
+    Of a running broker (`commitlog=host:port,dispatcher=host:port`) the selected queues are read by
+    the dispatcher, queue by queue; its services verify what they give, and `on_damage` is not
+    asked.
+
     Nothing is read before the batches are asked for; each iteration reads anew. InvalidRequestError
-    and NotFoundError say at once what cannot be scanned.
+    and NotFoundError say at once what cannot be scanned; OffsetOutOfRangeError comes when
+    retention deletes what is still to be read.
     """
     chosen = tuple(COLUMNS if columns is None else columns)
     unknown = [name for name in chosen if name not in COLUMNS]
@@ -93,9 +98,16 @@ class Scan:
             return
         log, selection = open_log(self._source), self._selection
         for part in log.parts(*log.within(selection.since_ms, selection.until_ms)):
-            yield from read_part(
-                part, self._decoder, selection, verify=self._verify, on_damage=self._on_damage
-            )
+            try:
+                yield from read_part(
+                    part, self._decoder, selection, verify=self._verify, on_damage=self._on_damage
+                )
+            except FileNotFoundError as error:
+                raise OffsetOutOfRangeError(
+                    f"{part.path} was deleted before it was read: the log begins behind it by now",
+                    part.segment_end,
+                    log.end,
+                ) from error
 
     def reader(self) -> pa.RecordBatchReader:
         """For whatever takes a stream of batches, `pyarrow.dataset.write_dataset` for example."""

@@ -13,6 +13,7 @@ from stratamq.formats.text_groups import group_texts
 
 Queue = tuple[str, int]
 Mask = NDArray[np.bool_]
+_FOREVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,22 @@ class Selection:
         if self.others_too or not self.offsets:
             return True
         return any(topic == named for named, _ in self.offsets)
+
+    @property
+    def by_queues(self) -> bool:
+        """Some queues are wanted and others are not, and nothing that stands in none."""
+        named = self.topics, self.topic_pattern, self.queues, self.offsets or None
+        return self.queued_only and any(one is not None for one in named)
+
+    def span_of(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Queue offsets [begin, end) that are wanted of a queue; None: nothing of it."""
+        if not self.wants_topic(topic) or (self.queues is not None and queue_id not in self.queues):
+            return None
+        begin, end = self.all_offsets or (0, _FOREVER)
+        if self.offsets:
+            own = self.offsets.get((topic, queue_id), (0, _FOREVER if self.others_too else 0))
+            begin, end = max(begin, own[0]), min(end, own[1])
+        return (begin, end) if begin < end else None
 
     def rows(self, raw: NDArray[np.uint8], frames: FrameColumns) -> NDArray[np.int64] | None:
         """Numbers of the wanted frames, in order; None: all of them."""
