@@ -17,16 +17,23 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from stratamq.api.v1 import commitlog_pb2_grpc, dispatcher_pb2_grpc, index_pb2_grpc
+from stratamq.api.v1 import (
+    commitlog_pb2_grpc,
+    dispatcher_pb2_grpc,
+    index_pb2_grpc,
+    replication_pb2_grpc,
+)
 from stratamq.runtime import discovery
 from stratamq.runtime.clock import SystemClock
 from tests.support.fixtures import Geometry
 
 COMMITLOG, DISPATCHER, INDEX = ROOMS = ("commitlog", "dispatcher", "index")
+HA = "ha"
 _STUBS = {
     COMMITLOG: commitlog_pb2_grpc.CommitLogServiceStub,
     DISPATCHER: dispatcher_pb2_grpc.DispatcherServiceStub,
     INDEX: index_pb2_grpc.IndexServiceStub,
+    HA: replication_pb2_grpc.ReplicationServiceStub,
 }
 _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
@@ -134,7 +141,7 @@ class Broker:
 
     def stop(self, deadline_s: float = DEADLINE_S) -> None:
         """Stop cleanly: the log first, which waits until its followers have its end."""
-        for room in (COMMITLOG, DISPATCHER, INDEX):
+        for room in (COMMITLOG, DISPATCHER, INDEX, HA):
             if room in self._processes:
                 self.terminate(room, deadline_s)
 

@@ -124,6 +124,11 @@ class SlaveConnection:
         self._heard_ms = now_ms
         self._reported_ms = now_ms
 
+    @property
+    def received_end(self) -> int:
+        """Up to here bytes have come."""
+        return self._next
+
     def begin(self, now_ms: int) -> Report:
         """The request: at once, where a RocketMQ 4.x slave would wait for five seconds."""
         return self._report(now_ms)

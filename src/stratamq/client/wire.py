@@ -8,7 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2
+from stratamq.api.v1 import (
+    commitlog_pb2,
+    dispatcher_pb2,
+    index_pb2,
+    janitor_pb2,
+    replication_pb2,
+)
 from stratamq.runtime.framing import (
     APPEND_DATA_REQUEST,
     APPEND_STREAM_REQUEST,
@@ -18,7 +24,7 @@ from stratamq.runtime.framing import (
 )
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
-JANITOR = "janitor"
+HA, JANITOR = "ha", "janitor"
 ROOMS = (COMMITLOG, DISPATCHER, INDEX)
 """Without these nothing can be sent, read or found."""
 
@@ -74,6 +80,7 @@ METHODS = {
     **_methods(COMMITLOG, commitlog_pb2, "CommitLogService"),
     **_methods(DISPATCHER, dispatcher_pb2, "DispatcherService"),
     **_methods(INDEX, index_pb2, "IndexService"),
+    **_methods(HA, replication_pb2, "ReplicationService"),
     **_methods(JANITOR, janitor_pb2, "JanitorService"),
 }
 """By their name, which is unique among the services."""

@@ -1,0 +1,131 @@
+"""The replication service: ships the log to slaves, or follows a master."""
+
+import asyncio
+import contextlib
+import logging as std_logging
+import random
+from functools import partial
+
+import grpc
+
+from stratamq.api.v1 import replication_pb2_grpc
+from stratamq.client.endpoints import Channels, Endpoints
+from stratamq.client.follow import run_follower
+from stratamq.client.replication import OwnLog
+from stratamq.client.wire import COMMITLOG
+from stratamq.errors import StrataError
+from stratamq.files.generations import is_listed
+from stratamq.files.real import RealFiles
+from stratamq.runtime import logging
+from stratamq.runtime.arguments import parse_arguments
+from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.config import load
+from stratamq.runtime.room_lock import take_room_lock
+from stratamq.runtime.server import Server, run_service
+from stratamq_ha import metrics
+from stratamq_ha.config import HaConfig
+from stratamq_ha.master import Master
+from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
+from stratamq_ha.slave import Slave
+from stratamq_ha.sockets import listen
+
+log = std_logging.getLogger(__name__)
+
+ASK_AGAIN_S = 0.2
+TICK_S = 0.5
+
+
+async def main() -> None:
+    arguments = parse_arguments("ha", __doc__ or "")
+    config = load(HaConfig, "ha", arguments.toml_path, overrides=arguments.overrides)
+    logging.configure("ha", config.log_format == "json", config.log_level)
+    files, clock = RealFiles(config.root), SystemClock()
+    lock = take_room_lock(files, "ha")
+    addresses = {COMMITLOG: config.log_address} if config.log_address else {}
+    endpoints = Endpoints(config.root, addresses)
+    channels = Channels(endpoints, grpc.aio.insecure_channel)
+    own, view = OwnLog(channels), OwnLogView(clock)
+    master = Master(config, listen(config.replication_address), files, clock, view, own)
+    slave = Slave(config, own, clock, random.SystemRandom()) if config.master else None
+    servicer = ReplicationServicer(view, master, slave, config.master, clock)
+    server = Server(
+        "ha",
+        root=config.root,
+        metrics_address=config.metrics_address,
+        stop_grace_ms=config.stop_grace_ms,
+    )
+    server.add_servicer(
+        replication_pb2_grpc.add_ReplicationServiceServicer_to_server, servicer, SERVICE_NAME
+    )
+    asking = asyncio.Event()
+
+    def new_generation() -> None:
+        master.end_all()
+        asking.set()
+
+    view.on_moved = master.moved
+    view.on_generation = new_generation
+
+    async def ask() -> None:
+        """Learn what the log is, whenever it has begun anew."""
+        while True:
+            await asking.wait()
+            asking.clear()
+            while view.facts is None:
+                try:
+                    view.learned(await own.facts())
+                    master.log_address = config.advertised_log_address or endpoints.address(
+                        COMMITLOG
+                    )
+                except StrataError as error:
+                    log.debug("the log does not answer", extra={"error": str(error)})
+                    await asyncio.sleep(ASK_AGAIN_S)
+
+    async def tick() -> None:
+        while True:
+            metrics.SHIPPABLE.set(view.view.shippable)
+            server.set_ready(view.ready and not view.stopped_reason, view.stopped_reason)
+            await asyncio.sleep(TICK_S)
+
+    following = run_follower(
+        channels,
+        view,
+        random=random.SystemRandom(),
+        replicable=True,
+        is_ours=partial(is_listed, files),
+    )
+    work = [following, ask(), tick(), master.run(), *([slave.run()] if slave else [])]
+    tasks = [asyncio.ensure_future(each) for each in work]
+    for task in tasks[1:]:
+        task.add_done_callback(lambda task: _ended(task, server))
+
+    async def drain() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(config.stop_slaves_ms / 1000):
+                await master.caught_up()
+
+    async def close() -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for channel in channels.close():
+            await channel.close()
+        lock.close()
+
+    log.info("slaves connect here", extra={"address": master.address})
+    await server.serve(config.address, drain=drain, close=close, ready=False)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+def _ended(task: "asyncio.Future[None]", server: Server) -> None:
+    """A bug ends the process."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("task failed", exc_info=task.exception())
+        server.request_stop()
+
+
+if __name__ == "__main__":
+    run_service(main)

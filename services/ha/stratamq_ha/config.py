@@ -1,0 +1,145 @@
+"""Settings of the replication service; `docs/configuration.md` is made from them."""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stratamq.errors import ConfigurationError
+from stratamq.formats.replication import MAX_TRANSFER_BYTES, ROCKETMQ_TRANSFER_BYTES
+from stratamq.runtime.address import split_address
+from stratamq.runtime.config import ServiceConfig, setting
+from stratamq_ha.master_connection import MasterSettings
+from stratamq_ha.slave_connection import SlaveSettings
+
+KIB, MIB = 1 << 10, 1 << 20
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class HaConfig(ServiceConfig):
+    """One broker's replication, master or slave: the log's role says which."""
+
+    replication_address: str = setting(
+        "127.0.0.1:10912",
+        unit="host:port",
+        rocketmq="haListenPort",
+        doc="Where a master's slaves connect; port 0 takes a free one. `stratamq up` without "
+        "`--address` takes a free one, too.",
+    )
+    allowed_slaves: tuple[str, ...] = setting(
+        (),
+        unit="",
+        doc="Addresses or networks (`10.0.0.0/8`) from which slaves may connect; none: from "
+        "anywhere. The protocol has no other protection.",
+    )
+    master: str = setting(
+        "",
+        unit="host:port",
+        rocketmq="haMasterAddress",
+        doc="Where a slave finds its master's replication port.",
+    )
+    master_kind: str = setting(
+        "STRATAMQ",
+        unit="",
+        choices=("STRATAMQ", "ROCKETMQ"),
+        doc="Whose master it is. Histories are compared between StrataMQ's own only.",
+    )
+    sync_from: str = setting(
+        "FIRST",
+        unit="",
+        choices=("FIRST", "LAST"),
+        rocketmq="syncFromLastFile",
+        doc="An empty slave of a StrataMQ master begins at the first segment, or, as RocketMQ's "
+        "do, at the last.",
+    )
+    heartbeat_ms: int = setting(
+        5_000,
+        unit="ms",
+        minimum=10,
+        maximum=3_600_000,
+        rocketmq="haSendHeartbeatInterval",
+        doc="How long either side says nothing at most.",
+    )
+    housekeeping_ms: int = setting(
+        20_000,
+        unit="ms",
+        minimum=10,
+        maximum=3_600_000,
+        rocketmq="haHousekeepingInterval",
+        doc="A peer that says nothing for so long is left.",
+    )
+    transfer_bytes: int = setting(
+        1 * MIB,
+        unit="bytes",
+        minimum=1,
+        maximum=MAX_TRANSFER_BYTES,
+        doc="The most that goes to a StrataMQ slave at once; RocketMQ's get 32 KiB.",
+    )
+    append_bytes: int = setting(
+        256 * KIB,
+        unit="bytes",
+        minimum=1,
+        maximum=4 * MIB,
+        doc="A slave gathers what comes to appends of so many bytes while more is coming.",
+    )
+    reconnect_longest_ms: int = setting(
+        5_000,
+        unit="ms",
+        minimum=10,
+        maximum=600_000,
+        doc="The longest wait of a slave before it tries its master again; the first is 50 ms.",
+    )
+    stop_slaves_ms: int = setting(
+        2_000,
+        unit="ms",
+        minimum=0,
+        maximum=600_000,
+        doc="How long a stopping master waits for its slaves to have everything.",
+    )
+    log_address: str = setting(
+        "",
+        unit="host:port",
+        doc="Where the commit log service listens; empty: where its run file says.",
+    )
+    advertised_log_address: str = setting(
+        "",
+        unit="host:port",
+        doc="Where producers reach this master's log, for those who ask a slave; empty: where the "
+        "log service listens.",
+    )
+
+    @property
+    def networks(self) -> list[Network]:
+        return [ipaddress.ip_network(text, strict=False) for text in self.allowed_slaves]
+
+    def master_settings(self, *, ours: bool) -> MasterSettings:
+        """For one slave's connection."""
+        return MasterSettings(
+            heartbeat_ms=self.heartbeat_ms,
+            housekeeping_ms=self.housekeeping_ms,
+            transfer_bytes=self.transfer_bytes if ours else ROCKETMQ_TRANSFER_BYTES,
+            whole_log=ours,
+        )
+
+    @property
+    def slave_settings(self) -> SlaveSettings:
+        return SlaveSettings(
+            report_ms=self.heartbeat_ms,
+            housekeeping_ms=self.housekeeping_ms,
+            append_bytes=self.append_bytes,
+        )
+
+    def faults(self) -> Iterable[str]:
+        for text in self.allowed_slaves:
+            try:
+                ipaddress.ip_network(text, strict=False)
+            except ValueError:
+                yield f"allowed_slaves: {text!r} is neither an address nor a network"
+        if self.master:
+            try:
+                split_address(self.master)
+            except ConfigurationError as error:
+                yield f"master: {error}"
+        if self.housekeeping_ms <= self.heartbeat_ms:
+            yield "housekeeping_ms must be longer than heartbeat_ms"

@@ -1,0 +1,221 @@
+"""The master's side: takes slaves' connections, and tells the log how far each slave is.
+
+The log hears once a second; under SYNC_MASTER at every acknowledgement, because producers wait for
+it: those that come while one report is under way share the next.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+
+from stratamq.client.replication import OwnLog
+from stratamq.client.values import Role
+from stratamq.errors import CorruptRecordError, StrataError
+from stratamq.files.port import Clock, Files
+from stratamq.formats.replication_opening import Has, Keeps
+from stratamq_ha import metrics
+from stratamq_ha.config import HaConfig
+from stratamq_ha.history import judge
+from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.peer import Peer, PeerClosed, PeerSettings
+from stratamq_ha.slaves import Slaves, SlaveState
+from stratamq_ha.sockets import address_of, prepare
+
+log = logging.getLogger(__name__)
+
+REPORT_S = 1.0
+MAX_PEERS = 64
+_ACCEPT_AGAIN_S = 0.1
+
+
+class Master:
+    """`listener` is bound already. `run` until it is cancelled."""
+
+    def __init__(
+        self,
+        config: HaConfig,
+        listener: socket.socket,
+        files: Files,
+        clock: Clock,
+        view: OwnLogView,
+        own: OwnLog,
+        log_address: str = "",
+    ) -> None:
+        self.address = address_of(listener.getsockname())
+        self.slaves = Slaves(view)
+        self.log_address = log_address
+        """Where producers reach this log; told to slaves."""
+        self._config = config
+        self._listener = listener
+        self._files = files
+        self._clock = clock
+        self._view = view
+        self._own = own
+        self._networks = config.networks
+        self._settings = PeerSettings(
+            config.master_settings(ours=True), config.master_settings(ours=False)
+        )
+        self._tasks: dict[asyncio.Task[None], Peer] = {}
+        self._acknowledged = asyncio.Event()
+
+    @property
+    def serves(self) -> bool:
+        """This broker's log is a master's."""
+        facts = self._view.facts
+        return facts is not None and facts.role is not Role.SLAVE
+
+    async def run(self) -> None:
+        """Accept and report, until cancelled."""
+        reporting = asyncio.ensure_future(self._report())
+        accepting = asyncio.ensure_future(self._accept())
+        try:
+            await asyncio.wait([reporting, accepting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (reporting, accepting, *self._tasks):
+                task.cancel()
+            await asyncio.gather(reporting, accepting, *self._tasks, return_exceptions=True)
+            self._listener.close()
+        for task in (reporting, accepting):
+            if not task.cancelled():
+                task.result()
+
+    def moved(self) -> None:
+        """The log has grown, or says something new."""
+        for peer in self._tasks.values():
+            peer.moved.set()
+
+    def end_all(self) -> None:
+        """The log has begun another generation: every slave has to compare its history again."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def caught_up(self) -> None:
+        """Until every connected slave has everything."""
+        while any(state.connected and state.lag_bytes for state in self._known()):
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
+
+    # --- connections ---
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, name = await loop.sock_accept(self._listener)
+            except OSError as error:
+                log.error("cannot accept slaves", extra={"error": str(error)})
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            address = address_of(name)
+            refusal = self._refusal(address)
+            if refusal:
+                log.warning("slave refused", extra={"slave": address, "reason": refusal})
+                metrics.CLOSED.labels("refused").inc()
+                connection.close()
+                continue
+            prepare(connection)
+            peer = Peer(
+                connection,
+                address,
+                self._files,
+                self._view,
+                self._settings,
+                self._now_ms,
+                self._judge,
+                self._heard,
+            )
+            task = loop.create_task(self._serve(peer), name=f"slave {address}")
+            self._tasks[task] = peer
+            task.add_done_callback(self._ended)
+
+    def _refusal(self, address: str) -> str:
+        host = ipaddress.ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0])
+        if self._networks and not any(host in network for network in self._networks):
+            return "its address is not among ha.allowed_slaves"
+        if len(self._tasks) >= MAX_PEERS:
+            return f"{MAX_PEERS} are connected"
+        if self._view.facts is not None and not self.serves:
+            return "this broker is a slave itself"
+        return ""
+
+    async def _serve(self, peer: Peer) -> None:
+        problem = "this service stops, or the log began anew"
+        reason = "stopped"
+        try:
+            await peer.run()
+        except PeerClosed as closed:
+            problem, reason = closed.sentence, closed.reason
+        except CorruptRecordError as error:
+            problem, reason = error.message, "protocol"
+        except (OSError, EOFError) as error:
+            problem, reason = str(error) or type(error).__name__, "lost"
+        finally:
+            peer.close()
+            self.slaves.left(peer, problem, self._now_ms())
+            self._acknowledged.set()
+            metrics.CLOSED.labels(reason).inc()
+            level = logging.INFO if reason in ("lost", "stopped") else logging.WARNING
+            log.log(level, "slave left", extra={"slave": peer.address, "reason": problem})
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and task.exception() is not None:
+            log.critical("serving a slave failed", exc_info=task.exception())
+
+    def _judge(self, has: Has) -> Keeps:
+        facts = self._view.facts
+        assert facts is not None
+        return judge(
+            self._view.history,
+            has,
+            shippable=self._view.view.shippable,
+            segment_bytes=facts.segment_bytes,
+            name=facts.broker_name,
+            address=self.log_address,
+        )
+
+    def _heard(self, peer: Peer) -> None:
+        if peer not in self.slaves.peers():
+            log.info("slave follows", extra={"slave": peer.address, "from": peer.offset})
+            self.slaves.joined(peer)
+        self._acknowledged.set()
+
+    # --- the log hears ---
+
+    async def _report(self) -> None:
+        loop = asyncio.get_running_loop()
+        measured = loop.time()
+        while True:
+            self._acknowledged.clear()
+            facts = self._view.facts
+            now = loop.time()
+            if now - measured >= REPORT_S:
+                self.slaves.measure(now - measured)
+                measured = now
+            if facts is not None and facts.role is not Role.SLAVE:
+                try:
+                    await self._own.report(facts.generation, self.slaves.reports(self._now_ms()))
+                except StrataError as error:
+                    log.debug("the log took no report", extra={"error": str(error)})
+            self._observe()
+            if facts is not None and facts.role is Role.SYNC_MASTER:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REPORT_S):
+                        await self._acknowledged.wait()
+            else:
+                await asyncio.sleep(REPORT_S)
+
+    def _observe(self) -> None:
+        known = [state for state in self._known() if state.connected]
+        metrics.SLAVES.set(len(known))
+        metrics.SLAVE_LAG.clear()
+        for state in known:
+            metrics.SLAVE_LAG.labels(state.address).set(state.lag_bytes)
+
+    def _known(self) -> list[SlaveState]:
+        return self.slaves.known(self._now_ms())
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000

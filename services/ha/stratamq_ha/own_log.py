@@ -1,0 +1,111 @@
+"""What this broker's log has for slaves: followed up to what may be replicated.
+
+The service reads no frames: it wants to know how far bytes may go out, where the log begins, and
+when another generation begins, after which every slave has to compare its history again.
+"""
+
+import bisect
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from stratamq.client.replication import LogFacts
+from stratamq.files.port import Clock
+from stratamq.formats.follow import Event, Opened, Report
+from stratamq_ha.history import History
+from stratamq_ha.master_connection import LogView
+
+log = logging.getLogger(__name__)
+
+MARK_INTERVAL_MS = 50
+MARKS = 4_096
+"""Remembered moments of growth: more than three minutes of steady writing."""
+
+
+class OwnLogView:
+    """Follows the log; `stratamq.client.follow` drives it."""
+
+    name = "ha"
+
+    def __init__(self, clock: Clock) -> None:
+        self.facts: LogFacts | None = None
+        """The log's answer in the present generation; None until it has been asked."""
+        self.generation = 0
+        self.on_moved: Callable[[], None] = lambda: None
+        self.on_generation: Callable[[], None] = lambda: None
+        """The log has answered: ask it for its facts. Slaves of an older generation must go."""
+        self.stopped_reason = ""
+        self._clock = clock
+        self._minimum = self._shippable = self._segment_bytes = 0
+        self._opened_at = 0
+        self._grown: deque[tuple[int, int]] = deque(maxlen=MARKS)
+        """(end, monotonic ms) of growth, for the lag in time."""
+
+    @property
+    def ready(self) -> bool:
+        """Slaves can be served: it is known what the log has."""
+        return self.facts is not None and self._shippable >= self._opened_at
+
+    @property
+    def view(self) -> LogView:
+        appended = self.facts.appended if self.facts is not None else 0
+        return LogView(
+            minimum=self._minimum,
+            shippable=self._shippable,
+            appended=max(appended, self._shippable),
+            segment_bytes=self._segment_bytes,
+        )
+
+    @property
+    def history(self) -> History:
+        assert self.facts is not None
+        return History(self.facts.generations, self._minimum, self.view.appended)
+
+    def learned(self, facts: LogFacts) -> None:
+        """The log's answer; of another generation it says nothing."""
+        if facts.generation == self.generation:
+            self.facts = facts
+            self.on_moved()
+
+    def lag_ms(self, acknowledged: int) -> int:
+        """For how long there has been something that a slave does not have."""
+        if acknowledged >= self._shippable:
+            return 0
+        at = bisect.bisect_right(self._grown, acknowledged, key=lambda mark: mark[0])
+        return self._now_ms() - self._grown[at][1] if at < len(self._grown) else 0
+
+    # --- what the transport of Follow calls ---
+
+    def resume_point(self) -> tuple[int, int]:
+        return self.generation, self._shippable
+
+    def opened(self, opened: Opened) -> None:
+        self._minimum, self._segment_bytes = opened.minimum, opened.segment_bytes
+        self._shippable = opened.cut_to
+        self._opened_at = opened.confirmed
+        if opened.generation != self.generation or self.facts is None:
+            self.generation, self.facts = opened.generation, None
+            self._grown.clear()
+            self.on_generation()
+
+    def apply(self, event: Event) -> Iterator[None]:
+        self._minimum = event.minimum
+        if event.end > self._shippable:
+            self._shippable = event.end
+            now = self._now_ms()
+            if not self._grown or now - self._grown[-1][1] >= MARK_INTERVAL_MS:
+                self._grown.append((event.end, now))
+        self.on_moved()
+        yield from ()
+
+    def report(self) -> Report:
+        return Report(self._shippable, self._shippable, 0, self._shippable)
+
+    def close_at(self, end: int, done: Callable[[], None]) -> None:
+        done()
+
+    def stopped(self, error: BaseException) -> None:
+        self.stopped_reason = f"following the log has failed: {error}"
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000

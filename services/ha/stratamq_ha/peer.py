@@ -1,0 +1,188 @@
+"""One slave's connection on the master: a socket around `MasterConnection`.
+
+accepted ──► its first four bytes ──► the mark: compare histories ──► a slave of ours
+                                 └──► anything else: an offset, RocketMQ's slave
+         ──► reading acknowledgements, writing transfers, until either ends
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratamq.files.port import File, Files
+from stratamq.formats.file_names import offset_name
+from stratamq.formats.replication_opening import (
+    LENGTH,
+    MARK,
+    Has,
+    Keeps,
+    Verdict,
+    decode_has,
+    decode_length,
+    encode_keeps,
+)
+from stratamq_ha import metrics
+from stratamq_ha.master_connection import Acknowledged, Closed, MasterConnection, MasterSettings
+from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.sockets import Now, receive, receive_exactly, send, send_file
+
+READ_BYTES = 4_096
+LOOK_S = 1.0
+"""How often, at least, a connection looks at the clock."""
+
+
+class PeerClosed(Exception):
+    """The connection is to be closed. `reason` is one constant word, `sentence` for people."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.sentence = sentence
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """For slaves of ours and for RocketMQ's."""
+
+    ours: MasterSettings
+    rocketmq: MasterSettings
+
+
+class Peer:
+    """`judge` answers what a slave of ours says it has; `heard` is called at its request and at
+    every acknowledgement."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        address: str,
+        files: Files,
+        log: OwnLogView,
+        settings: PeerSettings,
+        now_ms: Now,
+        judge: Callable[[Has], Keeps],
+        heard: Callable[["Peer"], None],
+    ) -> None:
+        self.address = address
+        self.name = ""
+        """What a slave of ours calls itself."""
+        self.moved = asyncio.Event()
+        """The log has grown."""
+        self.machine: MasterConnection | None = None
+        self._socket = connection
+        self._files = files
+        self._log = log
+        self._settings = settings
+        self._now_ms = now_ms
+        self._judge = judge
+        self._heard = heard
+        self._segment: tuple[int, File] | None = None
+
+    @property
+    def offset(self) -> int:
+        """What the slave has acknowledged; −1: nothing yet."""
+        return self.machine.acknowledged if self.machine is not None else -1
+
+    async def run(self) -> None:
+        """Until the connection ends: PeerClosed, OSError, EOFError, CorruptRecordError say why."""
+        try:
+            async with asyncio.timeout(self._settings.ours.housekeeping_ms / 1000):
+                await self._open()
+        except TimeoutError:
+            raise PeerClosed("silent", "the peer connected and said nothing") from None
+        assert self.machine is not None
+        tasks = [
+            asyncio.ensure_future(self._read(self.machine)),
+            asyncio.ensure_future(self._write(self.machine)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        failures = [task.exception() for task in tasks if not task.cancelled()]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    def close(self) -> None:
+        self._socket.close()
+        self._let_go()
+
+    async def _open(self) -> None:
+        while not self._log.ready:
+            self.moved.clear()
+            await self.moved.wait()
+        first = await receive_exactly(self._socket, len(MARK))
+        if first != MARK:
+            self.machine = MasterConnection(self._settings.rocketmq, self._now_ms())
+            self._take(self.machine, first)
+            return
+        await send(self._socket, MARK)
+        length = decode_length(await receive_exactly(self._socket, LENGTH.size))
+        has = decode_has(await receive_exactly(self._socket, length))
+        self.name = has.name
+        keeps = self._judge(has)
+        await send(self._socket, encode_keeps(keeps))
+        if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
+            raise PeerClosed("refused", keeps.sentence)
+        self.machine = MasterConnection(self._settings.ours, self._now_ms())
+
+    async def _read(self, machine: MasterConnection) -> None:
+        look_s = min(LOOK_S, self._settings.ours.heartbeat_ms / 2000)
+        while True:
+            data = await receive(self._socket, READ_BYTES, look_s)
+            if data:
+                self._take(machine, data)
+            elif data is not None:
+                raise EOFError("the slave closed the connection")
+            closed = machine.tick(self._log.view, self._now_ms())
+            if closed is not None:
+                raise PeerClosed(closed.reason, closed.sentence)
+
+    def _take(self, machine: MasterConnection, data: bytes) -> None:
+        for action in machine.received(data, self._log.view, self._now_ms()):
+            if isinstance(action, Closed):
+                raise PeerClosed(action.reason, action.sentence)
+            assert isinstance(action, Acknowledged)
+        if machine.requested is not None:
+            self._heard(self)
+        self.moved.set()
+
+    async def _write(self, machine: MasterConnection) -> None:
+        look_s = min(LOOK_S, self._settings.ours.heartbeat_ms / 20_000)
+        while True:
+            self.moved.clear()
+            transfer = machine.next_transfer(self._log.view, self._now_ms())
+            if transfer is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(look_s):
+                        await self.moved.wait()
+                continue
+            await send(self._socket, transfer.head, more=transfer.length > 0)
+            if transfer.length:
+                file, position = self._open_segment(transfer.offset)
+                await send_file(self._socket, file, position, transfer.length)
+                metrics.SENT.inc(transfer.length)
+            machine.written(self._now_ms())
+
+    def _open_segment(self, offset: int) -> tuple[File, int]:
+        base = offset - offset % self._log.view.segment_bytes
+        if self._segment is None or self._segment[0] != base:
+            self._let_go()
+            try:
+                file = self._files.open(f"commitlog/{offset_name(base)}")
+            except FileNotFoundError as error:
+                raise PeerClosed(
+                    "deleted", f"the slave needs the log from {offset} on, which was deleted"
+                ) from error
+            self._segment = (base, file)
+        return self._segment[1], offset - base
+
+    def _let_go(self) -> None:
+        if self._segment is not None:
+            self._segment[1].close()
+            self._segment = None

@@ -1,0 +1,332 @@
+"""The slave's side: follows one master, reconnects, appends what comes to its own log.
+
+    own log's facts ──► connect ──► compare histories ──► Cut ──► report ──► transfers ──► appends
+          ▲                         (a master of ours)                             │ report each
+          └──────── back-off ◀── anything that goes wrong ◀────────────────────────┘
+
+While one append is under way, what comes meanwhile is gathered into the next: the slower the disk,
+the larger the appends. An acknowledgement leaves after the append it speaks of.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from stratamq.client.replication import LogFacts, OwnLog
+from stratamq.client.values import Role
+from stratamq.errors import StrataError
+from stratamq.files.port import Clock, Random
+from stratamq.formats.replication_opening import (
+    LENGTH,
+    MARK,
+    Has,
+    Keeps,
+    Verdict,
+    decode_keeps,
+    decode_length,
+    encode_has,
+)
+from stratamq_ha import metrics
+from stratamq_ha.config import HaConfig
+from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
+from stratamq_ha.sockets import connect, receive, receive_exactly, send
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY_S = 0.05
+CONNECT_S = 5.0
+READ_BYTES = 1 << 20
+LARGEST_APPEND_BYTES = 4 << 20
+WAITING_BYTES = 16 << 20
+"""So much that waits for the log's appends, and reading waits as well."""
+
+
+class MasterLeft(Exception):
+    """The connection is given up. `reason` is one constant word."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.sentence = sentence
+
+
+@dataclass(slots=True)
+class Following:
+    """What is told of it. Offsets of the log."""
+
+    connected: bool = False
+    problem: str = ""
+    appended: int = 0
+    received: int = 0
+    heard_ms: int = 0
+    """Wall clock; 0: never."""
+    bytes_per_second: float = 0.0
+    needs_resync: bool = False
+
+
+class Slave:
+    """`run` until it is cancelled. It looks at its log's role before it does anything."""
+
+    def __init__(self, config: HaConfig, own: OwnLog, clock: Clock, random: Random) -> None:
+        self.state = Following()
+        self._config = config
+        self._own = own
+        self._clock = clock
+        self._random = random
+        self._may_begin_anew = False
+        self._again = asyncio.Event()
+
+    def resync(self) -> None:
+        """An operator says: what this log has may go aside, and it begins anew."""
+        self._may_begin_anew = True
+        self._again.set()
+
+    async def run(self) -> None:
+        """Follow the master for ever."""
+        delay_s = FIRST_DELAY_S
+        while True:
+            try:
+                await self._follow()
+            except MasterLeft as left:
+                self._told(left.sentence, left.reason)
+            except StrataError as error:
+                self._told(str(error), "own_log")
+            except (OSError, EOFError) as error:
+                master = self._config.master
+                self._told(f"{master}: {str(error) or type(error).__name__}", "lost")
+            if self.state.connected:
+                delay_s = FIRST_DELAY_S
+            self.state.connected = False
+            self.state.bytes_per_second = 0.0
+            metrics.FOLLOWS.set(0)
+            self._again.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s * (0.5 + self._random.getrandbits(16) / 2**17)):
+                    await self._again.wait()
+            delay_s = min(2 * delay_s, self._config.reconnect_longest_ms / 1000)
+
+    def _told(self, problem: str, reason: str) -> None:
+        metrics.LEFT.labels(reason).inc()
+        # Said once; that nobody answers is said again and again at DEBUG only.
+        level = logging.WARNING if problem != self.state.problem else logging.DEBUG
+        log.log(level, "the master is not followed", extra={"reason": problem})
+        self.state.problem = problem
+
+    # --- one connection ---
+
+    async def _follow(self) -> None:
+        facts = await self._own.facts()
+        self.state.appended = facts.appended
+        if facts.role is not Role.SLAVE:
+            raise MasterLeft("role", "this log is no slave's (commitlog.role): it follows nobody")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                connection = await connect(self._config.master)
+        except TimeoutError:
+            raise MasterLeft("lost", f"{self._config.master} does not answer") from None
+        try:
+            end, generation = await self._agree(connection, facts)
+            machine = SlaveConnection(
+                self._config.slave_settings, facts.segment_bytes, end, self._now_ms()
+            )
+            self.state.connected, self.state.problem = True, ""
+            self.state.needs_resync = self._may_begin_anew = False
+            self.state.appended = self.state.received = end
+            metrics.FOLLOWS.set(1)
+            log.info("following the master", extra={"from": end, "generation": generation})
+            await _Stream(self, connection, machine, generation, facts.segment_bytes).run()
+        finally:
+            connection.close()
+
+    async def _agree(self, connection: socket.socket, facts: LogFacts) -> tuple[int, int]:
+        """What is kept, what it begins with: (the end to go on from, the generation to append in).
+        A RocketMQ master's history cannot be compared."""
+        if self._config.master_kind == "ROCKETMQ":
+            if self._may_begin_anew:
+                return await self._cut(0, empty=True)
+            return await self._cut(facts.appended, empty=False)
+        try:
+            async with asyncio.timeout(self._config.housekeeping_ms / 1000):
+                keeps = await self._compare(connection, facts)
+        except TimeoutError:
+            raise MasterLeft(
+                "kind",
+                f"{self._config.master} does not answer as a StrataMQ master does; if it is "
+                "RocketMQ's, say so: ha.master_kind=ROCKETMQ",
+            ) from None
+        if keeps.verdict is Verdict.REFUSED:
+            raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")
+        if keeps.verdict is Verdict.STRANGER and not self._may_begin_anew:
+            self.state.needs_resync = True
+            raise MasterLeft("stranger", keeps.sentence)
+        if keeps.verdict is Verdict.KEEP:
+            if keeps.cut_to < facts.appended:
+                log.warning(
+                    "this log is cut to its master's history",
+                    extra={"end": facts.appended, "cut_to": keeps.cut_to},
+                )
+            return await self._cut(keeps.cut_to, empty=False, keeps=keeps)
+        if facts.appended > facts.minimum:
+            log.warning("this log begins anew", extra={"reason": keeps.sentence})
+        end, generation = await self._cut(keeps.minimum, empty=True, keeps=keeps)
+        if self._config.sync_from == "LAST":
+            end = keeps.end - keeps.end % facts.segment_bytes
+        return end, generation
+
+    async def _compare(self, connection: socket.socket, facts: LogFacts) -> Keeps:
+        await send(connection, MARK)
+        if await receive_exactly(connection, len(MARK)) != MARK:
+            raise MasterLeft("protocol", f"{self._config.master} is no replication port")
+        has = Has(
+            facts.appended,
+            facts.minimum,
+            facts.segment_bytes,
+            facts.broker_name,
+            facts.generations,
+        )
+        await send(connection, encode_has(has))
+        length = decode_length(await receive_exactly(connection, LENGTH.size))
+        return decode_keeps(await receive_exactly(connection, length))
+
+    async def _cut(
+        self, offset: int, *, empty: bool, keeps: Keeps | None = None
+    ) -> tuple[int, int]:
+        return await self._own.cut(
+            offset,
+            empty=empty,
+            generations=keeps.generations if keeps is not None else (),
+            master_address=keeps.address if keeps is not None else "",
+        )
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000
+
+    async def append(self, generation: int, append: Append) -> int:
+        end = await self._own.append(generation, append.offset, append.data)
+        self.state.appended = end
+        metrics.APPENDED.set(end)
+        return end
+
+    def heard(self, end: int, size: int) -> None:
+        """`size` bytes have come, which continue the log up to `end`."""
+        self.state.heard_ms = self._clock.wall_ms()
+        self.state.received = end
+        metrics.RECEIVED.inc(size)
+
+
+class _Stream:
+    """Reading and appending on one connection, side by side."""
+
+    def __init__(
+        self,
+        slave: Slave,
+        connection: socket.socket,
+        machine: SlaveConnection,
+        generation: int,
+        segment_bytes: int,
+    ) -> None:
+        self._slave = slave
+        self._socket = connection
+        self._machine = machine
+        self._generation = generation
+        self._segment_bytes = segment_bytes
+        self._now_ms: Callable[[], int] = slave._now_ms
+        self._waiting: deque[Append] = deque()
+        self._waiting_bytes = 0
+        self._came = asyncio.Event()
+        self._went = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Until something goes wrong."""
+        await self._send(self._machine.begin(self._now_ms()))
+        tasks = [
+            asyncio.ensure_future(self._read()),
+            asyncio.ensure_future(self._append()),
+            asyncio.ensure_future(self._measure()),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        failures = [task.exception() for task in tasks if not task.cancelled()]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    async def _read(self) -> None:
+        machine = self._machine
+        look_s = min(1.0, self._slave._config.heartbeat_ms / 2000)
+        while True:
+            try:
+                data: bytes | None = self._socket.recv(READ_BYTES)
+            except BlockingIOError:
+                self._take(machine.drained())
+                data = await receive(self._socket, READ_BYTES, look_s)
+            if data:
+                self._take(machine.received(data, self._now_ms()))
+                self._slave.heard(machine.received_end, len(data))
+            elif data is not None:
+                raise EOFError("the master closed the connection")
+            said = machine.tick(self._now_ms())
+            if isinstance(said, Left):
+                raise MasterLeft(said.reason, said.sentence)
+            if said is not None:
+                await self._send(said)
+            while self._waiting_bytes > WAITING_BYTES:
+                self._went.clear()
+                await self._went.wait()
+            await asyncio.sleep(0)
+
+    def _take(self, actions: Iterable[Append | Left]) -> None:
+        for action in actions:
+            if isinstance(action, Left):
+                raise MasterLeft(action.reason, action.sentence)
+            self._waiting.append(action)
+            self._waiting_bytes += len(action.data)
+            self._came.set()
+
+    async def _append(self) -> None:
+        while True:
+            while not self._waiting:
+                self._came.clear()
+                await self._came.wait()
+            append = self._joined()
+            end = await self._slave.append(self._generation, append)
+            self._waiting_bytes -= len(append.data)
+            self._went.set()
+            report = self._machine.was_appended(end, self._now_ms())
+            if report is not None:
+                await self._send(report)
+
+    def _joined(self) -> Append:
+        """What waits, as far as it lies in one segment and is not too much."""
+        first = self._waiting.popleft()
+        parts, size = [first.data], len(first.data)
+        base = first.offset // self._segment_bytes
+        while (
+            self._waiting
+            and self._waiting[0].offset // self._segment_bytes == base
+            and size + len(self._waiting[0].data) <= LARGEST_APPEND_BYTES
+        ):
+            parts.append(self._waiting.popleft().data)
+            size += len(parts[-1])
+        return Append(first.offset, b"".join(parts) if len(parts) > 1 else parts[0])
+
+    async def _measure(self) -> None:
+        before = self._machine.appended
+        while True:
+            await asyncio.sleep(1.0)
+            now = self._machine.appended
+            self._slave.state.bytes_per_second = float(now - before)
+            before = now
+
+    async def _send(self, report: Report) -> None:
+        async with self._writing:
+            await send(self._socket, report.data)

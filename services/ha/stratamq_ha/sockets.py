@@ -1,0 +1,131 @@
+"""Sockets for the event loop: listening, connecting, whole writes, files without copying."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from stratamq.errors import ConfigurationError
+from stratamq.files.port import File
+from stratamq.runtime.address import join_address, split_address
+
+BACKLOG = 64
+
+
+def listen(address: str) -> socket.socket:
+    """A listening socket that does not block. ConfigurationError."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            [f"ha cannot listen for slaves on {address}: {error.strerror or error}"]
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def address_of(name: tuple[object, ...]) -> str:
+    """`host:port` of what `getsockname`, `accept` and `getpeername` give."""
+    host, port = str(name[0]).removeprefix("::ffff:"), int(str(name[1]))
+    return join_address(host, port)
+
+
+async def connect(address: str) -> socket.socket:
+    """OSError. Tries every address that the name has."""
+    loop = asyncio.get_running_loop()
+    host, port = split_address(address)
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure: OSError = OSError(f"{address} has no address")
+    for family, kind, protocol, _, where in found:
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        try:
+            await loop.sock_connect(connection, where)
+        except OSError as error:
+            connection.close()
+            failure = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            prepare(connection)
+            return connection
+    raise failure
+
+
+def prepare(connection: socket.socket) -> None:
+    """As RocketMQ's: no delay. And a peer whose machine is gone is found out."""
+    connection.setblocking(False)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+async def send(connection: socket.socket, data: bytes, *, more: bool = False) -> None:
+    """All of `data`; `more`: what follows at once may share its packet."""
+    flags = socket.MSG_MORE if more else 0
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[connection.send(left, flags) :]
+        except BlockingIOError:
+            await writable(connection)
+
+
+async def send_file(connection: socket.socket, file: File, position: int, length: int) -> None:
+    """[position, position + length) of a file by `sendfile`."""
+    while length:
+        try:
+            sent = file.send(connection.fileno(), position, length)
+        except BlockingIOError:
+            await writable(connection)
+            continue
+        if sent == 0:
+            raise EOFError(f"{file.path} ends before {position + length}")
+        position += sent
+        length -= sent
+
+
+async def receive(connection: socket.socket, most: int, timeout_s: float) -> bytes | None:
+    """What is there, "" at the end; None when nothing came within the time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.get_running_loop().sock_recv(connection, most)
+    except TimeoutError:
+        return None
+
+
+async def receive_exactly(connection: socket.socket, size: int) -> bytes:
+    """EOFError when the peer ends before."""
+    data = b""
+    while len(data) < size:
+        more = await asyncio.get_running_loop().sock_recv(connection, size - len(data))
+        if not more:
+            raise EOFError("the peer closed the connection")
+        data += more
+    return data
+
+
+async def writable(connection: socket.socket) -> None:
+    """Until the socket takes bytes again."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    descriptor = connection.fileno()
+
+    def resolve() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_writer(descriptor, resolve)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(descriptor)
+
+
+Now = Callable[[], int]
+"""Monotonic milliseconds."""

@@ -1,0 +1,116 @@
+"""What the replication service asks of its broker's own log. Of one event loop."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.api.v1 import common_pb2
+from stratamq.client.endpoints import Channels
+from stratamq.client.lost import stream_error
+from stratamq.client.values import Role
+from stratamq.client.wire import COMMITLOG, METHODS
+from stratamq.errors import UnavailableError
+from stratamq.formats.replication_opening import Generations
+from stratamq.runtime.framing import APPEND_DATA_REQUEST
+
+ANSWER_S = 30.0
+"""A slave's log may flush, or be opened again after a cut, before it answers."""
+CUT_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """The log at one moment. Offsets in bytes from its start."""
+
+    role: Role | None
+    generations: Generations
+    minimum: int
+    appended: int
+    segment_bytes: int
+    broker_name: str
+
+    @property
+    def generation(self) -> int:
+        return self.generations[-1][0]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """One slave's progress, for the log."""
+
+    address: str
+    acknowledged: int
+    connected: bool
+    lag_bytes: int
+    lag_ms: int
+
+
+class OwnLog:
+    """Calls raise StrataError; UnavailableError when the log does not answer."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    async def facts(self) -> LogFacts:
+        status = await self._call("GetStatus", pb.GetStatusRequest())
+        return LogFacts(
+            role=Role(status.role) if status.role else None,
+            generations=[(g.generation, g.start_offset) for g in status.generations],
+            minimum=status.minimum_offset,
+            appended=status.appended_offset,
+            segment_bytes=status.segment_bytes,
+            broker_name=status.broker_name,
+        )
+
+    async def report(self, generation: int, replicas: Iterable[ReplicaReport]) -> None:
+        await self._call(
+            "ReportReplication",
+            pb.ReportReplicationRequest(
+                generation=generation,
+                replicas=[
+                    pb.ReplicaStatus(
+                        address=one.address,
+                        acknowledged_offset=one.acknowledged,
+                        connected=one.connected,
+                        lag_bytes=one.lag_bytes,
+                        lag_ms=one.lag_ms,
+                    )
+                    for one in replicas
+                ],
+            ),
+        )
+
+    async def cut(
+        self, offset: int, *, empty: bool, generations: Generations, master_address: str
+    ) -> tuple[int, int]:
+        """Cut the log and take over the master's list; its end and the generation to append in,
+        once what is left is as safe as the log's flush setting says."""
+        request = pb.CutRequest(
+            offset=offset,
+            empty=empty,
+            generations=[
+                common_pb2.Generation(generation=number, start_offset=start)
+                for number, start in generations
+            ],
+            master_address=master_address,
+        )
+        response = await self._call("Cut", request, timeout_s=CUT_S)
+        return response.appended_offset, response.generation
+
+    async def append(self, generation: int, offset: int, data: bytes) -> int:
+        """Whole frames of one segment; the log's end behind them, under its own flush setting."""
+        head = pb.AppendDataRequest(generation=generation, offset=offset)
+        await self._call("AppendData", APPEND_DATA_REQUEST.encode(head, data))
+        return offset + len(data)
+
+    async def _call(self, name: str, request: Any, timeout_s: float = ANSWER_S) -> Any:
+        try:
+            return await self._channels.callable(METHODS[name])(request, timeout=timeout_s)
+        except grpc.RpcError as failure:
+            error = stream_error(failure)
+            if isinstance(error, UnavailableError):
+                self._channels.renew(COMMITLOG)
+            raise error from failure

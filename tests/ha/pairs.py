@@ -1,0 +1,243 @@
+"""A master and its slaves as real processes, and a wire between them that can be cut.
+
+with Pair(tmp_path) as pair:
+    pair.start()
+    pair.send(100)
+    pair.caught_up()
+    pair.assert_equal()
+"""
+
+import contextlib
+import random
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from stratamq.api.v1 import commitlog_pb2 as log_pb
+from stratamq.api.v1 import replication_pb2 as pb
+from stratamq.client import connect
+from stratamq.runtime.clock import SystemClock
+from tests.support.brokers import COMMITLOG, HA, Broker
+
+SEGMENT = 1 << 16
+DEADLINE_S = 60.0
+_LOOK_S = 0.02
+
+T = TypeVar("T")
+
+
+def until(ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """Ask again and again until the answer is true."""
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic_ns() + deadline_s * 1e9
+    while not (answer := ask()):
+        assert clock.monotonic_ns() < deadline, f"not within {deadline_s} s: {what}"
+        pause.wait(_LOOK_S)
+    return answer
+
+
+class Wire:
+    """A TCP proxy to one address: it can be cut, and held so that nothing comes through."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._open = threading.Event()
+        self._open.set()
+        self._ends: list[socket.socket] = []
+        self._closed = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Close every connection; new ones are taken."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            _shut(end)
+
+    def hold(self) -> None:
+        """Nothing comes through any more, and nobody is told."""
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._open.set()
+        _shut(self._listener)
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.wait()
+            if self._closed:
+                near.close()
+                return
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:
+                near.close()
+                continue
+            self._ends += [near, far]
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._open.wait()
+                target.sendall(data)
+        _shut(source)
+        _shut(target)
+
+
+def _shut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
+class Pair:
+    """One master, one slave. `rooms` run on both beside the log and replication."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        role: str = "ASYNC_MASTER",
+        rooms: Sequence[str] = (),
+        master: Sequence[str] = (),
+        slave: Sequence[str] = (),
+        both: Sequence[str] = (),
+        seed: int = 1,
+    ) -> None:
+        self.rooms = [COMMITLOG, *rooms, HA]
+        self.random = random.Random(seed)
+        self._directory = directory
+        common = [
+            f"commitlog.segment_bytes={SEGMENT}",
+            f"commitlog.followers={','.join(rooms)}",
+            "ha.replication_address=127.0.0.1:0",
+            "ha.reconnect_longest_ms=200",
+            *both,
+        ]
+        self._common = common
+        self.master = Broker(
+            directory / "master",
+            directory / "logs-of-master",
+            [*common, f"commitlog.role={role}", *master],
+        )
+        self._slave_settings = slave
+        self.wire: Wire | None = None
+        self.slave: Broker
+        self.sent = 0
+
+    # --- processes ---
+
+    def start(self) -> "Pair":
+        self.start_master()
+        self.start_slave()
+        return self
+
+    def start_master(self) -> None:
+        self.master.start(self.rooms)
+        self.wire = Wire(self.replication_address())
+        self.slave = self.new_slave("slave")
+
+    def new_slave(self, name: str, *settings: str) -> Broker:
+        assert self.wire is not None
+        return Broker(
+            self._directory / name,
+            self._directory / f"logs-of-{name}",
+            [
+                *self._common,
+                "commitlog.role=SLAVE",
+                "commitlog.broker_id=1",
+                f"ha.master={self.wire.address}",
+                *self._slave_settings,
+                *settings,
+            ],
+        )
+
+    def start_slave(self) -> None:
+        self.slave.start(self.rooms)
+
+    def replication_address(self) -> str:
+        status = until(lambda: ha_status(self.master), "the master's replication status")
+        return status.replication_address
+
+    def __enter__(self) -> "Pair":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.wire is not None:
+            self.wire.close()
+            self.slave.__exit__(kind, error, traceback)
+            if error is not None:
+                print("--- the slave's ha wrote:\n", self.slave.output(HA)[-4000:])
+        self.master.__exit__(kind, error, traceback)
+        if error is not None:
+            print("--- the master's ha wrote:\n", self.master.output(HA)[-4000:])
+
+    # --- messages ---
+
+    def send(self, count: int, largest: int = 3_000, broker: Broker | None = None) -> None:
+        """So many messages of random sizes, each call answered."""
+        with connect((broker or self.master).root) as client, client.producer() as producer:
+            for _ in range(count):
+                body = self.random.randbytes(self.random.randrange(largest))
+                topic = f"t{self.random.randrange(3)}"
+                producer.send(topic, body, keys=[f"k{self.sent}"], tag="x")
+                self.sent += 1
+            producer.flush()
+
+    # --- what there is ---
+
+    def caught_up(self, slave: Broker | None = None) -> None:
+        """Until the slave's log ends where the master's does, and the master knows it."""
+        slave = slave or self.slave
+
+        def ended() -> bool:
+            end = log_status(self.master).appended_offset
+            return log_status(slave).appended_offset == end and any(
+                one.connected and one.acknowledged_offset == end
+                for one in ha_status(self.master).slaves
+            )
+
+        until(ended, "the slave has everything")
+
+    def assert_equal(self, slave: Broker | None = None) -> None:
+        """Segment for segment, byte for byte, blanks and their tails included."""
+        ours, theirs = segments(self.master), segments(slave or self.slave)
+        assert sorted(theirs) == sorted(ours)
+        for name, content in ours.items():
+            assert theirs[name] == content, name
+
+
+def log_status(broker: Broker) -> Any:
+    return broker.log.GetStatus(log_pb.GetStatusRequest())
+
+
+def ha_status(broker: Broker) -> Any:
+    return broker.stub(HA).GetReplicationStatus(pb.GetReplicationStatusRequest())
+
+
+def segments(broker: Broker) -> dict[str, bytes]:
+    """The log's segments; one that was made ahead and holds nothing does not count."""
+    paths = sorted((broker.root / "commitlog").iterdir())
+    contents = {path.name: path.read_bytes() for path in paths}
+    return {name: raw for name, raw in contents.items() if raw.strip(b"\0")}
