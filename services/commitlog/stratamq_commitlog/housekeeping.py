@@ -115,6 +115,7 @@ class Housekeeping:
 
     def tick(self, now_ns: int) -> None:
         self._expire_replicas(now_ns)
+        self._unlink_released(now_ns)
         if self._snapshot is not None:
             self._write_snapshot()
         if now_ns >= self._next_snapshot_ns:
@@ -127,7 +128,7 @@ class Housekeeping:
                     log.error("no snapshot could be taken", extra={"error": str(error)})
         if now_ns >= self._next_second_ns:
             self._next_second_ns = now_ns + _SECOND_NS
-            self._every_second(now_ns)
+            self._every_second()
 
     def close(self, *, flushed: bool) -> None:
         """Blocking: write the last state, if it is true of the disk."""
@@ -142,7 +143,7 @@ class Housekeeping:
 
     # --- every second ---
 
-    def _every_second(self, now_ns: int) -> None:
+    def _every_second(self) -> None:
         self._submit("space", self._look_at_space, self._take_space)
         checkpoint = self._next_checkpoint()
         if checkpoint != self._checkpoint:
@@ -156,7 +157,6 @@ class Housekeeping:
             self.save_topics(lambda error: None)
         if self._engine.segments.allocation_error is not None:
             self._engine.segments.allocate_again(self._engine.offsets.appended)
-        self._unlink_released(now_ns)
 
     def _look_at_space(self) -> Space:
         self._reserve.keep()

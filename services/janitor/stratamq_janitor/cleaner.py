@@ -14,6 +14,7 @@ from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.facts import (
     Services,
     consumed_up_to,
+    leaving_bytes,
     replicated_up_to,
     segment_facts,
     tiered_up_to,
@@ -111,7 +112,10 @@ class Cleaner:
             local=_local(now_ms),
             previous=None if previous is None else _local(previous),
             disk_total_bytes=space.total_bytes,
-            disk_used_bytes=space.total_bytes - space.available_bytes,
+            disk_used_bytes=max(
+                0,
+                space.total_bytes - space.available_bytes - leaving_bytes(self._files, state),
+            ),
             segments=segment_facts(
                 self._files, state, by_file_time=config.retention_by == "FILE_TIME"
             ),

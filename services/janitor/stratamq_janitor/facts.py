@@ -5,7 +5,7 @@ from typing import Protocol
 
 from stratamq.client.values import GroupQueue, LogState, Unit
 from stratamq.files.port import Files, Kind
-from stratamq.formats.file_names import offset_name
+from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame_layout import HEAD, MAGIC_V1, MAGIC_V2
 from stratamq.formats.sysflag import BORN_HOST_V6
 from stratamq_janitor.policy import SegmentFacts
@@ -43,6 +43,16 @@ def segment_facts(files: Files, state: LogState, *, by_file_time: bool) -> list[
         SegmentFacts(start, start + size, newest_ms)
         for start, newest_ms in zip(starts, newest, strict=True)
     ]
+
+
+def leaving_bytes(files: Files, state: LogState) -> int:
+    """Bytes of segments that are out of the log and still on the disk, until followers let go."""
+    return sum(
+        entry.size
+        for entry in files.list(DIRECTORY)
+        if (start := parse_offset_name(entry.name)) is not None
+        and start + state.segment_bytes <= state.minimum_offset
+    )
 
 
 def first_store_time(files: Files, start: int) -> int | None:

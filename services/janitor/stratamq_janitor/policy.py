@@ -67,6 +67,7 @@ class Facts:
     """The wall's time at the last look; None: this is the first."""
     disk_total_bytes: int
     disk_used_bytes: int
+    """What is deleted and waits to be unlinked not counted: it is on its way."""
     segments: Sequence[SegmentFacts]
     held_at: dict[str, int] = field(default_factory=dict)
     manual: bool = False

@@ -1,0 +1,80 @@
+"""A small volume that a broker fills under load: the levels come in order, and go again."""
+
+import pytest
+from stratamq_torture.disks.volume import Volume, obstacle
+
+from stratamq.client import connect
+from stratamq.errors import BusyError
+from tests.support.brokers import Broker
+
+MIB = 1 << 20
+SEGMENT = 4 * MIB
+SETTINGS = (
+    f"commitlog.segment_bytes={SEGMENT}",
+    "commitlog.reserve_bytes=1048576",
+    "commitlog.populate_ahead_bytes=0",
+    "commitlog.release_timeout_ms=0",
+    "dispatcher.queue_file_bytes=20000",
+    "index.index_slots=1000",
+    "index.index_items=4000",
+    "janitor.interval_ms=50",
+)
+
+pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "it can run here")
+
+
+@pytest.fixture
+def volume(tmp_path):
+    with Volume(tmp_path, 160 * MIB) as volume:
+        yield volume
+
+
+@pytest.fixture
+def broker(volume, tmp_path):
+    with Broker(volume.path / "store", tmp_path / "logs", SETTINGS) as broker:
+        broker.start(["commitlog", "dispatcher", "index", "janitor"])
+        yield broker
+
+
+def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_order(
+    volume, broker
+):
+    body = bytes(32 << 10)
+    with connect(broker.root, patience_s=60) as client:
+
+        def send(count: int) -> None:
+            with client.producer(retry=60) as producer:
+                for number in range(count):
+                    producer.send("t", body, queue_id=0, keys=[f"k{number}"])
+
+        # Below the levels nothing goes.
+        while volume.used_ratio < 0.6:
+            send(32)
+        assert client.log_state().minimum_offset == 0
+        # Above the forcing level the oldest go, however young they are; every message is taken.
+        while client.log_state().minimum_offset < 6 * SEGMENT:
+            send(64)
+            assert volume.used_ratio < 0.92
+        state = client.janitor_state()
+        assert state.deleted_segments >= 6
+        assert state.last is not None and state.last.alarm == ""
+        queue = next(q for q in client.queues("t") if q.queue_id == 0)
+        last = client.pull("t", 0, queue.max_offset - 1)
+        assert len(next(iter(last.messages)).body) == len(body)
+        # Somebody else takes all there is, again and again: when only the last segment is left the
+        # janitor says so, and the log refuses writes.
+        while (look := client.janitor_state().last) is None or not look.alarm:
+            volume.fill(0.97)
+        volume.fill(0.97)
+        while client.log_state().writable or client.log_state().segment_count > 1:
+            pass
+        assert "no segment is left" in look.alarm
+        with pytest.raises(BusyError, match="full"):
+            client.send("t", b"refused", queue_id=0)
+        # When there is room again, messages are taken again, without a restart.
+        volume.free()
+        while not client.log_state().writable:
+            pass
+        assert client.send("t", b"taken", queue_id=0).queue_offset == queue.max_offset
+        while (look := client.janitor_state().last) is None or look.alarm:
+            pass
