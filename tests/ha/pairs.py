@@ -16,11 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import grpc
+
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import connect
 from stratamq.runtime.clock import SystemClock
 from tests.support.brokers import COMMITLOG, HA, Broker
+from tests.support.logs import read_members
 
 SEGMENT = 1 << 16
 DEADLINE_S = 60.0
@@ -43,8 +46,7 @@ class Wire:
     """A TCP proxy to one address: it can be cut, and held so that nothing comes through."""
 
     def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
+        self.lead_to(target)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open = threading.Event()
@@ -52,6 +54,11 @@ class Wire:
         self._ends: list[socket.socket] = []
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, target: str) -> None:
+        """New connections go there."""
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
 
     def cut(self) -> None:
         """Close every connection; new ones are taken."""
@@ -193,6 +200,14 @@ class Pair:
         if error is not None:
             print("--- the master's ha wrote:\n", self.master.output(HA)[-4000:])
 
+    def find_master_again(self) -> None:
+        """The master's replication listens elsewhere now: the wire leads there."""
+        assert self.wire is not None
+        self.wire.lead_to(self.replication_address())
+
+    def resync(self, broker: Broker | None = None) -> None:
+        (broker or self.slave).stub(HA).Resync(pb.ResyncRequest())
+
     # --- messages ---
 
     def send(self, count: int, largest: int = 3_000, broker: Broker | None = None) -> None:
@@ -212,11 +227,16 @@ class Pair:
         slave = slave or self.slave
 
         def ended() -> bool:
-            end = log_status(self.master).appended_offset
-            return log_status(slave).appended_offset == end and any(
-                one.connected and one.acknowledged_offset == end
-                for one in ha_status(self.master).slaves
-            )
+            try:
+                end = log_status(self.master).appended_offset
+                return log_status(slave).appended_offset == end and any(
+                    one.connected and one.acknowledged_offset == end
+                    for one in ha_status(self.master).slaves
+                )
+            except grpc.RpcError as error:
+                # A log that is cut is opened again.
+                assert error.code() is grpc.StatusCode.UNAVAILABLE, error
+                return False
 
         until(ended, "the slave has everything")
 
@@ -226,6 +246,27 @@ class Pair:
         assert sorted(theirs) == sorted(ours)
         for name, content in ours.items():
             assert theirs[name] == content, name
+
+    def assert_equal_from(self, offset: int, slave: Broker | None = None) -> None:
+        """The same for a slave whose log begins at `offset`."""
+        name = f"{offset:020}"
+        ours = {n: raw for n, raw in segments(self.master).items() if n >= name}
+        assert segments(slave or self.slave) == ours
+
+
+def tail_torn_off(broker: Broker, size: int) -> int:
+    """Zero the last bytes of a log that does not run, as a power loss might; where it ends now."""
+    last = max((broker.root / "commitlog").iterdir())
+    while not (content := last.read_bytes()).strip(b"\0"):
+        last = last.with_name(f"{int(last.name) - SEGMENT:020}")
+    used = len(content.rstrip(b"\0"))
+    whole = [at for at, raw, _ in read_members({int(last.name): content})]
+    end = max(at for at in whole if at <= int(last.name) + max(0, used - size))
+    at = end - int(last.name)
+    with last.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(len(content) - at))
+    return end
 
 
 def log_status(broker: Broker) -> Any:
