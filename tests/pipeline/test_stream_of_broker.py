@@ -1,0 +1,143 @@
+"""A running broker's log as a stream and in batches, asked without Spark."""
+
+import json
+import logging
+import threading
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from stratamq_pipeline.batch import BatchReader
+from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.stream import StreamReader
+
+from stratamq.api.v1 import commitlog_pb2
+from stratamq.client import connect
+from stratamq.errors import OffsetOutOfRangeError
+from stratamq.formats.file_names import offset_name
+from stratamq.runtime import discovery
+
+COLUMNS = ("topic", "queueId", "queueOffset", "body")
+ALL = ReadAllAvailable()
+LOOK_S, LOOKS = 0.05, 1200
+
+
+@pytest.fixture
+def sent(broker):
+    """What the broker holds, in the log's order: several segments."""
+    with connect(broker.root) as client:
+        with client.producer(batch_messages=25) as producer:
+            for number in range(900):
+                producer.send("ab"[number % 2], b"%d" % number + bytes(200))
+        found = [message for topic in "ab" for message in client.consume(topic)]
+    found.sort(key=lambda message: message.physical_offset)
+    return [(one.topic, one.queue_id, one.queue_offset, one.body) for one in found]
+
+
+def address(broker):
+    return discovery.read(broker.root, "commitlog").address
+
+
+def make(reader, broker, **options):
+    given = {"path": address(broker), "startingOffsets": "earliest"} | options
+    return reader(SourceOptions.parse(given), COLUMNS)
+
+
+def rows(reader, partitions):
+    found = []
+    for partition in partitions:
+        for batch in reader.read(partition):
+            found += [tuple(row.values()) for row in batch.to_pylist()]
+    return found
+
+
+def follow(reader, limit, start):
+    batches = []
+    while True:
+        end = json.loads(json.dumps(reader.latestOffset(start, limit)))
+        if end == start:
+            return batches, end
+        batches.append(rows(reader, reader.partitions(start, end)))
+        reader.commit(end)
+        start = end
+
+
+def test_a_stream_is_cut_exactly_and_divided(broker, sent):
+    reader = make(StreamReader, broker, partitionBytes="20000")
+    batches, end = follow(reader, ReadMaxRows(130), reader.initialOffset())
+    assert [len(batch) for batch in batches] == [130] * 6 + [120]
+    assert [row for batch in batches for row in batch] == sent
+    with connect(broker.root) as client:
+        client.send("late", b"x", queue_id=0)
+    ((late,),), _ = follow(reader, ALL, end)
+    assert late == ("late", 0, 0, b"x")
+
+
+def test_a_backlog_is_handed_out_in_pieces(broker, sent):
+    reader = make(StreamReader, broker, partitionBytes="20000")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    parts = reader.partitions(start, end)
+    assert len(parts) > 3
+    assert rows(reader, parts) == sent
+    after_a_restart = make(StreamReader, broker, partitionBytes="20000").partitions(start, end)
+    assert len(after_a_restart) > 2
+    assert rows(reader, after_a_restart) == sent
+
+
+def test_a_batch_is_divided_by_the_queues_units(broker, sent):
+    places = f"commitlog={address(broker)},"
+    places += f"dispatcher={discovery.read(broker.root, 'dispatcher').address}"
+    alone = make(BatchReader, broker, partitionBytes="10000")
+    divided = make(BatchReader, broker, path=places, partitionBytes="10000")
+    parts = divided.partitions()
+    assert len(parts) > len(alone.partitions()) > 2
+    assert rows(divided, parts) == sent
+
+
+def test_moments_choose_segments(broker, sent):
+    with connect(broker.root) as client:
+        middle = client.message_at(client.log_state().segment_bytes * 2).store_timestamp_ms
+        late = [
+            (one.topic, one.queue_id, one.queue_offset, one.body)
+            for topic in "ab"
+            for one in client.consume(topic)
+            if one.store_timestamp_ms >= middle
+        ]
+    reader = make(BatchReader, broker, startingTimestamp=str(middle))
+    assert sorted(rows(reader, reader.partitions())) == sorted(late)
+    assert 0 < len(late) < len(sent)
+
+
+def delete_below(broker, offset):
+    """Until the files are gone: followers may hold them a little longer."""
+    request = commitlog_pb2.DeleteBelowRequest(offset=offset, max_segments=9, urgent=True)
+    oldest = offset_name(offset)
+    for _ in range(LOOKS):
+        minimum = broker.log.DeleteBelow(request).minimum_offset
+        files = [path.name for path in (broker.root / "commitlog").iterdir()]
+        if minimum == offset and min(files) == oldest:
+            return
+        threading.Event().wait(LOOK_S)
+    pytest.fail(f"{offset} is not the minimum: {minimum}, {sorted(files)}")
+
+
+def test_retention_overtakes_streams_and_batches(broker, sent, caplog):
+    strict, tolerant = (
+        make(StreamReader, broker, failOnDataLoss=loss) for loss in ("true", "false")
+    )
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ReadMaxRows(100))
+    planned = {loss: make(BatchReader, broker, failOnDataLoss=loss) for loss in ("true", "false")}
+    parts = planned["true"].partitions()
+    delete_below(broker, 131_072)
+    with pytest.raises(OffsetOutOfRangeError, match=r"topic a queue 0: offsets \d+ to \d+"):
+        strict.latestOffset(end, ALL)
+    with pytest.raises(OffsetOutOfRangeError):
+        rows(planned["true"], parts)
+    with connect(broker.root) as client:
+        kept = sent[-sum(q.max_offset - q.min_offset for q in client.queues()) :]
+    with caplog.at_level(logging.WARNING):
+        (found,), _ = follow(tolerant, ALL, end)
+        assert found == kept
+        assert rows(planned["false"], parts) == kept
+    assert {"data lost"} == {record.message for record in caplog.records}
