@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -34,6 +35,9 @@ from stratamq_commitlog.topic_table import TopicConfig
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
 
+REPLICATION_SILENCE_S = 5.0
+"""Replication reports once a second; after so long nobody waits for its slaves any more."""
+
 
 class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     """`opening` says how far recovery is while the engine is not open yet."""
@@ -45,6 +49,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self.opening = "starting"
         self.reopen: Callable[[], Awaitable[None]] | None = None
         """Closes the engine and opens it again: for a cut that needs it."""
+        self._silence: asyncio.TimerHandle | None = None
         self._cutting: asyncio.Future[pb.CutResponse] | None = None
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
@@ -286,7 +291,18 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             for r in request.replicas
         ]
         confirmed = self._ready().report_replication(request.generation, replicas)
+        if self._silence is not None:
+            self._silence.cancel()
+        loop = asyncio.get_running_loop()
+        self._silence = loop.call_later(REPLICATION_SILENCE_S, self._replication_fell_silent)
         return pb.ReportReplicationResponse(confirmed_offset=confirmed)
+
+    def _replication_fell_silent(self) -> None:
+        """The service that ships the log is gone: its slaves get nothing more through it."""
+        engine = self._engine
+        if not self.opening and engine.gate.open:
+            gone = [replace(replica, connected=False) for replica in engine.replicas.known]
+            engine.report_replication(engine.generation, gone)
 
 
 async def _answer(call: Any) -> Any:

@@ -1,0 +1,172 @@
+"""SYNC_MASTER over real processes: what an answer means, and what consumers see. Spec 5.5."""
+
+import pytest
+
+from stratamq.api.v1 import commitlog_pb2 as log_pb
+from stratamq.client import Message, SendStatus, connect
+from tests.ha.pairs import Pair, ha_status, log_status, until
+from tests.support.brokers import COMMITLOG, DISPATCHER, HA
+
+
+def ready_slaves(pair: Pair, count: int) -> None:
+    """The log itself knows of so many slaves."""
+    until(
+        lambda: len([one for one in log_status(pair.master).replicas if one.connected]) == count,
+        f"the log knows of {count} slaves",
+    )
+
+
+def send(pair: Pair, **fields) -> SendStatus:
+    with connect(pair.master.root) as client:
+        return client.send_all([message(**fields)])[0].status
+
+
+def message(**fields):
+    return Message("t", b"x" * fields.pop("size", 100), **fields)
+
+
+def test_what_is_acknowledged_is_on_the_slave(tmp_path):
+    with Pair(tmp_path, role="SYNC_MASTER") as pair:
+        pair.start()
+        ready_slaves(pair, 1)
+        for _ in range(20):
+            assert send(pair) is SendStatus.PUT_OK
+            end = log_status(pair.master).appended_offset
+            assert log_status(pair.slave).flushed_offset == end
+        pair.send(300)
+        pair.caught_up()
+        pair.assert_equal()
+
+
+def test_without_a_slave_messages_are_stored_and_said_to_have_none(tmp_path):
+    with Pair(tmp_path, role="SYNC_MASTER", rooms=[DISPATCHER]) as pair:
+        pair.start_master()
+        assert send(pair) is SendStatus.SLAVE_NOT_AVAILABLE
+        assert send(pair, wait_store_ok=False) is SendStatus.PUT_OK
+        with connect(pair.master.root) as client:
+            until(lambda: len(list(client.consume("t"))) == 2, "confirmed goes on without slaves")
+        pair.start_slave()
+        ready_slaves(pair, 1)
+        assert send(pair) is SendStatus.PUT_OK
+        pair.caught_up()
+        pair.assert_equal()
+
+
+def test_a_slave_that_does_not_answer_in_time(tmp_path):
+    """It is waited for; consumers see nothing that it does not have; far behind it does not
+    count any more."""
+    settings = ["commitlog.slave_timeout_ms=300", "commitlog.slave_max_gap_bytes=20000"]
+    with Pair(tmp_path, role="SYNC_MASTER", master=settings) as pair:
+        pair.start()
+        ready_slaves(pair, 1)
+        assert send(pair) is SendStatus.PUT_OK
+        before = log_status(pair.master).appended_offset
+        pair.wire.hold()
+        assert send(pair) is SendStatus.FLUSH_SLAVE_TIMEOUT
+        assert send(pair, wait_store_ok=False) is SendStatus.PUT_OK
+        status = log_status(pair.master)
+        assert status.confirmed_offset == before < status.appended_offset
+        assert send(pair, size=30_000) is SendStatus.SLAVE_NOT_AVAILABLE
+        assert send(pair) is SendStatus.SLAVE_NOT_AVAILABLE
+        status = log_status(pair.master)
+        assert status.confirmed_offset == status.appended_offset
+        pair.wire.release()
+        pair.caught_up()
+        ready_slaves(pair, 1)
+        assert send(pair) is SendStatus.PUT_OK
+        pair.caught_up()
+        pair.assert_equal()
+
+
+def test_with_hold_without_slave_consumers_see_nothing_that_slaves_do_not_have(tmp_path):
+    settings = ["commitlog.hold_without_slave=true"]
+    with Pair(tmp_path, role="SYNC_MASTER", master=settings) as pair:
+        pair.start()
+        ready_slaves(pair, 1)
+        assert send(pair) is SendStatus.PUT_OK
+        before = log_status(pair.master).confirmed_offset
+        pair.slave.kill_all()
+        ready_slaves(pair, 0)
+        assert send(pair) is SendStatus.SLAVE_NOT_AVAILABLE
+        assert log_status(pair.master).confirmed_offset == before
+        pair.slave.start(pair.rooms)
+        pair.caught_up()
+        end = log_status(pair.master).appended_offset
+        until(lambda: log_status(pair.master).confirmed_offset == end, "consumers see all of it")
+
+
+def test_two_slaves_must_have_it_when_two_are_required(tmp_path):
+    settings = ["commitlog.required_replicas=2"]
+    with Pair(tmp_path, role="SYNC_MASTER", master=settings) as pair:
+        pair.start()
+        ready_slaves(pair, 1)
+        assert send(pair) is SendStatus.SLAVE_NOT_AVAILABLE
+        with pair.new_slave("second") as second:
+            second.start(pair.rooms)
+            ready_slaves(pair, 2)
+            pair.caught_up(second)
+            assert send(pair) is SendStatus.PUT_OK
+            end = log_status(pair.master).appended_offset
+            assert log_status(pair.slave).flushed_offset == end
+            assert log_status(second).flushed_offset == end
+
+
+def test_when_replication_itself_dies_nobody_waits_for_its_slaves_for_long(tmp_path):
+    with Pair(tmp_path, role="SYNC_MASTER") as pair:
+        pair.start()
+        ready_slaves(pair, 1)
+        pair.master.kill(HA)
+        ready_slaves(pair, 0)
+        assert send(pair) is SendStatus.SLAVE_NOT_AVAILABLE
+        pair.master.start([HA])
+        pair.find_master_again()
+        ready_slaves(pair, 1)
+        assert send(pair) is SendStatus.PUT_OK
+
+
+@pytest.mark.parametrize("room", [COMMITLOG, HA])
+def test_what_was_acknowledged_is_on_the_slave_whatever_dies_there(tmp_path, room):
+    """Bodies of every PUT_OK are found in the slave's log after kills."""
+    with Pair(tmp_path, role="SYNC_MASTER") as pair:
+        pair.start()
+        ready_slaves(pair, 1)
+        acknowledged = []
+        with connect(pair.master.root) as client:
+            for number in range(60):
+                if number in (20, 40):
+                    pair.slave.kill(room)
+                    pair.slave.spawn(room)
+                if number in (30, 50):
+                    ready_slaves(pair, 1)
+                result = client.send_all([message(unique_key=f"u{number}")])[0]
+                if result.status is SendStatus.PUT_OK:
+                    acknowledged.append(result.physical_offset)
+        assert len(acknowledged) >= 40
+        pair.slave.kill_all()
+        pair.slave.start([COMMITLOG])
+        for offset in acknowledged:
+            frame = log_pb.GetFrameRequest(physical_offset=offset)
+            ours = pair.master.log.GetFrame(frame).frame.frame
+            assert pair.slave.log.GetFrame(frame).frame.frame == ours
+
+
+def test_the_lag_of_a_slave_is_told_in_bytes_and_time(tmp_path):
+    with Pair(tmp_path) as pair:
+        pair.start()
+        pair.send(10)
+        pair.caught_up()
+        (one,) = ha_status(pair.master).slaves
+        assert (one.lag_bytes, one.lag_ms, one.name) == (0, 0, "broker-a")
+        pair.wire.hold()
+        pair.send(10)
+        behind = until(
+            lambda: [s for s in ha_status(pair.master).slaves if s.lag_bytes and s.lag_ms > 200],
+            "the lag is seen",
+        )[0]
+        end = log_status(pair.master).appended_offset
+        assert behind.lag_bytes == end - behind.acknowledged_offset
+        (told,) = until(
+            lambda: [s for s in log_status(pair.master).replicas if s.lag_ms > 200],
+            "the log knows, too",
+        )
+        assert told.lag_bytes == behind.lag_bytes
