@@ -44,6 +44,8 @@ def register(app: typer.Typer) -> None:
     bench.command("append")(append)
     bench.command("pull")(pull)
     bench.command("engine")(engine)
+    bench.command("scan")(scan)
+    bench.command("spark")(spark)
     bench.command("all")(everything)
     app.add_typer(bench)
 
@@ -99,6 +101,34 @@ def engine(
 
     with _place(directory) as place:
         _show(run_engine(place, body_bytes=body, rounds=rounds, seconds=seconds), output)
+
+
+def scan(
+    rounds: RoundsOption = 3,
+    body: BodyOption = 1024,
+    messages: Annotated[int, typer.Option(min=16, help="How many are stored.")] = 200_000,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The log as an Arrow table, beside copying its bytes into Arrow arrays."""
+    from stratamq_bench.scan import ScanOptions, run_scan
+
+    with _place(directory) as place:
+        _show(run_scan(place, ScanOptions(rounds, body, messages)), output)
+
+
+def spark(
+    rounds: RoundsOption = 3,
+    body: BodyOption = 1024,
+    messages: Annotated[int, typer.Option(min=16, help="How many are stored.")] = 400_000,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """The log as a Spark table, beside the same Arrow batches that are only handed over."""
+    from stratamq_bench.spark import SparkOptions, run_spark
+
+    with _place(directory) as place:
+        _show(run_spark(place, SparkOptions(rounds, body, messages)), output)
 
 
 def everything(

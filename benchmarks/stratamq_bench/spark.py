@@ -1,0 +1,119 @@
+"""How fast a log becomes a Spark table, beside the same Arrow batches that are only handed over.
+
+One Spark session for all: the floor's source yields batches that lie ready in the page cache, ours
+reads, verifies and decodes them. Then two partitions beside one, and what a Python worker needs.
+"""
+
+import shutil
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+
+import pyarrow as pa
+
+import stratamq
+from stratamq.errors import StrataError
+from stratamq_bench import child
+from stratamq_bench.filled import FilledStore, fill
+from stratamq_bench.report import Case, Floor
+
+SCAN_BAR, PARTITIONS_BAR = 0.5, 1.6
+WORKER_MB = 500
+PARTITIONS = 2
+SEGMENT_BYTES = 1 << 30
+"""RocketMQ's: all that is measured lies in one segment, which no worker may hold whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    rounds: int = 3
+    body: int = 1024
+    messages: int = 400_000
+
+
+def run_spark(directory: Path, options: SparkOptions) -> list[Case]:
+    """Everything that is written lies below `directory`. Raises StrataError."""
+    if shutil.which("java") is None:
+        raise StrataError("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
+    store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
+    batches = directory / "batches"
+    write_batches(store, batches)
+    found = child.run(
+        "spark_client",
+        *("--root", store.root, "--batches", batches, "--messages", store.messages),
+        *("--log-bytes", store.log_bytes, "--rounds", options.rounds),
+    )
+    if found["partitions"] != {"two": 2, "one": 1}:
+        raise StrataError(f"other partitions than were asked for: {found['partitions']}")
+    rates = {
+        name: [store.messages / seconds for seconds in times]
+        for name, times in found["seconds"].items()
+    }
+    handed = [fmean(pair) for pair in pairwise(rates["handed"])]
+    one = Floor("one partition", median(rates["one"]))
+    peak = found["worker_peak_mb"]
+    return [
+        _case(
+            f"Spark scan, all columns, {options.body} B",
+            rates["two"],
+            Floor("batches handed over", median(rates["handed"])),
+            median(rate / floor for rate, floor in zip(rates["two"], handed, strict=True)),
+            SCAN_BAR,
+            options,
+        ),
+        _case(
+            "two partitions",
+            rates["two"],
+            one,
+            median(two / one for two, one in zip(rates["two"], rates["one"], strict=True)),
+            PARTITIONS_BAR,
+            options,
+        ),
+        Case(
+            case="a Python worker's peak memory",
+            messages_per_s=median(rates["two"]),
+            bytes_per_s=median(rates["two"]) * options.body,
+            floor=Floor(f"{WORKER_MB} MB", 0.0),
+            ratio=peak / WORKER_MB,
+            cpu_us_per_message={},
+            bar=1.0,
+            bar_is="at most",
+            pss_mb=peak,
+            note=f"{peak:.0f} MB at most, in a segment of {SEGMENT_BYTES >> 20} MiB",
+        ),
+    ]
+
+
+def _case(
+    name: str,
+    rates: list[float],
+    floor: Floor,
+    ratio: float,
+    bar: float,
+    options: SparkOptions,
+) -> Case:
+    return Case(
+        case=name,
+        messages_per_s=median(rates),
+        bytes_per_s=median(rates) * options.body,
+        floor=floor,
+        ratio=ratio,
+        cpu_us_per_message={},
+        bar=bar,
+        messages=options.messages * len(rates),
+    )
+
+
+def write_batches(store: FilledStore, directory: Path) -> None:
+    """The store's batches, in as many files as there are partitions."""
+    directory.mkdir()
+    scan = stratamq.scan(store.root)
+    writers = [
+        pa.ipc.new_file(str(directory / f"{number}.arrow"), scan.schema)
+        for number in range(PARTITIONS)
+    ]
+    for number, batch in enumerate(scan):
+        writers[number % PARTITIONS].write_batch(batch)
+    for writer in writers:
+        writer.close()
