@@ -22,7 +22,7 @@ from stratamq.formats.numbers import INT32_MAX
 from stratamq_pipeline.audit.kinds import FAULTS, fault
 from stratamq_pipeline.audit.queues import as_faults
 from stratamq_pipeline.audit.store import IndexFile
-from stratamq_pipeline.jobs.dispatched import BatchFunction, one_each, spark_schema
+from stratamq_pipeline.jobs.dispatched import BatchFunction, one_each, spark_schema, tasks_for
 
 ITEMS = pa.schema(
     [
@@ -46,15 +46,16 @@ _FILES = pa.schema(
 _PIECE_ITEMS = 1 << 15
 
 
-def _files(spark: SparkSession, files: list[IndexFile]) -> DataFrame:
+def _files(spark: SparkSession, root: Path, files: list[IndexFile]) -> DataFrame:
     rows = [(number, one.path, one.end_number, one.settled) for number, one in enumerate(files)]
-    return one_each(spark, rows, _FILES)
+    total = (root / files[0].path).stat().st_size * len(files) if files else 0
+    return one_each(spark, rows, _FILES, tasks_for(spark, total))
 
 
 def index_items(spark: SparkSession, root: Path, files: list[IndexFile], slots: int) -> DataFrame:
     """Every item that counts."""
     read = _each(lambda file: read_items(root, file, slots))
-    return _files(spark, files).mapInArrow(read, spark_schema(ITEMS))
+    return _files(spark, root, files).mapInArrow(read, spark_schema(ITEMS))
 
 
 def index_file_faults(
@@ -62,7 +63,7 @@ def index_file_faults(
 ) -> DataFrame:
     """Headers, slots and chains that do not follow from the items."""
     read = _each(lambda file: check_file(root, file, slots, items))
-    return _files(spark, files).mapInArrow(read, spark_schema(FAULTS))
+    return _files(spark, root, files).mapInArrow(read, spark_schema(FAULTS))
 
 
 def _each(work: Callable[[IndexFile], Iterator[pa.RecordBatch]]) -> BatchFunction:

@@ -1,11 +1,13 @@
 """`audit`: every frame, queue unit and index item of a store against each other.
 
-    faults(spark, store) is the DataFrame: file, position, kind, consequence, detail
+    faults(spark, store) gives the DataFrame: file, position, kind, consequence, detail
 
 Nothing is changed. The log is read twice: once for what cannot be read, once for what can.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,26 +61,21 @@ def run_audit(options: AuditOptions, spark: SparkOptions, tell: Tell = silent) -
         return summary
     with spark_session("pipeline audit", spark) as session:
         tell("holding frames, units and items against each other")
-        found = faults(session, store, options.reading, options.part_bytes).persist()
-        try:
+        with faults(session, store, options.reading, options.part_bytes) as found:
             _summarize(summary, found)
             if target is not None:
-                target.begin({"log": os.fspath(store.root), "end": store.log.end})
                 tell("writing the faults")
-                found.write.mode("overwrite").parquet(str(target.made / "faults"))
-                (target.made / "faults").rename(target.partial / "faults")
-                target.made.rmdir()
-                (target.partial / "faults").rename(target.made)
+                target.begin({"log": os.fspath(store.root), "end": store.log.end})
+                found.write.mode("overwrite").parquet(os.fspath(target.made))
                 target.publish()
-        finally:
-            found.unpersist()
     return summary
 
 
+@contextmanager
 def faults(
     spark: SparkSession, store: AuditedStore, reading: Reading, part_bytes: int = 128 << 20
-) -> DataFrame:
-    """Every fault of the store, a row each."""
+) -> Iterator[DataFrame]:
+    """Every fault of the store, a row each. What was read of the log is kept until the end."""
     log, geometry = store.log, store.geometry
     known = store.faults + list(behind_the_end(store))
     schema = spark_schema(FAULTS)
@@ -88,7 +85,8 @@ def faults(
     damaged = damage(log_parts(spark, log, part_bytes)).persist()
     messages = standing(rows)
     minimum, end = log.minimum, log.end
-    units = queue_units(spark, store.root, store.queue_files)
+    file_bytes = geometry.queues.file_bytes
+    units = queue_units(spark, store.root, store.queue_files, file_bytes)
     items = index_items(spark, store.root, store.index_files, geometry.index_slots)
     parts = [
         as_faults(
@@ -115,7 +113,12 @@ def faults(
     ]
     for part in parts:
         found = found.unionByName(part)
-    return found
+    found.persist()
+    try:
+        yield found
+    finally:
+        for kept in (found, rows, damaged):
+            kept.unpersist()
 
 
 def behind_the_end(store: AuditedStore) -> list[dict[str, object]]:

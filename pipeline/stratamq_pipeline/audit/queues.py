@@ -14,7 +14,7 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, pre_blank_units
 from stratamq_pipeline.audit.kinds import CONSEQUENCES
 from stratamq_pipeline.audit.store import QueueFile
-from stratamq_pipeline.jobs.dispatched import BatchFunction, one_each, spark_schema
+from stratamq_pipeline.jobs.dispatched import BatchFunction, one_each, spark_schema, tasks_for
 
 UNITS = pa.schema(
     [
@@ -41,13 +41,16 @@ _PIECE_BYTES = QUEUE_UNIT_BYTES << 15
 _QUEUE = ("topic", "queueId")
 
 
-def queue_units(spark: SparkSession, root: Path, files: list[QueueFile]) -> DataFrame:
+def queue_units(
+    spark: SparkSession, root: Path, files: list[QueueFile], file_bytes: int
+) -> DataFrame:
     """Every unit that stands for something: neither zeros nor the filling before a queue."""
     rows = [
         (number, one.path, one.topic, one.queue_id, one.first_index)
         for number, one in enumerate(files)
     ]
-    return one_each(spark, rows, _FILES).mapInArrow(_reader(root), spark_schema(UNITS))
+    tasks = tasks_for(spark, len(files) * file_bytes)
+    return one_each(spark, rows, _FILES, tasks).mapInArrow(_reader(root), spark_schema(UNITS))
 
 
 def _reader(root: Path) -> BatchFunction:

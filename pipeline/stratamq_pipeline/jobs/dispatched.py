@@ -91,13 +91,23 @@ def parts_table(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
 
 
 def one_each(
-    spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: pa.Schema
+    spark: SparkSession,
+    rows: Sequence[tuple[object, ...]],
+    schema: pa.Schema,
+    tasks: int | None = None,
 ) -> DataFrame:
-    """A row for each task. The schema's first field, `number`, counts the rows from 0."""
+    """A task for each row, or as many as `tasks` says: row n is in task n modulo their number. The
+    schema's first field, `number`, counts the rows from 0."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     frame = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-    return frame.repartitionById(max(1, len(rows)), frame["number"].cast("int"))
+    count = max(1, min(len(rows), tasks or len(rows)))
+    return frame.repartitionById(count, (frame["number"] % count).cast("int"))
+
+
+def tasks_for(spark: SparkSession, total_bytes: int) -> int:
+    """How many tasks should read so much: small files share one."""
+    return max(int(spark.conf.get("spark.sql.shuffle.partitions")), total_bytes // PART_BYTES)
 
 
 def dispatched(parts: DataFrame, reading: Reading = Reading()) -> DataFrame:

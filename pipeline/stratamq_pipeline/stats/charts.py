@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ COLOURS = ("#2a6f97", "#e07a1f", "#3c8d53", "#b5446e", "#6d5aa6", "#8a6d3b", "#7
 """Told apart by readers who see no red or green, too; the last is for all other topics."""
 NAMED = len(COLOURS) - 1
 OTHERS = "others"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "stratamq",
     "font.family": "sans-serif",
@@ -34,7 +35,7 @@ Series = Mapping[str, Sequence[float]]
 
 def over_time(starts_ms: Sequence[int], series: Series, bucket_ms: int, unit: str) -> str:
     """Stacked bars, one for each stretch of time; silence is a bar of no height."""
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(_STYLE):
         figure, axes = _figure(2.6)
         moments = [datetime.fromtimestamp(start / 1000, UTC) for start in starts_ms]
         days = bucket_ms / 86_400_000
@@ -59,7 +60,7 @@ def over_time(starts_ms: Sequence[int], series: Series, bucket_ms: int, unit: st
 
 def bars(names: Sequence[str], values: Sequence[float], unit: str) -> str:
     """Lying bars, the first on top."""
-    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):  # type: ignore[arg-type]
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):
         figure, axes = _figure(0.7 + 0.24 * max(1, len(names)))
         places = range(len(names))
         axes.barh(places, values, color=COLOURS[0], height=0.7)
@@ -71,7 +72,7 @@ def bars(names: Sequence[str], values: Sequence[float], unit: str) -> str:
 
 def columns(names: Sequence[str], values: Sequence[float], unit: str) -> str:
     """Standing bars, in the order that is given: a histogram."""
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(_STYLE):
         figure, axes = _figure(2.4)
         places = range(len(names))
         axes.bar(places, values, color=COLOURS[0], width=0.9)
