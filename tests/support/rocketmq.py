@@ -48,6 +48,44 @@ def write(version: str, root: Path, scratch: Path, **options: Option) -> list[Li
     return list(_lines(version, scratch, "write", str(root), *_words(options)))
 
 
+class Running:
+    """A command of the harness that goes on beside the test; `lines` are what it has said."""
+
+    def __init__(self, version: str, scratch: Path, *words: str, **options: Option) -> None:
+        _build(version)
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._out = scratch / "lines.jsonl"
+        self._errors = scratch / "errors.txt"
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [HARNESS / "run", *words, *_words(options), "--out", str(self._out)],
+                env=_environment(version, scratch),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+
+    def lines(self) -> list[Line]:
+        text = self._out.read_text(encoding="ascii") if self._out.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def finish(self) -> list[Line]:
+        """Wait until it ends by itself; all that it said."""
+        code = self._process.wait(_DEADLINE_S)
+        if code:
+            written = self._errors.read_text(errors="replace")[-4000:]
+            raise RocketMQFailedError(f"RocketMQ ended with {code}\n{written}")
+        return self.lines()
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
 def _words(options: dict[str, Option]) -> Iterator[str]:
     """`lose_after=3, crash=True` as `--lose-after 3 --crash`."""
     for name, value in options.items():
@@ -84,10 +122,9 @@ def _build(version: str) -> None:
 
 
 def _run(version: str, words: list[str], scratch: Path) -> subprocess.CompletedProcess[str]:
-    options = f"{_QUICK_START} -Djava.io.tmpdir={scratch}"
     return subprocess.run(
         [HARNESS / "run", *words],
-        env={**os.environ, "ROCKETMQ": version, "JAVA_TOOL_OPTIONS": options},
+        env=_environment(version, scratch),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -95,3 +132,8 @@ def _run(version: str, words: list[str], scratch: Path) -> subprocess.CompletedP
         errors="replace",
         timeout=_DEADLINE_S,
     )
+
+
+def _environment(version: str, scratch: Path) -> dict[str, str]:
+    options = f"{_QUICK_START} -Djava.io.tmpdir={scratch}"
+    return {**os.environ, "ROCKETMQ": version, "JAVA_TOOL_OPTIONS": options}
