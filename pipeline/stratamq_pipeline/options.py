@@ -18,6 +18,7 @@
 | `mode` | `failfast` | `permissive` passes over damaged stretches of files |
 | `table` | `messages` | `damage`: the damaged stretches of files instead, a row each |
 | `includeUnqueued` | `false` | also what stands in no queue: prepared and rolled back messages |
+| `pushDown` | `false` | take filters over where Spark's setting allows: see `pushdown` |
 | `maxOffsetsPerTrigger` | | a stream's batch has at most so many messages |
 | `maxBytesPerTrigger` | | a stream's batch has at most so many bytes of frames, or one frame |
 | `minOffsetsPerTrigger` | | a stream waits for so many messages, |
@@ -68,6 +69,7 @@ class SourceOptions:
     permissive: bool = False
     damage_table: bool = False
     queued_only: bool = True
+    push_down: bool = False
     max_offsets: int = 0
     """Per trigger; 0: no limit. So are the next two."""
     max_bytes: int = 0
@@ -120,6 +122,7 @@ class SourceOptions:
             permissive=mode == "permissive",
             damage_table=table == "damage",
             queued_only=not _flag("includeUnqueued", take("includeunqueued", "false")),
+            push_down=_flag("pushDown", take("pushdown", "false")),
             max_offsets=_number("maxOffsetsPerTrigger", take("maxoffsetspertrigger", 0)),
             max_bytes=_number("maxBytesPerTrigger", take("maxbytespertrigger", 0)),
             min_offsets=_number("minOffsetsPerTrigger", take("minoffsetspertrigger", 0)),

@@ -3,6 +3,12 @@
 Python sources get filters only when `spark.sql.python.filterPushdown.enabled` is true, and a reader
 that implements `pushFilters` fails when it is not: so there are two readers, and the one that takes
 filters is made only where Spark asks for it.
+
+Spark 4.3 keeps what was planned with the DataFrame that `load` gave, narrowed by the last filters
+that were pushed. A later action without a filter reads the narrowed plan again, and of two
+filters on one DataFrame in one query (a union, a join with itself) only the last holds: wrong rows,
+without a word (a test shows it). So filters are taken only with the option
+`pushDown`, by which somebody says that each `load` is filtered in one way.
 """
 
 import sys

@@ -42,7 +42,7 @@ class StrataMQDataSource(DataSource):
         if options.damage_table:
             return DamageReader(options)
         columns = tuple(schema.names)
-        if wanted_by_the_planner():
+        if options.push_down and wanted_by_the_planner():
             return PushingBatchReader(options, columns)
         return BatchReader(options, columns)
 

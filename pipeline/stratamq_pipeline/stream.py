@@ -90,8 +90,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wanted = options.selection(offsets={}, all_offsets=None)
         self._clock = SystemClock()
         self._walk: Walk | None = None
-        self._known = 0
-        """Up to here the log has been looked at."""
+        self._looked_to = 0
+        """The log's end when it was last looked at."""
+        self._last_frame = (0, 0)
+        """Where the last frame that was walked over begins and ends."""
         self._target: int | None = None
         """The log's end when a query with Trigger.AvailableNow began."""
         self._told: tuple[int, int, int] | None = None
@@ -208,8 +210,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- the walk ---
 
     def _look(self) -> LogView:
-        view = open_view(self.options, self._known)
-        self._known = view.end
+        # From the last frame on, so that a log that was cut in front of its end is found out.
+        begin, end = self._last_frame
+        view = open_view(self.options, begin if end >= self._looked_to else self._looked_to)
+        self._looked_to = view.end
         return view
 
     def _selection(self, at: StreamOffset) -> Selection:
@@ -259,7 +263,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             walk.byte_count += int(frames.size[kept].sum())
             last = len(frames) - 1 if taken == len(wanted) else int(wanted[taken]) - 1
             if last >= 0:
-                walk.log = int(frames.physical_offset[last] + frames.size[last])
+                place = int(frames.physical_offset[last])
+                walk.log = place + int(frames.size[last])
+                self._last_frame = (place, walk.log)
             if taken < len(wanted):
                 return
         walk.log = max(walk.log, end)

@@ -158,20 +158,45 @@ def test_filters_choose_the_same_with_push_down_and_without(spark, fixture_store
     conditions = [one.alias(str(number)) for number, one in enumerate(filters)]
     by_spark = frame.select("physicalOffset", *conditions).collect()
     parts = [
-        frame.where(one).select(f.lit(number).alias("filter"), "physicalOffset")
+        load(spark, root, pushDown="true")
+        .where(one)
+        .select(f.lit(number).alias("filter"), "physicalOffset")
         for number, one in enumerate(filters)
+    ]
+    # Of one DataFrame that is used twice, with two filters in one query: Spark would mix them up.
+    parts += [
+        frame.where(filters[number]).select(f.lit(100 + number), "physicalOffset")
+        for number in (1, 4)
     ]
     spark.conf.set(PUSH_DOWN, "true")
     try:
         pushed = functools.reduce(lambda left, right: left.unionAll(right), parts).collect()
+        assert frame.count() == len(messages)
     finally:
         spark.conf.unset(PUSH_DOWN)
+    for number in (1, 4):
+        assert {place for one, place in pushed if one == number} == {
+            place for one, place in pushed if one == 100 + number
+        }
     for number in range(len(filters)):
         found = sorted(place for one, place in pushed if one == number)
         assert found == sorted(row.physicalOffset for row in by_spark if row[str(number)])
     counts = [sum(1 for one, _ in pushed if one == number) for number in range(len(filters))]
     assert counts[0] == len(messages)
     assert 0 < counts[1] < counts[0]
+
+
+def test_spark_still_keeps_what_was_pushed_with_the_dataframe(spark, tmp_path):
+    """The fault that makes `pushDown` an option. Where this fails Spark has mended it."""
+    log = WrittenLog(tmp_path / "store")
+    log.put_many(40)
+    frame = load(spark, log.root, pushDown="true")
+    spark.conf.set(PUSH_DOWN, "true")
+    try:
+        assert frame.where("topic = 'a'").count() == 20
+        assert frame.count() == 20
+    finally:
+        spark.conf.unset(PUSH_DOWN)
 
 
 def test_offsets_of_single_queues(spark, tmp_path):

@@ -279,6 +279,19 @@ def test_a_log_that_was_cut_in_front_of_the_stream_is_told(log, tmp_path):
     assert len(follow(reader, start=moved)[0][0]) == 1
 
 
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_a_log_that_is_cut_while_it_is_followed_is_told(log, again):
+    """By RocketMQ's recovery; whether or not as much was written again."""
+    log.put_many(12)
+    reader = stream(log)
+    ((_, end),) = follow(reader)
+    log.cut(log.places["b", 1, 1])
+    for _ in range(again):
+        log.put("c", 0, b"another length")
+    with pytest.raises(OffsetOutOfRangeError, match="the log ends at"):
+        reader.latestOffset(end, ALL)
+
+
 @pytest.mark.parametrize(
     ("starting", "said"),
     [

@@ -58,6 +58,13 @@ class WrittenLog:
         oldest.unlink()
         return int(following.name)
 
+    def cut(self, place: int) -> None:
+        """As RocketMQ's recovery does; nothing but zeros follows in the segment."""
+        self._write(bytes(self.segment_bytes - self.end % self.segment_bytes))
+        self.end = place
+        self._write(bytes(self.segment_bytes - place % self.segment_bytes))
+        self.end = place
+
     def write_queue(self, topic: str, queue_id: int) -> Path:
         """The consume queue of all its messages, in one file."""
         units = b""
