@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from stratamq.cli import consume, dump, janitor, listings, produce, query, status, up
+from stratamq.cli import consume, dump, janitor, listings, produce, query, replica, status, up
 from stratamq.errors import StrataError
 
 COMMANDS_GROUP = "stratamq.commands"
@@ -86,7 +86,7 @@ def build_app() -> typer.Typer:
     ) -> None:
         pass
 
-    for commands in (up, status, produce, consume, query, listings, janitor, dump):
+    for commands in (up, status, produce, consume, query, listings, replica, janitor, dump):
         commands.register(app)
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda entry: entry.name):
         entry.load()(app)

@@ -12,8 +12,9 @@ from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
 from stratamq.client import Client
 from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.client.values import FollowerServiceState, JanitorState, LogState
-from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, JANITOR, ROOMS
+from stratamq.client.replication_state import ReplicationState
+from stratamq.client.values import FollowerServiceState, JanitorState, LogState, Role
+from stratamq.client.wire import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.runtime import discovery
 from stratamq.runtime.status import from_rpc_error
@@ -81,6 +82,8 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
         if room in (DISPATCHER, INDEX):
             state = client.dispatch_state() if room == DISPATCHER else client.index_state()
             return _with_follower(row, state, "queues" if room == DISPATCHER else "files")
+        if room == HA:
+            return with_replication(row, client.replication_state())
         if room == JANITOR:
             return _with_janitor(row, client.janitor_state())
     except StrataError as error:
@@ -109,7 +112,8 @@ def _health(address: str) -> str:
 
 
 def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
-    if not state.writable and row["state"] == "ready":
+    slave = state.role is Role.SLAVE and state.not_writable_reason.startswith("a slave ")
+    if not state.writable and not slave and row["state"] == "ready":
         row["state"] = "not writable"
     detail = (
         f"{state.role.name if state.role else 'no role'}, "
@@ -146,10 +150,61 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         for one in state.scrub.damage
     ]
     if state.not_writable_reason:
-        notes.append(_note(row, "problem", f"takes no messages: {state.not_writable_reason}"))
+        kind = "report" if slave else "problem"
+        notes.append(_note(row, kind, f"takes no messages: {state.not_writable_reason}"))
     notes += [
         _note(row, "problem", f"the follower {one.name} is away, {one.lag_bytes} bytes behind")
         for one in state.followers
+        if not one.connected
+    ]
+    return row, notes
+
+
+def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]:
+    """A master's row tells of its slaves, a slave's of its master."""
+    following = state.following
+    if following is not None:
+        row |= {
+            "applied": following.appended_offset,
+            "lag": following.received_offset - following.appended_offset,
+            "detail": f"follows {following.master_address or 'nobody'}",
+            "master": following.master_address,
+            "connected": following.connected,
+        }
+        if not following.connected and row["state"] == "ready":
+            row["state"] = "not following"
+        return row, [_note(row, "problem", following.problem)] if following.problem else []
+    connected = [one for one in state.slaves if one.connected]
+    row |= {
+        "applied": state.shippable_offset,
+        "lag": max((one.lag_bytes for one in connected), default=0),
+        "detail": f"slaves: {len(connected)}, they connect to {state.replication_address}",
+        "replicationAddress": state.replication_address,
+        "slaves": [
+            {
+                "address": one.address,
+                "name": one.name,
+                "connected": one.connected,
+                "acknowledged": one.acknowledged_offset,
+                "lagBytes": one.lag_bytes,
+                "lagMs": one.lag_ms,
+                "bytesPerSecond": round(one.bytes_per_second),
+            }
+            for one in state.slaves
+        ],
+    }
+    notes = [
+        _note(
+            row,
+            "report",
+            f"the slave {one.address} has {one.acknowledged_offset}, {one.lag_bytes} bytes and "
+            f"{one.lag_ms} ms behind, {one.bytes_per_second / 1e6:.1f} MB/s",
+        )
+        for one in connected
+    ]
+    notes += [
+        _note(row, "problem", f"the slave {one.address} is away: {one.problem}")
+        for one in state.slaves
         if not one.connected
     ]
     return row, notes

@@ -1,6 +1,7 @@
 """`stratamq up`: a whole broker over one directory, as separate processes, until Ctrl-C."""
 
 import asyncio
+import enum
 import os
 import signal
 import time
@@ -46,6 +47,14 @@ READY_NOTICE_S = 20.0
 """A start that takes longer is recovery, and is said to be."""
 
 
+class BrokerRole(enum.Enum):
+    """What `--role` takes."""
+
+    ASYNC_MASTER = "async-master"
+    SYNC_MASTER = "sync-master"
+    SLAVE = "slave"
+
+
 def register(app: typer.Typer) -> None:
     app.command("up")(up)
 
@@ -71,8 +80,20 @@ def up(
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="where to listen: the log service at PORT, the others at the ports behind it; "
-            "without it, free ports of this machine only",
+            help="where to listen: the log service at PORT, the others at the ports behind it, "
+            "slaves at PORT+8; without it, free ports of this machine only",
+        ),
+    ] = None,
+    role: Annotated[
+        BrokerRole | None,
+        typer.Option(help="what the broker is; without it, what commitlog.role says"),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="of a slave: where its master's slaves connect (`stratamq replica status` there "
+            "says where)",
         ),
     ] = None,
 ) -> None:
@@ -83,10 +104,14 @@ def up(
     the directory. A service that dies is started again. The first Ctrl-C stops everything in
     order, the second kills.
 
+    With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, has every
+    byte of its master's log, and serves pulls, queries and searches. Segments must be as large as
+    the master's (--set commitlog.segment_bytes=…).
+
     Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
     store was refused.
     """
-    overrides = [*addresses(address), *(settings or ())]
+    overrides = [*addresses(address), *replication(role, master), *(settings or ())]
     data.mkdir(parents=True, exist_ok=True)
     lock = take_lock(data)
     try:
@@ -107,6 +132,9 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
             for (section, name), value in LAPTOP_SIZES.items()
             if not is_given(section, name, config, overrides=overrides)
         ]
+    if not is_given("ha", "replication_address", config, overrides=overrides):
+        # Two brokers of one machine do not want the same port.
+        sizes.append("ha.replication_address=127.0.0.1:0")
     arguments = [] if config is None else ["--config", str(config)]
     for override in (*sizes, *overrides):
         arguments += ["--set", override]
@@ -137,11 +165,27 @@ def addresses(address: str | None) -> list[str]:
     if address is None:
         return []
     host, port = split_address(address) if has_port(address) else (address.strip("[]"), 0)
-    return [
+    listening = [
         f"{name}.address={join_address(host, port + number if port else 0)}"
         for number, name in enumerate(ROOMS)
         if name in installed_rooms()
     ]
+    slaves_port = port + len(ROOMS) if port else 0
+    return [*listening, f"ha.replication_address={join_address(host, slaves_port)}"]
+
+
+def replication(role: BrokerRole | None, master: str | None) -> list[str]:
+    """Settings of a master or a slave. ConfigurationError when the two options do not fit."""
+    if master is not None and role is not BrokerRole.SLAVE:
+        raise ConfigurationError(["--master is for a slave: add --role slave"])
+    if role is None:
+        return []
+    if role is not BrokerRole.SLAVE:
+        return [f"commitlog.role={role.value.replace('-', '_').upper()}"]
+    if master is None:
+        raise ConfigurationError(["--role slave needs --master HOST:PORT"])
+    split_address(master)
+    return ["commitlog.role=SLAVE", "commitlog.broker_id=1", f"ha.master={master}"]
 
 
 def has_port(address: str) -> bool:

@@ -18,6 +18,11 @@ from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.producer import Producer
 from stratamq.client.received import ReceivedMessage
+from stratamq.client.replication_state import (
+    FollowingProgress,
+    ReplicationState,
+    SlaveProgress,
+)
 from stratamq.client.sync import Client, connect
 from stratamq.client.values import (
     CleaningLook,
@@ -51,6 +56,7 @@ __all__ = [
     "Consumer",
     "DamagedStretch",
     "Delivery",
+    "FollowingProgress",
     "Found",
     "GroupQueue",
     "JanitorState",
@@ -63,9 +69,11 @@ __all__ = [
     "Queue",
     "ReceivedMessage",
     "ReplicaState",
+    "ReplicationState",
     "ScrubState",
     "SendResult",
     "SendStatus",
+    "SlaveProgress",
     "TimeBoundary",
     "Topic",
     "connect",

@@ -17,6 +17,7 @@ from stratamq.client.endpoints import Channels, Endpoints, parse_target
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled
 from stratamq.client.received import ReceivedMessage
+from stratamq.client.replication_state import ReplicationState, replication_state, resync
 from stratamq.client.values import (
     CleaningLook,
     FollowerServiceState,
@@ -311,6 +312,14 @@ class AsyncClient:
         return await self._run(
             operations.delete_below(offset, max_segments=max_segments, urgent=urgent)
         )
+
+    async def replication_state(self) -> ReplicationState:
+        """A master's slaves, or how a slave follows its master."""
+        return await self._run(replication_state())
+
+    async def resync(self) -> None:
+        """Let a slave begin anew; see the synchronous client's."""
+        await self._run(resync())
 
     async def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stratamq.client.wire import COMMITLOG, JANITOR, ROOMS, Method
+from stratamq.client.wire import COMMITLOG, HA, JANITOR, ROOMS, Method
 from stratamq.errors import ConfigurationError, InvalidRequestError, UnavailableError
 from stratamq.runtime import discovery
 from stratamq.runtime.address import is_unix, split_address
@@ -71,8 +71,8 @@ def parse_target(target: str | os.PathLike[str]) -> Endpoints:
     else:
         addresses = {COMMITLOG: target.strip()}
     for room, address in addresses.items():
-        if room not in (*ROOMS, JANITOR):
-            known = ", ".join((*ROOMS, JANITOR))
+        if room not in (*ROOMS, HA, JANITOR):
+            known = ", ".join((*ROOMS, HA, JANITOR))
             raise InvalidRequestError(f"there is no service {room!r}: {known}")
         try:
             if not is_unix(address):

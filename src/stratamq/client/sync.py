@@ -25,6 +25,7 @@ from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled
 from stratamq.client.producer import Producer
 from stratamq.client.received import ReceivedMessage
+from stratamq.client.replication_state import ReplicationState, replication_state, resync
 from stratamq.client.values import (
     CleaningLook,
     FollowerServiceState,
@@ -358,6 +359,15 @@ class Client:
         """Let the log delete whole segments below `offset`, oldest first, never the last: its new
         minimum, and the files. `urgent` does not wait for followers."""
         return self._run(operations.delete_below(offset, max_segments=max_segments, urgent=urgent))
+
+    def replication_state(self) -> ReplicationState:
+        """A master's slaves, or how a slave follows its master."""
+        return self._run(replication_state())
+
+    def resync(self) -> None:
+        """Let a slave that has nothing in common with its master begin anew; what its log holds is
+        kept aside. It happens at its next contact with the master."""
+        self._run(resync())
 
     def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""
