@@ -1,5 +1,7 @@
 """`stratamq.scan` of a running broker, while it is written to, and while its oldest goes away."""
 
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 
@@ -171,6 +173,19 @@ def test_after_a_kill_the_files_give_what_was_confirmed_and_no_more(running, sto
     if confirmed:  # it is written every second
         assert found == [row for row, end in zip(stored, ends, strict=True) if end <= confirmed]
     assert found == stored[: len(found)]
+
+
+@pytest.mark.parametrize("topic", ["None", "'orders'"])
+def test_a_program_that_leaves_a_scan_half_read_ends(running, stored, topic):
+    address = address_of(running.root, COMMITLOG, DISPATCHER)
+    program = f"""
+import stratamq
+batches = iter(stratamq.scan({address!r}, topic={topic}))
+print(next(batches).num_rows > 0)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 # --- retention ---
