@@ -60,20 +60,10 @@ def by_hand(flights: Sequence[Flight]) -> Delays:
 
 def by_spark(root: Path, topic: str) -> Delays:
     """From the log's files, by the data source `stratamq`."""
-    from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
+    from stratamq_pipeline.jobs.session import SparkOptions, spark_session
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("stratamq demo")
-        .config("spark.ui.enabled", False)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", 4)
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    try:
+    with spark_session("demo", SparkOptions()) as spark:
         spark.sparkContext.setLogLevel("ERROR")
         fields = "origin STRING, dest STRING, hour INT, dep_delay INT"
         log = spark.read.format("stratamq").option("subscribe", topic).load(str(root))
@@ -91,8 +81,6 @@ def by_spark(root: Path, topic: str) -> Delays:
             .collect()
             for name in (route, hour)
         ]
-    finally:
-        spark.stop()
     return _delays(*([tuple(row) for row in rows] for rows in found))
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
+from stratamq_pipeline.jobs.session import SparkOptions, spark_session
 
 from stratamq.table.schema import SCHEMA
 from stratamq_bench.checks import Mismatch
@@ -52,23 +53,6 @@ class HandedReader(DataSourceReader):
             reader = pa.ipc.open_file(source)
             for number in range(reader.num_record_batches):
                 yield reader.get_batch(number)
-
-
-def session(memory: str) -> SparkSession:
-    spark = (
-        SparkSession.builder.master(f"local[{CORES}]")
-        .appName("stratamq bench spark")
-        .config("spark.ui.enabled", False)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", memory)
-        .config("spark.sql.shuffle.partitions", 4)
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(Handed)
-    return spark
 
 
 def timed(frame: Callable[[], DataFrame]) -> float:
@@ -115,7 +99,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", default="2g", help="the driver's")
     options = parser.parse_args()
-    spark = session(options.memory)
+    settings = {"spark.driver.memory": options.memory}
+    with spark_session("bench", SparkOptions(f"local[{CORES}]", settings)) as spark:
+        spark.sparkContext.setLogLevel("ERROR")
+        spark.dataSource.register(Handed)
+        print(json.dumps(measure(spark, options)))
+
+
+def measure(spark: SparkSession, options: argparse.Namespace) -> dict[str, object]:
+    """Mismatch when a way gives another number of rows than the store holds messages."""
 
     def scan(partitions: int) -> DataFrame:
         part_bytes = -(-options.log_bytes // partitions)
@@ -125,23 +117,20 @@ def main() -> None:
     def handed() -> DataFrame:
         return spark.read.format("handed").load(options.batches)
 
-    for frame in (scan(CORES), scan(1), handed()):
-        if (found := frame.count()) != options.messages:
-            raise Mismatch(f"{found} rows of {options.messages} messages")
-    ways = {
-        "handed": handed,
-        "two": lambda: scan(CORES),
-        "one": lambda: scan(1),
-    }
+    ways = {"handed": handed, "two": lambda: scan(CORES), "one": lambda: scan(1)}
+    for name, way in ways.items():
+        if (found := way().count()) != options.messages:
+            raise Mismatch(f"{name}: {found} rows of {options.messages} messages")
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.rounds):
         for name, way in ways.items():
             seconds[name].append(timed(way))
     seconds["handed"].append(timed(handed))
-    partitions = {"two": scan(CORES).rdd.getNumPartitions(), "one": scan(1).rdd.getNumPartitions()}
-    peak = max(worker_peaks_mb())
-    spark.stop()
-    print(json.dumps({"seconds": seconds, "partitions": partitions, "worker_peak_mb": peak}))
+    return {
+        "seconds": seconds,
+        "partitions": {name: ways[name]().rdd.getNumPartitions() for name in ("two", "one")},
+        "worker_peak_mb": max(worker_peaks_mb()),
+    }
 
 
 if __name__ == "__main__":
