@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 from stratamq_pipeline.code_zip import LIBRARIES, PACKAGES, write_code_zip
+from stratamq_pipeline.commands import running
 from stratamq_pipeline.jobs.session import told_by_executors
 
-from stratamq.errors import CorruptionError
+from stratamq.errors import ConfigurationError, CorruptionError, InvalidRequestError
 from tests.pipeline.job_stores import built_by_services, files_below
 from tests.support.fixtures import geometry, unpack
 
@@ -77,6 +78,32 @@ def test_an_error_in_an_executor_keeps_its_class_and_its_sentence():
         told_by_executors(),
     ):
         raise PySparkException(text)
+
+
+def test_the_commands_are_there_without_what_they_need(monkeypatch):
+    """`stratamq --help` imports neither Spark nor Arrow; a job says what to install."""
+    program = (
+        "import sys, typer, stratamq_pipeline.commands as commands\n"
+        "commands.register(typer.Typer())\n"
+        "assert not {'pyspark', 'pyarrow', 'pandas', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(
+        running.importlib.util, "find_spec", lambda name: None if name == "pyspark" else object()
+    )
+    with pytest.raises(ConfigurationError, match=r"pyspark not installed.*stratamq\[pipeline\]"):
+        running.spark_options(None, None)
+
+
+def test_settings_are_passed_through_and_checked():
+    options = running.spark_options("spark://a:1", ["spark.x=1", "spark.y=a=b"])
+    assert options.master == "spark://a:1"
+    assert options.settings == {"spark.x": "1", "spark.y": "a=b"}
+    with pytest.raises(InvalidRequestError, match="KEY=VALUE"):
+        running.spark_options(None, ["spark.x"])
 
 
 @pytest.mark.spark

@@ -74,8 +74,10 @@ def need(*modules: str) -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"{', '.join(missing)} not installed: pip install 'stratamq[pipeline]'; "
-            "Spark needs Java 17 or later, too"
+            [
+                f"{', '.join(missing)} not installed: pip install 'stratamq[pipeline]'",
+                "Spark needs Java 17 or later, too",
+            ]
         )
 
 
