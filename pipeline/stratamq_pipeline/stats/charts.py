@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 COLOURS = ("#2a6f97", "#e07a1f", "#3c8d53", "#b5446e", "#6d5aa6", "#8a6d3b", "#777777")
@@ -52,7 +53,9 @@ def over_time(starts_ms: Sequence[int], series: Series, bucket_ms: int, unit: st
             )
             bottom = [low + value for low, value in zip(bottom, values, strict=True)]
         axes.set_ylabel(unit)
-        figure.autofmt_xdate(rotation=0, ha="center")
+        locator = AutoDateLocator(tz=UTC)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
         if len(series) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
         return _svg(figure)
