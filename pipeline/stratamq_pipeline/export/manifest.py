@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stratamq.errors import BusyError, CorruptionError
-from stratamq_pipeline.jobs.target import sync_directory, write_synced
+from stratamq_pipeline.jobs.target import sync, sync_tree, write_synced
 
 DIRECTORY = "_exports"
 _NAME = re.compile(r"(\d{8})\.json", re.ASCII)
@@ -111,10 +111,7 @@ class ExportDirectory:
     def publish(self, manifest: Manifest) -> None:
         """The files lie in `staging`, under the names they will have below `out`."""
         staging = self.staging(manifest.run)
-        for name in manifest.files:
-            _sync(staging / name)
-        for directory, _, _ in os.walk(staging):
-            sync_directory(Path(directory))
+        sync_tree(staging)
         write_synced(self._manifest(manifest.run), json.dumps(asdict(manifest), indent=1))
         self._move(manifest)
 
@@ -131,8 +128,10 @@ class ExportDirectory:
                 path = str(place)
                 raise CorruptionError(f"{path} is gone, and run {manifest.run} says it", path, 0)
         for directory in directories:
-            sync_directory(directory)
+            sync(directory)
         shutil.rmtree(staging)
+        if not any(staging.parent.iterdir()):
+            staging.parent.rmdir()
 
     def _manifest(self, run: int) -> Path:
         return self._own / f"{run:08d}.json"
@@ -146,11 +145,3 @@ def _load(path: Path) -> Manifest:
         return Manifest(anchor=anchor, files=files, **data)
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptionError(f"{path} is no manifest: {error}", str(path), 0) from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

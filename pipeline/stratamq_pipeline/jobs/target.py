@@ -54,10 +54,9 @@ class Target:
 
     def publish(self) -> None:
         """Everything made is durable on return, under the name `out`."""
-        for directory, _, _ in os.walk(self.made):
-            sync_directory(Path(directory))
+        sync_tree(self.made)
         os.rename(self.made, self.out)
-        sync_directory(self.out.parent)
+        sync(self.out.parent)
         shutil.rmtree(self.partial)
 
 
@@ -69,11 +68,20 @@ def write_synced(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_tree(root: Path) -> None:
+    """Every file and directory below `root`, and itself."""
+    for directory, _, names in os.walk(root):
+        for name in names:
+            sync(Path(directory) / name)
+        sync(Path(directory))
+
+
+def sync(path: Path) -> None:
+    """A file or a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

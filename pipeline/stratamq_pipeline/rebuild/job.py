@@ -23,7 +23,7 @@ from stratamq_pipeline.jobs.dispatched import Reading, dispatched, log_parts
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
 from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
-from stratamq_pipeline.jobs.target import Target, sync_directory
+from stratamq_pipeline.jobs.target import Target, sync
 from stratamq_pipeline.rebuild.index_files import (
     IndexGeometry,
     index_files,
@@ -158,7 +158,7 @@ def _index(
     found = sorted(index_files(spark, rows, plans, sizes, work).collect(), key=lambda row: row[0])
     for row, name in zip(found, name_files([row["beginTimestamp"] for row in found]), strict=True):
         (work / str(row["number"])).rename(made / name)
-    sync_directory(made)
+    sync(made)
     return {"index_files": len(found), "items": sum(row["items"] for row in found)}
 
 

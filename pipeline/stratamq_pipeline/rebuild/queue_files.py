@@ -19,7 +19,7 @@ from stratamq.formats.queue_paths import Geometry, can_be_directory, queue_direc
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UnitRun, pre_blank_fill, unit_runs
 from stratamq_pipeline.jobs.dispatched import BatchFunction, queue_columns, spark_schema
-from stratamq_pipeline.jobs.target import sync_directory
+from stratamq_pipeline.jobs.target import sync
 
 QUEUES = pa.schema(
     [
@@ -138,7 +138,7 @@ class QueueFilesWriter:
     def close(self) -> None:
         """Files and their directory are synced."""
         self._close_file()
-        sync_directory(self.directory)
+        sync(self.directory)
 
     def _begin(self, first: int) -> None:
         self._remove_from(self._geometry.file_of(self.first_index))
