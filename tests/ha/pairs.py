@@ -20,7 +20,8 @@ import grpc
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.api.v1 import replication_pb2 as pb
-from stratamq.client import connect
+from stratamq.client import Client, connect
+from stratamq.errors import NotFoundError, UnavailableError
 from stratamq.runtime.clock import SystemClock
 from tests.support.brokers import COMMITLOG, HA, Broker
 from tests.support.logs import read_members
@@ -247,11 +248,38 @@ class Pair:
         for name, content in ours.items():
             assert theirs[name] == content, name
 
+    def served_equally(self) -> None:
+        """Until the slave's consumers and queries are given what the master's are."""
+        with connect(self.master.root) as client, connect(self.slave.root) as slave:
+
+            def equal() -> bool:
+                try:
+                    return served(slave) == served(client)
+                except (UnavailableError, NotFoundError):
+                    return False  # it is on its way
+
+            until(equal, "the slave serves the same")
+            assert sum(len(found) for found, _ in served(client).values()) > 0
+
     def assert_equal_from(self, offset: int, slave: Broker | None = None) -> None:
         """The same for a slave whose log begins at `offset`."""
         name = f"{offset:020}"
         ours = {n: raw for n, raw in segments(self.master).items() if n >= name}
         assert segments(slave or self.slave) == ours
+
+
+def served(client: Client) -> dict[str, tuple[list[Any], list[Any]]]:
+    """All messages of every topic by queue and place, and what the index finds of a few keys."""
+    found = {}
+    for topic in client.topics():
+        messages = list(client.consume(topic.name))
+        keyed = [
+            sorted(m.physical_offset for m in client.query_key(topic.name, f"k{number}").messages)
+            for number in range(0, 400, 20)
+        ]
+        places = [(m.queue_id, m.queue_offset, m.physical_offset, m.body) for m in messages]
+        found[topic.name] = (sorted(places), keyed)
+    return found
 
 
 def tail_torn_off(broker: Broker, size: int) -> int:
@@ -279,6 +307,6 @@ def ha_status(broker: Broker) -> Any:
 
 def segments(broker: Broker) -> dict[str, bytes]:
     """The log's segments; one that was made ahead and holds nothing does not count."""
-    paths = sorted((broker.root / "commitlog").iterdir())
+    paths = sorted((broker.root / "commitlog").glob("*"))
     contents = {path.name: path.read_bytes() for path in paths}
     return {name: raw for name, raw in contents.items() if raw.strip(b"\0")}

@@ -22,9 +22,9 @@ class History:
     def stretches(self) -> Iterator[tuple[int, int, int]]:
         """(generation, start, end) of those that are not empty. The next one's start may lie beyond
         the end: a slave knows of generations whose first byte it does not have yet."""
-        starts = [start for _, start in self.generations[1:]] + [self.end]
-        for (number, start), following in zip(self.generations, starts, strict=True):
-            end = min(following, self.end)
+        for at, (number, start) in enumerate(self.generations):
+            later = self.generations[at + 1 : at + 2]
+            end = min(later[0][1], self.end) if later else self.end
             if max(start, self.minimum) < end:
                 yield number, start, end
 

@@ -19,7 +19,7 @@ from stratamq.formats.hosts import encode_host
 from stratamq.runtime.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
 from stratamq_commitlog.cutting import Cut, CutDone
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import Generation
+from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
@@ -217,8 +217,11 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def ListTopics(
         self, request: pb.ListTopicsRequest, context: Any
     ) -> pb.ListTopicsResponse:
-        topics = self._ready().topics.list()
-        return pb.ListTopicsResponse(topics=[topic_message(topic) for topic in topics])
+        engine = self._ready()
+        if engine.role is Role.SLAVE:
+            # Nobody creates topics here: they come with their master's messages.
+            engine.topics.discover(engine.appender.queues)
+        return pb.ListTopicsResponse(topics=[topic_message(t) for t in engine.topics.list()])
 
     async def PutTopic(self, request: pb.PutTopicRequest, context: Any) -> pb.PutTopicResponse:
         engine = self._ready()

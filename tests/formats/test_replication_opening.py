@@ -1,0 +1,100 @@
+"""What two brokers of ours say before the frames: there and back, cut short, and at random."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stratamq.errors import CorruptRecordError
+from stratamq.formats.replication_opening import (
+    LENGTH,
+    MARK,
+    MAX_OPENING_BYTES,
+    Has,
+    Keeps,
+    Verdict,
+    decode_has,
+    decode_keeps,
+    decode_length,
+    encode_has,
+    encode_keeps,
+)
+
+offsets = st.integers(0, (1 << 63) - 1)
+generations = st.lists(st.tuples(offsets, offsets), max_size=20).map(
+    lambda pairs: sorted(pairs, key=lambda pair: pair[1])
+)
+texts = st.text(max_size=60)
+logs = st.tuples(offsets, offsets).map(sorted)
+
+
+@st.composite
+def has(draw) -> Has:
+    minimum, end = draw(logs)
+    size = draw(st.integers(1, 1 << 40))
+    return Has(end, minimum, size, draw(texts), draw(generations))
+
+
+@st.composite
+def keeps(draw) -> Keeps:
+    minimum, end = draw(logs)
+    verdict = draw(st.sampled_from(Verdict))
+    return Keeps(verdict, draw(offsets), minimum, end, draw(texts), draw(texts), draw(generations))
+
+
+def body(encoded: bytes) -> bytes:
+    length = decode_length(encoded[: LENGTH.size])
+    assert length == len(encoded) - LENGTH.size
+    return encoded[LENGTH.size :]
+
+
+@given(has())
+def test_what_a_slave_has_comes_back(value):
+    assert decode_has(body(encode_has(value))) == value
+
+
+@given(keeps())
+def test_what_it_shall_keep_comes_back(value):
+    assert decode_keeps(body(encode_keeps(value))) == value
+
+
+@given(has(), keeps(), st.data())
+def test_a_part_is_refused(one, other, data):
+    for encoded, decode in ((body(encode_has(one)), decode_has),
+                            (body(encode_keeps(other)), decode_keeps)):  # fmt: skip
+        with pytest.raises(CorruptRecordError):
+            decode(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
+        with pytest.raises(CorruptRecordError):
+            decode(encoded + b"\0")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_make_sense(data):
+    for decode in (decode_has, decode_keeps):
+        try:
+            decoded = decode(data)
+        except CorruptRecordError:
+            continue
+        starts = [start for _, start in decoded.generations]
+        assert starts == sorted(starts)
+
+
+def test_long_texts_are_cut_between_characters():
+    has = Has(0, 0, 1, "ü" * 200, [])
+    assert decode_has(body(encode_has(has))).name == "ü" * 127
+    keeps = Keeps(Verdict.REFUSED, 0, 0, 0, "€" * 2_000, "", [])
+    assert decode_keeps(body(encode_keeps(keeps))).sentence == "€" * 341
+
+
+def test_more_than_anybody_has_to_say_is_refused_before_it_is_read():
+    assert decode_length(LENGTH.pack(MAX_OPENING_BYTES)) == MAX_OPENING_BYTES
+    with pytest.raises(CorruptRecordError):
+        decode_length(LENGTH.pack(MAX_OPENING_BYTES + 1))
+
+
+def test_a_thousand_generations_fit():
+    value = Has(1 << 40, 0, 1 << 30, "b", [(number, number) for number in range(1_000)])
+    assert decode_has(body(encode_has(value))) == value
+
+
+def test_the_mark_is_no_offset():
+    assert int.from_bytes(MARK.ljust(8, b"\0"), "big", signed=True) < 0

@@ -1,0 +1,211 @@
+"""Peers that say anything, on both sides: nothing crashes, hangs or gets into a log."""
+
+import contextlib
+import random
+import socket
+import struct
+import threading
+
+import pytest
+
+from stratamq.formats.replication import REPORT, TRANSFER_HEAD
+from stratamq.formats.replication_opening import (
+    LENGTH,
+    MARK,
+    Has,
+    Keeps,
+    Verdict,
+    encode_has,
+    encode_keeps,
+)
+from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, segments, until
+from tests.support.brokers import COMMITLOG, HA, Broker
+
+DEADLINE_S = 20.0
+
+
+def words(chance: random.Random, end: int) -> bytes:
+    """Something to say to a master: nonsense, and sense in the wrong place."""
+    opening = encode_has(Has(end, 0, SEGMENT, "broker-a", [(chance.getrandbits(40), 0)]))
+    return chance.choice(
+        [
+            b"",
+            chance.randbytes(chance.randrange(1, 100)),
+            MARK,
+            MARK + chance.randbytes(3),
+            MARK + LENGTH.pack(0xFFFFFFFF),
+            MARK + LENGTH.pack(60_000) + chance.randbytes(1_000),
+            MARK + opening[: chance.randrange(len(opening))],
+            MARK + opening + chance.randbytes(20),
+            MARK + MARK + opening,
+            REPORT.pack(-1),
+            REPORT.pack(1 << 62),
+            REPORT.pack(end) + REPORT.pack(end + 1),
+            REPORT.pack(0)[: chance.randrange(8)],
+            REPORT.pack(end // 2) + chance.randbytes(64),
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ]
+    )
+
+
+def test_a_master_serves_slaves_whatever_others_say(tmp_path):
+    chance = random.Random(5)
+    with Pair(tmp_path) as pair:
+        pair.start_master()
+        pair.send(100)
+        end = log_status(pair.master).appended_offset
+        host, _, port = pair.replication_address().rpartition(":")
+        silent = [socket.create_connection((host, int(port))) for _ in range(10)]
+        for _ in range(150):
+            with socket.create_connection((host, int(port)), DEADLINE_S) as peer:
+                with contextlib.suppress(OSError):
+                    peer.sendall(words(chance, end))
+                    if chance.random() < 0.5:
+                        peer.shutdown(socket.SHUT_WR)
+                    peer.settimeout(0.01)
+                    peer.recv(1 << 16)
+                if chance.random() < 0.3:
+                    linger = struct.pack("ii", 1, 0)
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        pair.start_slave()
+        pair.send(20)
+        pair.caught_up()
+        pair.assert_equal()
+        for peer in silent:
+            peer.close()
+        until(
+            lambda: len([one for one in ha_status(pair.master).slaves if one.connected]) == 1,
+            "only the slave is left",
+        )
+        assert "CRITICAL" not in pair.master.output(HA)
+
+
+def test_a_slave_that_claims_more_than_there_is_is_cut_off_and_told_of(tmp_path):
+    with Pair(tmp_path) as pair:
+        pair.start_master()
+        pair.send(10)
+        end = log_status(pair.master).appended_offset
+        host, _, port = pair.replication_address().rpartition(":")
+        with socket.create_connection((host, int(port)), DEADLINE_S) as peer:
+            peer.sendall(REPORT.pack(end))
+            peer.sendall(REPORT.pack(end + 8))
+            while peer.recv(1 << 16):
+                continue
+        (gone,) = until(lambda: ha_status(pair.master).slaves, "it is told of")
+        assert (gone.connected, gone.acknowledged_offset) == (False, end)
+        assert f"the slave has the log up to {end + 8}" in gone.problem
+
+
+class HostileMaster:
+    """Answers every connection with what `say` makes up."""
+
+    def __init__(self, say) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = 0
+        self._say = say
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with peer, contextlib.suppress(OSError):
+                peer.settimeout(2.0)
+                self._say(peer)
+
+
+@pytest.mark.parametrize("kind", ["STRATAMQ", "ROCKETMQ"])
+def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
+    chance = random.Random(11)
+
+    def say(peer: socket.socket) -> None:
+        if kind == "STRATAMQ":
+            if chance.random() < 0.2:
+                peer.sendall(chance.randbytes(50))
+                return
+            assert peer.recv(4) == MARK
+            peer.sendall(MARK)
+            peer.recv(1 << 16)
+            if chance.random() < 0.3:
+                peer.sendall(LENGTH.pack(chance.getrandbits(32)) + chance.randbytes(200))
+                return
+            # Never an order to give up what it has: that would be obeyed.
+            keeps = Keeps(Verdict.KEEP, 0, 0, 0, "", "", [(5, 0)])
+            peer.sendall(encode_keeps(keeps))
+        peer.recv(8)
+        size = chance.randrange(1, 3_000)
+        peer.sendall(
+            chance.choice(
+                [
+                    chance.randbytes(200),
+                    TRANSFER_HEAD.pack(0, size) + chance.randbytes(size),
+                    TRANSFER_HEAD.pack(0, -1),
+                    TRANSFER_HEAD.pack(0, 1 << 30),
+                    TRANSFER_HEAD.pack(0, 0) + TRANSFER_HEAD.pack(64, 10) + bytes(10),
+                    TRANSFER_HEAD.pack(7, 100) + bytes(100),
+                    TRANSFER_HEAD.pack(0, SEGMENT) + bytes(SEGMENT),
+                    b"",
+                ]
+            )
+        )
+
+    hostile = HostileMaster(say)
+    settings = [
+        f"commitlog.segment_bytes={SEGMENT}",
+        "commitlog.role=SLAVE",
+        "commitlog.followers=",
+        f"ha.master={hostile.address}",
+        f"ha.master_kind={kind}",
+        "ha.replication_address=127.0.0.1:0",
+        "ha.reconnect_longest_ms=10",
+    ]
+    with Broker(tmp_path / "slave", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG, HA])
+        until(lambda: hostile.connections >= 60, "it has come back again and again")
+        hostile.close()
+        assert ha_status(broker).following.problem
+        assert log_status(broker).appended_offset == 0
+        assert segments(broker) == {}
+        assert "CRITICAL" not in broker.output(HA) + broker.output(COMMITLOG)
+        broker.stop()
+
+
+def test_a_slave_of_ours_sends_a_rocketmq_master_less_than_a_report_and_says_so(tmp_path):
+    """RocketMQ would take any eight bytes for an acknowledgement."""
+    heard: list[bytes] = []
+
+    def say(peer: socket.socket) -> None:
+        while data := peer.recv(100):
+            heard.append(data)
+
+    rocketmq = HostileMaster(say)
+    settings = [
+        "commitlog.role=SLAVE",
+        "commitlog.followers=",
+        f"commitlog.segment_bytes={SEGMENT}",
+        f"ha.master={rocketmq.address}",
+        "ha.replication_address=127.0.0.1:0",
+        "ha.heartbeat_ms=100",
+        "ha.housekeeping_ms=500",
+    ]
+    with Broker(tmp_path / "slave", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG, HA])
+        until(
+            lambda: "ha.master_kind=ROCKETMQ" in ha_status(broker).following.problem,
+            "it says what may be wrong",
+        )
+        rocketmq.close()
+        assert set(heard) == {MARK}
+        broker.stop()
