@@ -50,6 +50,10 @@ class BrokerView:
         self.minimum = state.minimum_offset
         self.end = max(state.confirmed_offset, state.minimum_offset)
 
+    def again(self) -> "BrokerView":
+        """The log as it is now, by the same connection."""
+        return BrokerView(self._address, self._client, self._client.log_state())
+
     def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
         begin, end = self.minimum, self.end
         if since_ms is None and until_ms is None:

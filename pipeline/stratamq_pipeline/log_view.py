@@ -86,12 +86,13 @@ class FilesView:
         """Nothing is held open."""
 
 
-def open_view(options: SourceOptions, known: int = 0) -> LogView:
-    """The log as it is now. `known`: a place up to which it has been looked at before."""
+def open_view(options: SourceOptions, known: int = 0, last: LogView | None = None) -> LogView:
+    """The log as it is now. `known`: a place up to which it has been looked at before; `last`: the
+    view of then, whose connection goes on to be used."""
     if is_address(options.path):
-        from stratamq_pipeline.broker_view import open_broker
+        from stratamq_pipeline.broker_view import BrokerView, open_broker
 
-        return open_broker(options.path)
+        return last.again() if isinstance(last, BrokerView) else open_broker(options.path)
     return FilesView(open_log(options.path, known))
 
 

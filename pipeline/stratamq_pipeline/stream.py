@@ -89,6 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = columns
         self._wanted = options.selection(offsets={}, all_offsets=None)
         self._clock = SystemClock()
+        self._view: LogView | None = None
         self._walk: Walk | None = None
         self._looked_to = 0
         """The log's end when it was last looked at."""
@@ -107,16 +108,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins: `startingOffsets`, or `startingTimestamp`, or the log's end."""
         options = self.options
         view = self._look()
-        try:
-            starting = options.starting
-            if isinstance(starting, dict):
-                return self._at_named_queues(view, starting).to_json()
-            if starting == LATEST or (starting is None and options.since_ms is None):
-                return StreamOffset(view.end).to_json()
-            begin, _ = view.within(options.since_ms, None)
-            return StreamOffset(begin).to_json()
-        finally:
-            view.close()
+        starting = options.starting
+        if isinstance(starting, dict):
+            return self._at_named_queues(view, starting).to_json()
+        if starting == LATEST or (starting is None and options.since_ms is None):
+            return StreamOffset(view.end).to_json()
+        begin, _ = view.within(options.since_ms, None)
+        return StreamOffset(begin).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What Spark hands to `latestOffset`; several limits hold together there."""
@@ -130,9 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        view = self._look()
-        view.close()
-        self._target = view.end
+        self._target = self._look().end
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the batch that begins at `start` ends; `start` itself while there is none."""
@@ -142,17 +138,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = self._limits(limit)
         for last_look in (False, False, True):
             view = self._look()
-            try:
-                if at.log > view.end:
-                    return self._lost(view, at).to_json()
-                walk = self._walk
-                if (at.log if walk.rows else walk.log) < view.minimum:
-                    walk = self._walk = Walk(at, self._lost(view, at).log)
-                end = view.end if self._target is None else min(view.end, self._target)
-                if self._go(view, walk, end, limits, fail=last_look):
-                    break
-            finally:
-                view.close()
+            if at.log > view.end:
+                return self._lost(view, at).to_json()
+            walk = self._walk
+            if (at.log if walk.rows else walk.log) < view.minimum:
+                walk = self._walk = Walk(at, self._lost(view, at).log)
+            end = view.end if self._target is None else min(view.end, self._target)
+            if self._go(view, walk, end, limits, fail=last_look):
+                break
         if not walk.rows and walk.log - at.log < _IDLE_BYTES:
             return start
         if walk.rows < limits.least_rows and not self._waited_enough(walk):
@@ -162,12 +155,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:
         """The log's end: what lies between it and the end of the last batch is the lag, in bytes;
         `queues` are the ends of what has been walked so far."""
-        view = self._look()
-        view.close()
-        walk = self._walk
+        end, walk = self._look().end, self._walk
         if walk is None:
-            return StreamOffset(view.end).to_json()
-        return walk.start.after(max(view.end, walk.log), walk.seen).to_json()
+            return StreamOffset(end).to_json()
+        return walk.start.after(max(end, walk.log), walk.seen).to_json()
 
     # --- reading ---
 
@@ -177,23 +168,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first.log >= last.log:
             return []
         view = self._look()
-        try:
-            walk = self._walk
-            nothing_there = walk is not None and walk.start == first and not walk.rows
-            if first.log < view.minimum and not nothing_there:
-                first = self._lost(view, first)
-            if last.log > view.end:
-                last = self._lost(view, last)
-            begin, behind = max(first.log, view.minimum), last.log
-            return view.pieces(
-                begin,
-                behind,
-                part_bytes_of(self.options, behind - begin),
-                replace(self._selection(first), physical=(begin, behind)),
-                self._marks,
-            )
-        finally:
-            view.close()
+        walk = self._walk
+        nothing_there = walk is not None and walk.start == first and not walk.rows
+        if first.log < view.minimum and not nothing_there:
+            first = self._lost(view, first)
+        if last.log > view.end:
+            last = self._lost(view, last)
+        begin, behind = max(first.log, view.minimum), last.log
+        return view.pieces(
+            begin,
+            behind,
+            part_bytes_of(self.options, behind - begin),
+            replace(self._selection(first), physical=(begin, behind)),
+            self._marks,
+        )
 
     def read(self, partition: InputPartition) -> Any:
         return read_partition(partition, self.options, self.columns)
@@ -205,14 +193,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors need no memory of the walk."""
-        return {**self.__dict__, "_walk": None, "_marks": []}
+        return {**self.__dict__, "_view": None, "_walk": None, "_marks": []}
+
+    def stop(self) -> None:
+        if self._view is not None:
+            self._view.close()
+            self._view = None
 
     # --- the walk ---
 
     def _look(self) -> LogView:
         # From the last frame on, so that a log that was cut in front of its end is found out.
         begin, end = self._last_frame
-        view = open_view(self.options, begin if end >= self._looked_to else self._looked_to)
+        known = begin if end >= self._looked_to else self._looked_to
+        self._view = view = open_view(self.options, known, self._view)
         self._looked_to = view.end
         return view
 

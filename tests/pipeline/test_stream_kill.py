@@ -141,6 +141,7 @@ def test_no_gap_and_nothing_twice_over_kills(broker, tmp_path):
             assert driver.process.wait(300) == 0, driver.output.read_text()[-4000:]
 
         by_key = defaultdict(set)
+        print(f"{stored()} messages came out of {len(sent)}")
         for message in client.consume("out"):
             by_key[message.properties["UNIQ_KEY"]].add(int(message.body))
     assert all(len(bodies) == 1 for bodies in by_key.values()), "a key of two messages"

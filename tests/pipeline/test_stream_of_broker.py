@@ -37,9 +37,20 @@ def address(broker):
     return discovery.read(broker.root, "commitlog").address
 
 
-def make(reader, broker, **options):
-    given = {"path": address(broker), "startingOffsets": "earliest"} | options
-    return reader(SourceOptions.parse(given), COLUMNS)
+@pytest.fixture
+def make(broker):
+    """A function that makes a reader; streams are stopped in the end, as Spark does."""
+    made = []
+
+    def of(kind, **options):
+        given = {"path": address(broker), "startingOffsets": "earliest"} | options
+        made.append(kind(SourceOptions.parse(given), COLUMNS))
+        return made[-1]
+
+    yield of
+    for reader in made:
+        if isinstance(reader, StreamReader):
+            reader.stop()
 
 
 def rows(reader, partitions):
@@ -61,8 +72,8 @@ def follow(reader, limit, start):
         start = end
 
 
-def test_a_stream_is_cut_exactly_and_divided(broker, sent):
-    reader = make(StreamReader, broker, partitionBytes="20000")
+def test_a_stream_is_cut_exactly_and_divided(broker, make, sent):
+    reader = make(StreamReader, partitionBytes="20000")
     batches, end = follow(reader, ReadMaxRows(130), reader.initialOffset())
     assert [len(batch) for batch in batches] == [130] * 6 + [120]
     assert [row for batch in batches for row in batch] == sent
@@ -72,29 +83,29 @@ def test_a_stream_is_cut_exactly_and_divided(broker, sent):
     assert late == ("late", 0, 0, b"x")
 
 
-def test_a_backlog_is_handed_out_in_pieces(broker, sent):
-    reader = make(StreamReader, broker, partitionBytes="20000")
+def test_a_backlog_is_handed_out_in_pieces(broker, make, sent):
+    reader = make(StreamReader, partitionBytes="20000")
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
     parts = reader.partitions(start, end)
     assert len(parts) > 3
     assert rows(reader, parts) == sent
-    after_a_restart = make(StreamReader, broker, partitionBytes="20000").partitions(start, end)
+    after_a_restart = make(StreamReader, partitionBytes="20000").partitions(start, end)
     assert len(after_a_restart) > 2
     assert rows(reader, after_a_restart) == sent
 
 
-def test_a_batch_is_divided_by_the_queues_units(broker, sent):
+def test_a_batch_is_divided_by_the_queues_units(broker, make, sent):
     places = f"commitlog={address(broker)},"
     places += f"dispatcher={discovery.read(broker.root, 'dispatcher').address}"
-    alone = make(BatchReader, broker, partitionBytes="10000")
-    divided = make(BatchReader, broker, path=places, partitionBytes="10000")
+    alone = make(BatchReader, partitionBytes="10000")
+    divided = make(BatchReader, path=places, partitionBytes="10000")
     parts = divided.partitions()
     assert len(parts) > len(alone.partitions()) > 2
     assert rows(divided, parts) == sent
 
 
-def test_moments_choose_segments(broker, sent):
+def test_moments_choose_segments(broker, make, sent):
     with connect(broker.root) as client:
         middle = client.message_at(client.log_state().segment_bytes * 2).store_timestamp_ms
         late = [
@@ -103,7 +114,7 @@ def test_moments_choose_segments(broker, sent):
             for one in client.consume(topic)
             if one.store_timestamp_ms >= middle
         ]
-    reader = make(BatchReader, broker, startingTimestamp=str(middle))
+    reader = make(BatchReader, startingTimestamp=str(middle))
     assert sorted(rows(reader, reader.partitions())) == sorted(late)
     assert 0 < len(late) < len(sent)
 
@@ -121,13 +132,11 @@ def delete_below(broker, offset):
     pytest.fail(f"{offset} is not the minimum: {minimum}, {sorted(files)}")
 
 
-def test_retention_overtakes_streams_and_batches(broker, sent, caplog):
-    strict, tolerant = (
-        make(StreamReader, broker, failOnDataLoss=loss) for loss in ("true", "false")
-    )
+def test_retention_overtakes_streams_and_batches(broker, make, sent, caplog):
+    strict, tolerant = (make(StreamReader, failOnDataLoss=loss) for loss in ("true", "false"))
     start = strict.initialOffset()
     end = strict.latestOffset(start, ReadMaxRows(100))
-    planned = {loss: make(BatchReader, broker, failOnDataLoss=loss) for loss in ("true", "false")}
+    planned = {loss: make(BatchReader, failOnDataLoss=loss) for loss in ("true", "false")}
     parts = planned["true"].partitions()
     delete_below(broker, 131_072)
     with pytest.raises(OffsetOutOfRangeError, match=r"topic a queue 0: offsets \d+ to \d+"):
