@@ -106,7 +106,7 @@ def test_gaps_and_silences_are_found_and_the_page_is_whole(spark, tmp_path):
     figures = figures_of(spark, open_log(root), StatsOptions(str(root)))
     assert [(row["topic"], row["seconds"]) for row in figures.silences] == [
         ("busy", 90.01),
-        ("quiet", 90.0),
+        ("quiet", 90.001),
     ]
     (gap,) = figures.gaps
     assert (gap["topic"], gap["before"], gap["queueOffset"], gap["missing"]) == ("busy", 0, 5, 4)
