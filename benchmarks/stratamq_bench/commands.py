@@ -138,10 +138,11 @@ def everything(
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """All of these, with the bars they are held to: some minutes."""
+    """All of these but Spark, with the bars they are held to: some minutes."""
     from stratamq_bench.append import AppendOptions, run_append
     from stratamq_bench.engine_alone import run_engine
     from stratamq_bench.pull import PullOptions, run_pull
+    from stratamq_bench.scan import ScanOptions, run_scan
 
     appends = [
         AppendOptions(seconds, rounds, body),
@@ -156,6 +157,8 @@ def everything(
             cases.append(run_append(place, options))
     with _place(directory) as place:
         cases.append(run_pull(place, PullOptions(seconds, rounds, body)))
+    with _place(directory) as place:
+        cases += run_scan(place, ScanOptions(rounds, body))
     _show(cases, output)
 
 
