@@ -132,6 +132,7 @@ def test_a_running_broker_gives_what_its_client_gives(spark, broker):
         frame = load(spark, address, subscribe="a,b", partitionBytes="30000")
         assert frame.rdd.getNumPartitions() > 2
         assert rows(frame) == of_directory
+        assert frame.limit(1).count() == len(frame.take(1)) == 1  # a reader is left half read
     some = load(spark, both, topic="a", startingOffsets='{"a": {"0": 5}}', queues="0")
     assert {row["queueOffset"] for row in rows(some)} == {
         row["queueOffset"]
