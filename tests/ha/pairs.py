@@ -201,6 +201,11 @@ class Pair:
         if error is not None:
             print("--- the master's ha wrote:\n", self.master.output(HA)[-4000:])
 
+    def listening(self, broker: Broker) -> str:
+        """Where a broker's replication listens, whatever its role."""
+        said = broker.output(HA).rpartition("slaves connect here address=")[2]
+        return said.split()[0]
+
     def find_master_again(self) -> None:
         """The master's replication listens elsewhere now: the wire leads there."""
         assert self.wire is not None

@@ -242,3 +242,13 @@ def test_a_master_that_is_asked_to_resync_says_that_it_follows_nobody(tmp_path):
         with pytest.raises(grpc.RpcError) as caught:
             pair.resync(pair.master)
         assert "follows nobody" in str(from_rpc_error(caught.value))
+
+
+def test_a_slave_ships_nothing_to_slaves_of_its_own(tmp_path):
+    with Pair(tmp_path) as pair:
+        pair.start()
+        pair.wire.lead_to(pair.listening(pair.slave))
+        with pair.new_slave("of-the-slave") as third:
+            third.start(pair.rooms)
+            until(lambda: "a slave itself" in pair.slave.output(HA), "it is refused")
+            assert not ha_status(third).following.connected

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stratamq.client.values import Role
 from stratamq.files.port import File, Files
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.replication_opening import (
@@ -116,6 +117,9 @@ class Peer:
         while not self._log.ready:
             self.moved.clear()
             await self.moved.wait()
+        assert self._log.facts is not None
+        if self._log.facts.role is Role.SLAVE:
+            raise PeerClosed("refused", "this broker is a slave itself")
         first = await receive_exactly(self._socket, len(MARK))
         if first != MARK:
             self.machine = MasterConnection(self._settings.rocketmq, self._now_ms())
