@@ -42,6 +42,15 @@ from stratamq.table.where import is_address
 EARLIEST, LATEST = -2, -1
 _FOREVER = (1 << 63) - 1
 ALIASES = {"topic": "subscribe", "topics": "subscribe", "paths": "path"}
+REFUSED = {
+    "assign": "name topics by subscribe and queue ids by queues",
+    "startingOffsetsByTimestamp": "say startingTimestamp, one moment for all queues",
+    "endingOffsetsByTimestamp": "say endingTimestamp, one moment for all queues",
+    "maxRecordsPerPartition": "say partitionBytes",
+    "subExpression": "choose by the column tags: .where(\"tags IN ('A', 'B')\")",
+}
+"""Of Kafka's and the old connector's options those that would choose other rows if they were not
+looked at, and what to do instead."""
 _DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 Bounds = int | dict[Queue, int]
@@ -96,6 +105,9 @@ class SourceOptions:
                 "a broker gives no damaged stretches: mode=permissive and table=damage need its "
                 "directory as the path"
             )
+        for name, advice in REFUSED.items():
+            if given.get(name.lower(), "*").strip() != "*":  # the old connector's word for all
+                raise InvalidRequestError(f"there is no option {name} here: {advice}")
         topics = _words(take("subscribe", ""))
         pattern = take("subscribepattern", None)
         if topics and pattern:

@@ -44,6 +44,10 @@ def test_broker_names_of_the_old_connector_are_passed_over():
     assert options.starting == {("a", 0): 23, ("a", 1): LATEST}
 
 
+def test_all_in_the_old_connectors_word_is_all():
+    assert parse(subExpression="*", topic="a").topics == {"a"}
+
+
 def test_what_is_subscribed_is_read_and_nothing_that_offsets_name_beside_it():
     selection = parse(subscribe="a", startingOffsets='{"b": {"0": 5}}').selection()
     assert selection.topics == {"a"}
@@ -72,6 +76,8 @@ def test_delays(text, milliseconds):
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a time like"),
         ({"mode": "loose"}, "mode is failfast or permissive"),
         ({"table": "queues"}, "table is messages or damage"),
+        ({"assign": '{"a": [0]}'}, "no option assign here: name topics by subscribe"),
+        ({"subExpression": "A || B"}, "no option subExpression here: choose by the column tags"),
         ({"path": "127.0.0.1:10911", "mode": "permissive"}, "a broker gives no damaged"),
         ({"path": "commitlog=127.0.0.1:10911", "table": "damage"}, "a broker gives no damaged"),
     ],
