@@ -107,7 +107,8 @@ def one_each(
 
 def tasks_for(spark: SparkSession, total_bytes: int) -> int:
     """How many tasks should read so much: small files share one."""
-    return max(int(spark.conf.get("spark.sql.shuffle.partitions")), total_bytes // PART_BYTES)
+    usual = spark.conf.get("spark.sql.shuffle.partitions", "4") or "4"
+    return max(int(usual), total_bytes // PART_BYTES)
 
 
 def dispatched(parts: DataFrame, reading: Reading = Reading()) -> DataFrame:
