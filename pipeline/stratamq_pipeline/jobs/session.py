@@ -114,7 +114,6 @@ def _start(name: str, options: SparkOptions) -> SparkSession:
         }
     given |= {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
         **options.settings,
     }
     for key, value in given.items():
