@@ -8,6 +8,8 @@ import pytest
 from stratamq.errors import StoreRefusedError
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing
 from stratamq.formats.file_names import parse_offset_name
+from stratamq.formats.queue_unit import PRE_BLANK_SIZE
+from stratamq.formats.queue_units import decode_units
 from tests.dispatcher.followed_log import WrittenLog, start
 from tests.index.harness import Follower, TestLog
 from tests.support.disks import names, read_file
@@ -137,3 +139,26 @@ def test_an_index_that_cannot_be_cut_for_lack_of_space_is_refused_with_the_reaso
     with pytest.raises(StoreRefusedError, match="No space left"):
         Follower(log, files=disk.files(name="index")).load()
     Follower(log, files=disk.files(name="index")).start().assert_answers_like_the_log()
+
+
+def test_a_queue_whose_messages_went_before_they_were_dispatched_leaves_no_old_unit_at_its_end():
+    # RocketMQ would go on behind the last unit it finds, and give new messages old numbers.
+    disk = SimulatedDisk()
+    log = WrittenLog(disk.files(name="log"))
+    for _ in range(3):
+        log.put("quiet")
+    files = disk.files(name="dispatcher")
+    start(files, log).follow()
+    files.kill()
+    for _ in range(4):
+        log.put("quiet")
+    log.put_many(120, topics=1, queues=1)
+    log.minimum = 2 * log.segment_bytes
+    files = disk.files(name="dispatcher")
+    again = start(files, log)
+    again.engine.learn_queues(log.end, [("quiet", 0, 7)])
+    again.follow()
+    disk.crash(keep_nothing)
+    content = read_file(disk.files(), "consumequeue/quiet/0/" + "0" * 20)
+    units = decode_units(content)
+    assert units["size"][:8].tolist() == [PRE_BLANK_SIZE] * 7 + [0]

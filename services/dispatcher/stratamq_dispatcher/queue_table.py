@@ -104,6 +104,8 @@ class QueueTable:
             return
         if not queue.has_messages or queue.end_offset <= minimum_offset:
             queue.begin(next_index)
+            # Its files go with the next flush: RocketMQ would go on behind their last unit.
+            self.dirty[queue] = None
 
     # --- growing ---
 

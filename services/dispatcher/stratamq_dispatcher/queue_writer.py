@@ -224,7 +224,10 @@ class QueueWriter:
     def _advance(self, progress: "_Progress", job: FlushJob, done: FlushDone) -> bool:
         """Write one window of one queue; True while there is more."""
         write = progress.write
-        if write.data and progress.index == write.start and write.fill_from != NO_MESSAGE:
+        begins = progress.index == write.start and write.fill_from != NO_MESSAGE
+        if begins and (write.data or self._has_file(write)):
+            # Without units yet: an old file of a queue that begins anew would tell RocketMQ to go
+            # on behind its last unit.
             self._fill(write, job.compare)
         stop = min(progress.index + self._window, write.end)
         data = memoryview(write.data)
@@ -240,6 +243,11 @@ class QueueWriter:
         if write.erase:
             self._erase(write)
         return False
+
+    def _has_file(self, write: QueueWrite) -> bool:
+        """Whether the file is there in which the queue begins."""
+        first, behind = self._ranges.get(write.key, (0, 0))
+        return first <= write.fill_from < behind
 
     def _fill(self, write: QueueWrite, compare: bool) -> None:
         """Pre-blank units lie in one file: from its beginning to the queue's first unit."""

@@ -224,8 +224,13 @@ class Broker:
             check_below_flushed(self, flushed)
 
     def _look_at_queues(self) -> None:
+        """Queues are sure again once what the dispatcher knows of them is on the disk."""
         engine = self.dispatcher.engine
-        if engine is not None and engine.serving and engine._pass is None:
+        if engine is None or not engine.serving or engine._pass is not None:
+            return
+        if engine.minimum < self.model.deleted_below:
+            return  # it has not heard of the deletion
+        if engine._table_of_log is None and not engine.queues.dirty and not engine._flusher.running:
             self.unsure_queues = False
 
     def ended(self, room: Room, error: BaseException) -> None:
