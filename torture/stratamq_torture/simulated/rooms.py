@@ -8,6 +8,7 @@ process, or a violation.
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from stratamq_commitlog.engine import CommitLog
@@ -17,7 +18,7 @@ from stratamq_index.engine import IndexEngine
 from stratamq.errors import StoreRefusedError, StrataError
 from stratamq.files.port import Lock
 from stratamq.files.simulated import SimulatedFiles, SimulatedScheduler
-from stratamq_torture.simulated.disk import watched
+from stratamq_torture.simulated.disk import TortureDisk, watched
 from stratamq_torture.simulated.model import Violation
 
 if TYPE_CHECKING:
@@ -125,6 +126,24 @@ class LogRoom(Room):
         super().__init__(broker)
         self.woken = False
         self._stop_deadline_ns = 0
+
+    def start(self) -> bool:
+        """As any room, but for one refusal: RocketMQ deletes segments without a sync, and a power
+        loss can leave a gap among those behind its end. Then an operator does what the refusal
+        says, moves what lies behind the gap away, and the log must start."""
+        broker = self.broker
+        if not broker.foreign or not has_gap(broker.disk):
+            return super().start()
+        try:
+            started = super().start()
+        except Violation as refusal:
+            if "is missing" not in refusal.sentence:
+                raise
+            broker.note(f"an operator is asked: {refusal.sentence}")
+        else:
+            return started
+        remove_behind_gap(broker.disk.files(name="operator"))
+        return super().start()
 
     def _open(self) -> None:
         broker, files = self.broker, self.files
@@ -291,3 +310,23 @@ class IndexRoom(FollowerRoom):
     def _shut(self) -> None:
         assert self.engine is not None
         self.engine.shutdown(self._done)
+
+
+def has_gap(disk: TortureDisk) -> bool:
+    """Whether a segment is missing among the log's files."""
+    return bool(behind_gap(disk.files(name="observer")))
+
+
+def remove_behind_gap(files: SimulatedFiles) -> None:
+    for path in behind_gap(files):
+        files.unlink(path)
+    files.sync_directory(COMMITLOG)
+
+
+def behind_gap(files: SimulatedFiles) -> list[str]:
+    """Paths of the segments that do not begin where the one before ends, and all behind them."""
+    found = sorted(files.list(COMMITLOG), key=lambda entry: entry.name)
+    for number, (one, following) in enumerate(pairwise(found), 1):
+        if int(one.name) + one.size != int(following.name):
+            return [f"{COMMITLOG}/{entry.name}" for entry in found[number:]]
+    return []
