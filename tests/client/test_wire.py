@@ -1,13 +1,19 @@
 """Every RPC of the services has its method, framed by hand where the contract says so."""
 
-from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2
+from stratamq.api.v1 import (
+    commitlog_pb2,
+    dispatcher_pb2,
+    index_pb2,
+    janitor_pb2,
+    replication_pb2,
+)
 from stratamq.client.wire import METHODS
 
 
 def test_every_rpc_is_there_under_its_path():
     paths = {
         f"/{service.full_name}/{method.name}"
-        for module in (commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2)
+        for module in (commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2, replication_pb2)
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }
