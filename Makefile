@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-spark test-interop lint format demo demo-spark bench torture protos docs clean
+.PHONY: help venv test test-spark test-interop lint format demo demo-spark bench torture torture-ci protos docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -50,6 +50,10 @@ bench: venv  ## speed beside its floors
 
 torture: venv  ## crashes, kills, power losses, damage and full disks for TORTURE_SECONDS (300)
 	$(BIN)/stratamq torture all --seconds $(TORTURE_SECONDS) $(ARGS)
+
+torture-ci: venv  ## what every change must pass of it: 2 000 seeds and 50 rounds of kills
+	$(BIN)/stratamq torture sim --seeds 2000
+	$(BIN)/stratamq torture kill --rounds 50
 
 protos: venv  ## generate src/stratamq/api from protos/
 	$(BIN)/python scripts/gen_protos.py
