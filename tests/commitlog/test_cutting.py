@@ -86,6 +86,24 @@ def test_a_log_that_keeps_nothing_begins_where_the_master_does():
     assert (copy.log.status().minimum, copy.end()) == (first, original.end())
 
 
+def test_an_empty_log_with_a_segment_keeps_it_where_the_master_begins_and_gives_it_up_elsewhere():
+    """A slave was killed after its first segment was made, before anything lay in it."""
+    original = master()
+    for begin, kept in ((0, True), (2 * SEGMENT, False)):
+        copy = slave()
+        copy.log.segments.allocate_ahead(0)
+        copy.settle()
+        copy.kill()
+        copy.start()
+        assert copy.segments() == {0: bytes(SEGMENT)} and copy.log.segments.offsets == [0]
+        cut_to(copy, begin, empty=True, generations=original.log.hub.generations)
+        assert copy.log.segments.offsets == ([0] if kept else [])
+        assert not any(name.startswith("commitlog") for name in copy.aside())
+        for offset, data in pieces(original, begin):
+            assert copy.append_data(offset, data) is None
+        assert (copy.log.status().minimum, copy.end()) == (begin, original.end())
+
+
 def test_where_nothing_is_cut_the_log_stays_open_and_takes_over_the_history():
     original = master()
     copy = copied(original)

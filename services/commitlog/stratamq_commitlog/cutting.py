@@ -143,9 +143,10 @@ def _refusal(engine: "CommitLog", cut: Cut) -> StrataError | None:
 
 
 def _cuts_nothing(engine: "CommitLog", cut: Cut) -> bool:
-    if cut.empty:
-        return not engine.segments.offsets and engine.offsets.appended == 0
-    return cut.offset == engine.offsets.appended
+    offsets = engine.offsets
+    if cut.empty and not engine.segments.offsets and offsets.appended == 0:
+        return True
+    return cut.offset == offsets.appended and not (cut.empty and offsets.minimum < cut.offset)
 
 
 def _when_safe(engine: "CommitLog", done: Callable[[CutDone], None]) -> None:
@@ -214,16 +215,31 @@ def carry_out(
         path = f"{DIRECTORY}/{offset_name(base)}"
         if base >= last_whole:
             # From the last on, and each for good: a crash in between must not leave a gap.
-            kept = aside_path(files, DIRECTORY, base, wall_ms)
-            files.replace(path, kept)
-            files.sync_directory(ASIDE_DIRECTORY)
-            files.sync_directory(DIRECTORY)
-            report.append(f"{path} is not of the master's history: kept in {kept}")
+            kept = _remove_segment(files, path, base, wall_ms)
+            if kept:
+                report.append(f"{path} is not of the master's history: kept in {kept}")
         elif base + size > cut.offset:
             kept = _shorten(files, path, base, cut.offset, size, wall_ms)
             if kept:
                 report.append(f"{path} was cut at {cut.offset}: what followed is kept in {kept}")
     return snapshot, report
+
+
+def _remove_segment(files: Files, path: str, base: int, wall_ms: int) -> str:
+    """Take a segment out of the log for good; where it is kept, "" if nothing is in it."""
+    file = files.open(path)
+    try:
+        used = last_used(file, 0)
+    finally:
+        file.close()
+    kept = aside_path(files, DIRECTORY, base, wall_ms) if used else ""
+    if used:
+        files.replace(path, kept)
+        files.sync_directory(ASIDE_DIRECTORY)
+    else:
+        files.unlink(path)
+    files.sync_directory(DIRECTORY)
+    return kept
 
 
 def _shorten(files: Files, path: str, base: int, end: int, size: int, wall_ms: int) -> str:

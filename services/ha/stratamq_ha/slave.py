@@ -172,10 +172,11 @@ class Slave:
             return await self._cut(keeps.cut_to, empty=False, keeps=keeps)
         if facts.appended > facts.minimum:
             log.warning("this log begins anew", extra={"reason": keeps.sentence})
-        end, generation = await self._cut(keeps.minimum, empty=True, keeps=keeps)
-        if self._config.sync_from == "LAST":
-            end = keeps.end - keeps.end % facts.segment_bytes
-        return end, generation
+        if self._config.sync_from == "FIRST":
+            return await self._cut(keeps.minimum, empty=True, keeps=keeps)
+        begin = keeps.end - keeps.end % facts.segment_bytes
+        _, generation = await self._cut(begin, empty=True, keeps=keeps)
+        return begin, generation
 
     async def _compare(self, connection: socket.socket, facts: LogFacts) -> Keeps:
         await send(connection, MARK)
