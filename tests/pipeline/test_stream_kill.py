@@ -24,22 +24,28 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 LOOK_S = 0.05
+GAVE_UP = "Python worker failed to connect back"
 DEADLINE_LOOKS = 6000
 """Five minutes: for one step of one driver, on a machine that is busy."""
 
 
 class Driver:
-    """The driver's process, and whatever it started."""
+    """The driver's process, and whatever it started.
+
+    One that gives up because a Python process of its own took too long to start, for which Spark
+    has ten seconds, is started again: the machine is busy, and it is one more restart.
+    """
 
     def __init__(self, broker, directory, mode):
-        self.output = directory / "driver.log"
         address = discovery.read(broker.root, "commitlog").address
-        with open(self.output, "ab") as output:
+        self.arguments = (address, str(broker.root), str(directory), mode)
+        self.output = directory / "driver.log"
+        self.start()
+
+    def start(self):
+        with open(self.output, "wb") as output:
             self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.pipeline.killed_driver"),
-                    *(address, str(broker.root), str(directory), mode),
-                ],
+                [sys.executable, "-m", "tests.pipeline.killed_driver", *self.arguments],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -56,7 +62,13 @@ class Driver:
                 code = self.process.wait(LOOK_S)
             except subprocess.TimeoutExpired:
                 continue
-            pytest.fail(f"the driver ended with {code}:\n{self.output.read_text()[-4000:]}")
+            if condition():
+                return
+            written = self.output.read_text()
+            if GAVE_UP not in written:
+                pytest.fail(f"the driver ended with {code}:\n{written[-4000:]}")
+            self.kill()
+            self.start()
         pytest.fail(f"nothing came:\n{self.output.read_text()[-4000:]}")
 
     def members(self):
@@ -127,18 +139,18 @@ def test_no_gap_and_nothing_twice_over_kills(broker, tmp_path):
             goal = stored() + chance.randint(least, most)
             return lambda: stored() >= goal
 
-        send(1500)
+        send(900)
         with Driver(broker, tmp_path, "follow") as driver:
-            driver.until(more(1, 500))
+            driver.until(more(1, 400))
         with Driver(broker, tmp_path, "follow") as driver:
             driver.until(more(1, 200))
             driver.until(lambda: [kill(pid) for pid in driver.workers()[:1]])
-            send(800)
+            send(600)
             end = client.log_state().confirmed_offset
             driver.until(lambda: open_log(broker.root).end >= end)
-            driver.until(more(100, 400))
+            driver.until(more(50, 300))
         with Driver(broker, tmp_path, "drain") as driver:
-            assert driver.process.wait(300) == 0, driver.output.read_text()[-4000:]
+            driver.until(lambda: driver.process.poll() == 0)
 
         by_key = defaultdict(set)
         print(f"{stored()} messages came out of {len(sent)}")
