@@ -116,6 +116,23 @@ def test_where_nothing_is_cut_the_log_stays_open_and_takes_over_the_history():
     assert again.opened.generation == original.log.generation
 
 
+def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_over():
+    original = master(3)
+    copy = copied(original)
+    end = copy.end()
+    assert end % SEGMENT < SEGMENT - 300, "there is room for one more"
+    original.put(b"more")
+    offset, data = end, original.members()[-1][1]
+    copy.log.append_data(copy.log.generation, offset, data, lambda error: None)
+    copy.step()
+    assert copy.log.status().confirmed == end < copy.end()
+    answers: list[CutDone] = []
+    copy.log.cut(Cut(copy.end(), False, tuple(original.log.hub.generations)), answers.append)
+    copy.settle()
+    assert answers == [CutDone()]
+    assert copy.log.status().confirmed == copy.end() == original.end()
+
+
 def test_a_start_of_a_slave_begins_no_generation():
     copy = copied(master())
     before = list(copy.log.hub.generations)

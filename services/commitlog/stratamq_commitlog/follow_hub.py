@@ -138,7 +138,6 @@ class FollowHub:
             session.poke()
         self._recent.clear()
         self._recent_messages = 0
-        self._ends.clear()
 
     def unfinished(self, names: Sequence[str]) -> list[str]:
         """Those that have not reported, since they were told, that the log's end is durable."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.api.v1.replication_pb2_grpc import ReplicationServiceServicer
 from stratamq.client.values import Role
@@ -38,7 +39,7 @@ class ReplicationServicer(ReplicationServiceServicer):
         if facts is None or facts.role is None:
             raise UnavailableError(self._view.stopped_reason or "the log has not answered yet")
         response = pb.GetReplicationStatusResponse(
-            role=facts.role.value,
+            role=common_pb2.BrokerRole.Name(facts.role.value),
             generation=facts.generation,
             minimum_offset=self._view.view.minimum,
             shippable_offset=self._view.view.shippable,
