@@ -11,7 +11,8 @@ import stratamq
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import connect
 from stratamq.errors import NotFoundError, OffsetOutOfRangeError, StrataError
-from stratamq.files.confirmed import CHECKPOINT_PATH
+from stratamq.files.confirmed import CHECKPOINT_PATH, confirmed_end
+from stratamq.files.real import RealFiles
 from tests.support.brokers import COMMITLOG, DISPATCHER
 from tests.table.conftest import (
     ROUNDS,
@@ -37,7 +38,13 @@ def in_log_order(found):
 
 @pytest.fixture
 def stored(running):
-    return fill(running)
+    """What was stored, once a reader of the files alone may see it, too."""
+    rows = fill(running)
+    with connect(running.root, patience_s=60) as client:
+        end = client.log_state().appended_offset
+    while confirmed_end(RealFiles(running.root)) != end:
+        pass
+    return rows
 
 
 def test_everything_comes_from_the_log_in_its_order(running, stored):
