@@ -114,11 +114,15 @@ def test_a_snapshot_whose_frame_is_gone_is_not_believed():
     assert len(store.log.hub.generations) == 1
 
 
-def test_the_snapshot_of_an_empty_log_does_not_speak_for_one_that_begins_later():
-    """A start writes a snapshot at 0. Then everything up to 2 segments is deleted in a hurry."""
-    store = started(snapshot_interval_ms=3_600_000)
+def test_deletion_in_a_hurry_waits_for_a_snapshot_that_knows_the_queues():
+    """A start writes a snapshot at 0: what it needs to count queues from there must stay."""
+    store = started(snapshot_interval_ms=60_000)
     store.pass_time(1)
     store.put_all(*[message(b"x" * 400) for _ in range(15)])
+    store.log.delete_below(2 * SEGMENT, 10, True)
+    store.pass_time(1_000, ticks=3)
+    assert min(store.segments()) == 0
+    store.pass_time(60_000, ticks=3)
     store.log.delete_below(2 * SEGMENT, 10, True)
     store.pass_time(1_000, ticks=3)
     assert min(store.segments()) == 2 * SEGMENT
