@@ -66,8 +66,21 @@ class Consumers:
             if broker.dispatcher.excused or broker.cache_lies:
                 return f"not read: {error}"
             raise Violation("pull", f"{key[0]}/{key[1]} at {offset}: {error}") from error
-        self._judge(key, offset, answer)
+        try:
+            self._judge(key, offset, answer)
+        except Violation as violation:
+            if violation.rule == "bytes" and self._unguarded:
+                return "torn properties, which no checksum guards"
+            raise
         return f"{answer.status.name}, next {answer.next_offset}"
+
+    @property
+    def _unguarded(self) -> bool:
+        """Without the record checksum nobody can tell torn properties from written ones, in pages
+        that the kernel has dropped after their write-back had failed, and before a flush says so.
+        """
+        broker = self._broker
+        return broker.cache_lies and not broker.settings.log.property_checksum
 
     def _pull(self, engine: DispatchEngine, query: PullQuery) -> PullAnswer:
         engine.require_serving()
