@@ -237,11 +237,12 @@ class Producer:
                 self._changed.notify_all()
                 thread, call, idle = self._thread, self._call, self._outbox.idle
             if call is not None and not idle:
-                call.cancel()
-            if thread is not None:
+                _cancel(call)
+            # An interrupt can have come before the thread was started.
+            if thread is not None and thread.is_alive():
                 thread.join(_GOODBYE_S)
                 if thread.is_alive() and call is not None:
-                    call.cancel()
+                    _cancel(call)
 
     def __enter__(self) -> "Producer":
         return self
@@ -462,3 +463,9 @@ class Producer:
             return
         with self._changed:
             self._outbox.learn(topics)
+
+
+def _cancel(call: Any) -> None:
+    """From a thread of its own: after an interrupt gRPC has been seen to wait for ever for the
+    call's lock, and whoever closes a producer wants to go."""
+    threading.Thread(target=call.cancel, name="stratamq-cancel", daemon=True).start()
