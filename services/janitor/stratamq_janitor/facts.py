@@ -6,12 +6,10 @@ from typing import Protocol
 from stratamq.client.values import GroupQueue, LogState, Unit
 from stratamq.files.port import Files, Kind
 from stratamq.formats.file_names import offset_name, parse_offset_name
-from stratamq.formats.frame_layout import HEAD, MAGIC_V1, MAGIC_V2
-from stratamq.formats.sysflag import BORN_HOST_V6
+from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq_janitor.policy import SegmentFacts
 
 DIRECTORY = "commitlog"
-_HEAD_BYTES = HEAD.size + 20 + 8
 
 
 class Services(Protocol):
@@ -38,7 +36,7 @@ def segment_facts(files: Files, state: LogState, *, by_file_time: bool) -> list[
         newest = [_changed_ms(files, start) for start in starts]
     else:
         # Store times never go back: what the next segment begins with is not older.
-        newest = [first_store_time(files, start) for start in starts[1:]] + [None]
+        newest = [_first_store_time(files, start) for start in starts[1:]] + [None]
     return [
         SegmentFacts(start, start + size, newest_ms)
         for start, newest_ms in zip(starts, newest, strict=True)
@@ -55,22 +53,17 @@ def leaving_bytes(files: Files, state: LogState) -> int:
     )
 
 
-def first_store_time(files: Files, start: int) -> int | None:
+def _first_store_time(files: Files, start: int) -> int | None:
     """Store time of a segment's first frame; None when there is none (yet)."""
     path = f"{DIRECTORY}/{offset_name(start)}"
     entry = files.entry(path)
-    if entry is None or entry.kind is not Kind.FILE or entry.size < _HEAD_BYTES:
+    if entry is None or entry.kind is not Kind.FILE:
         return None
     file = files.open(path)
     try:
-        head = file.read(0, _HEAD_BYTES)
+        return first_store_time(file.read(0, SEGMENT_HEAD_BYTES), start)
     finally:
         file.close()
-    fields = HEAD.unpack_from(head)
-    if fields[1] not in (MAGIC_V1, MAGIC_V2) or fields[6] != start:
-        return None
-    at = HEAD.size + (20 if fields[7] & BORN_HOST_V6 else 8)
-    return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
 def _changed_ms(files: Files, start: int) -> int | None:

@@ -14,20 +14,14 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.files.confirmed import confirmed_end
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_offset_name
-from stratamq.formats.frame_layout import (
-    BLANK,
-    HEAD,
-    MAGIC_V1,
-    MAGIC_V2,
-)
+from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.log_damage import examine
-from stratamq.formats.sysflag import BORN_HOST_V6
+from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
 
 LAST_SEGMENTS = 3
 """Of a directory that nobody vouches for so many are looked through for the log's end, as
 RocketMQ's recovery does."""
 _WALK_BYTES = 4 << 20
-_HEAD_BYTES = HEAD.size + 20 + 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,7 @@ class LogFiles:
         """
         begin, end = self.minimum, self.end
         for segment in self.segments:
-            first_ms = first_store_time(segment)
+            first_ms = _first_store_time(segment)
             if first_ms is None:
                 continue
             if since_ms is not None and first_ms < since_ms:
@@ -162,20 +156,13 @@ def _segment(path: Path) -> Segment:
     return Segment(os.fspath(path), start, path.stat().st_size)
 
 
-def first_store_time(segment: Segment) -> int | None:
+def _first_store_time(segment: Segment) -> int | None:
     """Store time of the segment's first frame, ms; None when it holds none, or is deleted."""
     try:
         with open(segment.path, "rb") as file:
-            head = file.read(_HEAD_BYTES)
+            return first_store_time(file.read(SEGMENT_HEAD_BYTES), segment.start)
     except FileNotFoundError:
         return None
-    if len(head) < _HEAD_BYTES:
-        return None
-    fields = HEAD.unpack_from(head)
-    if fields[1] not in (MAGIC_V1, MAGIC_V2) or fields[6] != segment.start:
-        return None
-    at = HEAD.size + (20 if fields[7] & BORN_HOST_V6 else 8)
-    return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
 def find_end(segments: Iterable[Segment], known: int = 0) -> int:
