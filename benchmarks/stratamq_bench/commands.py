@@ -7,19 +7,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stratamq.cli.dump_output import Output
+
 if TYPE_CHECKING:
     from stratamq_bench.report import Case
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 OutputOption = Annotated[Output, typer.Option("--output", help="A table, or one JSON object.")]

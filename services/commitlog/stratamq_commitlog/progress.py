@@ -16,7 +16,6 @@ class Progress:
     def __init__(self, clock: Clock) -> None:
         self.text = "starting"
         """One sentence for people."""
-        self.done_bytes = 0
         self._clock = clock
         self._began_ns = clock.monotonic_ns()
         self._first_bytes: int | None = None
@@ -28,7 +27,6 @@ class Progress:
         if self._first_bytes is None:
             # What lies below is known to be good and was not read.
             self._first_bytes, self._began_ns = done_bytes, now
-        self.done_bytes = done_bytes
         self.text = f"recovered {done_bytes // _MIB} of {total_bytes // _MIB} MiB"
         seconds = (now - self._began_ns) / 1e9
         rate = (done_bytes - self._first_bytes) / seconds if seconds else 0.0

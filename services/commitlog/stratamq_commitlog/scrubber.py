@@ -25,7 +25,7 @@ PATH = f"{OWN_DIRECTORY}/scrub.json"
 PIECE_BYTES = 256 << 10
 """Read and verified at once: short enough that the event loop does not wait for the interpreter."""
 DAMAGE_LISTED = 1_000
-"""More stretches than this are counted, not listed."""
+"""The first so many stretches are kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stratamq.cli.dump_output import Output
+
 if TYPE_CHECKING:
     from stratamq_torture.report import Report
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 OutputOption = Annotated[
