@@ -1,8 +1,9 @@
 """Whole segments go from the front, below every watermark; a full disk does not wait for these."""
 
 import pytest
+from stratamq_commitlog.own_state import OwnState
 
-from stratamq.errors import OffsetOutOfRangeError
+from stratamq.errors import OffsetOutOfRangeError, StoreRefusedError
 from stratamq.files.simulated import keep_everything, keep_nothing
 from tests.support.listeners import Listener
 from tests.support.logs import Store, body_for, message, segment_path
@@ -173,6 +174,56 @@ def test_a_failing_unlink_is_tried_again(store):
     store.disk.fail("unlink", "commitlog/*", nth=1)
     store.pass_time(1_000, ticks=5)
     assert min(store.segments()) == 2 * SEGMENT
+
+
+def test_what_was_deleted_is_known_on_the_disk_before_its_file_goes(store):
+    followers(store)
+    delete(store, 4 * SEGMENT)
+    store.disk.fail("flush", "stratamq/queue-offsets.json*", nth=1)
+    for _ in range(8):
+        store.pass_time(1_000)
+        stored = OwnState(store.disk.image(keep_nothing).files()).load()
+        assert min(store.segments()) <= stored.minimum
+    assert min(store.segments()) == stored.minimum == 4 * SEGMENT
+
+
+def gap_after_power_loss(store: Store, listeners: list[Listener]) -> None:
+    """The first unlink is not made durable and nobody is told a second time; the later ones are."""
+    for listener in listeners:
+        listener.report()
+    delete(store, 4 * SEGMENT)
+    store.disk.fail("sync_directory", "commitlog", nth=1)
+    store.pass_time(1_000, ticks=8)
+    store.power_loss(keep_nothing)
+
+
+def test_deleted_segments_that_a_power_loss_brings_back_in_front_of_a_gap_are_moved_aside(store):
+    end = store.end()
+    gap_after_power_loss(store, followers(store))
+    assert sorted(store.segments())[:2] == [0, 4 * SEGMENT]
+    store.start()
+    assert (store.log.status().minimum, store.end()) == (4 * SEGMENT, end)
+    assert any("had been deleted, and came back" in line for line in store.log.report)
+    aside = [entry.name for entry in store.disk.files().list("stratamq/aside")]
+    assert [name for name in aside if name.startswith(f"commitlog-{0:020d}-")]
+    assert min(store.segments()) == 4 * SEGMENT
+
+
+def test_a_gap_above_what_was_deleted_is_refused_and_nothing_is_moved(store):
+    store.kill()
+    store.disk.files().unlink(segment_path(3 * SEGMENT))
+    before = store.segments()
+    with pytest.raises(StoreRefusedError, match="A segment is missing"):
+        store.start()
+    assert store.segments() == before
+
+
+def test_a_snapshot_that_does_not_fit_the_log_does_not_say_what_was_deleted(store):
+    gap_after_power_loss(store, followers(store))
+    for base in sorted(store.segments())[-2:]:
+        store.disk.files().unlink(segment_path(base))
+    with pytest.raises(StoreRefusedError, match="A segment is missing"):
+        store.start()
 
 
 def test_a_stop_removes_what_waits_to_be_removed(store):

@@ -8,7 +8,7 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stratamq.errors import NotWritableError, StrataError
@@ -88,6 +88,8 @@ class Housekeeping:
         self._snapshot_offset = -1
         self._snapshot_needs = 0
         """The durable snapshot stands on the frame here: nothing from it on may be deleted."""
+        self._stored: Snapshot | None = None
+        """The durable snapshot."""
         self._last_frame: FrameMark | None = None
         self._flushed_timestamps: deque[tuple[int, int]] = deque()
         self._physic_timestamp_ms = 0
@@ -132,14 +134,16 @@ class Housekeeping:
 
     def close(self, *, flushed: bool) -> None:
         """Blocking: write the last state, if it is true of the disk."""
-        for removed in self._removed:
-            self._engine.segments.unlink(removed.base)
-        self._removed.clear()
         if self._engine.topics.dirty:
             self._engine.topics.save()
         if flushed:
             self._store_snapshot(self._take_snapshot())
             self._write_checkpoint(self._next_checkpoint())
+        elif self._removed:
+            self._store_minimum()
+        for removed in self._removed:
+            self._engine.segments.unlink(removed.base)
+        self._removed.clear()
 
     # --- every second ---
 
@@ -244,7 +248,6 @@ class Housekeeping:
             queues=dict(engine.appender.queues),
             frame=self._last_frame,
             store_timestamp_ms=engine.appender.store_timestamp_ms,
-            minimum=engine.offsets.minimum,
         )
 
     def _write_snapshot(self) -> None:
@@ -260,8 +263,16 @@ class Housekeeping:
         self._submit("snapshot", lambda: self._store_snapshot(snapshot), stored)
 
     def _store_snapshot(self, snapshot: Snapshot) -> None:
+        # Segments may have left the log since it was taken, and their files may be gone.
+        snapshot = replace(snapshot, minimum=self._engine.offsets.minimum)
         self._state.store_snapshot(snapshot)
+        self._stored = snapshot
         self._snapshot_needs = snapshot.offset if snapshot.frame is None else snapshot.frame.offset
+
+    def _store_minimum(self) -> None:
+        """The durable snapshot once more, with where the log begins now."""
+        assert self._stored is not None, "a start stores one before anything else happens"
+        self._store_snapshot(self._stored)
 
     # --- topics ---
 
@@ -323,6 +334,10 @@ class Housekeeping:
         first = self._removed[0]
         end = first.base + engine.segment_bytes
         if not engine.hub.released_by_all(end) and now_ns < first.deadline_ns:
+            return
+        if self._stored is None or (self._stored.minimum or 0) < end:
+            # A start knows by it what was deleted, should the directory forget that a file is gone.
+            self._submit("snapshot", self._store_minimum, lambda _, error: None)
             return
 
         def unlinked(_: None, error: StrataError | None) -> None:

@@ -80,11 +80,12 @@ def open_store(
     if foreign and state.discarded:
         report.append("another program held the store last: our own state is not used")
     snapshot = state.load()
-    inspected = recovery.inspect(files, config.segment_bytes, state.segment_bytes)
+    inspected = _inspect(files, config, state, snapshot)
     cut = cutting.load(files)
     if cut is not None:
         if files.entry(ABORT) is None:
             files.create(ABORT, 0, sparse=True)
+        report += recovery.move_deleted(files, inspected, clock.wall_ms())
         snapshot, done = cutting.carry_out(files, state, inspected, cut, snapshot, clock.wall_ms())
         report += done
         inspected = recovery.inspect(files, config.segment_bytes, state.segment_bytes)
@@ -126,6 +127,21 @@ def open_store(
         continues=config.role == Role.SLAVE.value,
         cut_generations=cut.generations if cut is not None else (),
     )
+
+
+def _inspect(
+    files: Files,
+    config: CommitLogConfig,
+    state: own_state.OwnState,
+    snapshot: own_state.Snapshot | None,
+) -> recovery.Inspected:
+    """What the directory holds. A snapshot that fits the log says what had been deleted of it."""
+    sizes = config.segment_bytes, state.segment_bytes
+    if snapshot is not None and snapshot.minimum:
+        inspected = recovery.inspect(files, *sizes, snapshot.minimum)
+        if not inspected.deleted or recovery.snapshot_holds(files, inspected, snapshot):
+            return inspected
+    return recovery.inspect(files, *sizes)
 
 
 def remove_abort(files: Files, clock: Clock) -> None:

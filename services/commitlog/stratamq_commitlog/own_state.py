@@ -56,7 +56,7 @@ class Snapshot:
     frame: FrameMark | None
     store_timestamp_ms: int
     minimum: int | None = None
-    """Where the log began; None: written before this was kept."""
+    """Where the log began: what lies below is no part of it. None: written before this was kept."""
 
 
 def mark(offset: int, frame: bytes | memoryview) -> FrameMark:

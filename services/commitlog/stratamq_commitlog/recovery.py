@@ -12,8 +12,9 @@ refuses the store; nothing is served that was not made durable.
 """
 
 import enum
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stratamq.errors import CorruptRecordError, StoreRefusedError
 from stratamq.files.port import ASIDE_DIRECTORY, File, Files, Kind
@@ -54,6 +55,8 @@ class Inspected:
     strays: tuple[str, ...]
     short_last: SegmentEntry | None
     """The last file is shorter than it should be: it is completed with zeros."""
+    deleted: tuple[str, ...] = ()
+    """Files in front of a gap that the log had deleted: a power loss brought them back."""
 
 
 @dataclass(slots=True)
@@ -89,11 +92,14 @@ class Evidence:
     """`abort` is ours, from a recovery that did not end: RocketMQ had stopped cleanly."""
 
 
-def inspect(files: Files, configured_bytes: int, known_bytes: int | None) -> Inspected:
+def inspect(
+    files: Files, configured_bytes: int, known_bytes: int | None, deleted_below: int = 0
+) -> Inspected:
     """Decide the segment size and whether the files can be a log. StoreRefusedError says why not.
 
     The size is the one our own state names, else that of the files, else the configured one. A file
-    that is shorter than our own state says was cut short, whatever its length.
+    that is shorter than our own state says was cut short, whatever its length. What lies before
+    `deleted_below` is no part of the log if a segment is missing behind it.
     """
     sizes = (
         {
@@ -114,7 +120,7 @@ def inspect(files: Files, configured_bytes: int, known_bytes: int | None) -> Ins
         segment_bytes = max(sizes)
     else:
         segment_bytes = configured_bytes
-    family = scan_family(files, DIRECTORY, segment_bytes)
+    family, deleted = _without_deleted(scan_family(files, DIRECTORY, segment_bytes), deleted_below)
     segments, short_last = _usable(family)
     return Inspected(
         segment_bytes=segment_bytes,
@@ -126,7 +132,34 @@ def inspect(files: Files, configured_bytes: int, known_bytes: int | None) -> Ins
             or parse_offset_name(finding.name) is None
         ),
         short_last=short_last,
+        deleted=deleted,
     )
+
+
+def _without_deleted(
+    family: FamilyReport, deleted_below: int
+) -> tuple[FamilyReport, tuple[str, ...]]:
+    """The family from behind the last gap that only deleted segments lie in front of."""
+    first = 0
+    for before, segment in itertools.pairwise(family.segments):
+        ends = before.offset + family.file_bytes
+        if ends <= deleted_below and ends != segment.offset:
+            first = family.segments.index(segment)
+    deleted = tuple(segment.name for segment in family.segments[:first])
+    if not deleted:
+        return family, ()
+    begins = family.segments[first].name
+    kept = replace(
+        family,
+        segments=family.segments[first:],
+        findings=tuple(
+            finding
+            for finding in family.findings
+            if finding.name not in deleted
+            and not (finding.name == begins and finding.kind is FindingKind.GAP)
+        ),
+    )
+    return kept, deleted
 
 
 def _is_directory(files: Files) -> bool:
@@ -179,6 +212,27 @@ def recover(
     """Find the end and make the directory say nothing else. Raises StoreRefusedError, OSError."""
     recovery = _Recovery(files, inspected, evidence, verify_bodies, progress)
     return recovery.run()
+
+
+def move_deleted(files: Files, inspected: Inspected, wall_ms: int) -> list[str]:
+    """Move aside what the log had deleted and a power loss brought back; a report of it."""
+    for name in inspected.deleted:
+        _move_aside(files, name, wall_ms)
+    if not inspected.deleted:
+        return []
+    return [
+        f"{DIRECTORY}: {', '.join(inspected.deleted)} had been deleted, and came back with a gap "
+        f"behind them: moved to {ASIDE_DIRECTORY}, where they can be removed"
+    ]
+
+
+def _move_aside(files: Files, name: str, wall_ms: int) -> str:
+    target = f"{ASIDE_DIRECTORY}/{DIRECTORY}-{name}-{wall_ms}"
+    files.make_directory(ASIDE_DIRECTORY)
+    files.replace(f"{DIRECTORY}/{name}", target)
+    files.sync_directory(ASIDE_DIRECTORY)
+    files.sync_directory(DIRECTORY)
+    return target
 
 
 def snapshot_holds(files: Files, inspected: Inspected, snapshot: Snapshot) -> bool:
@@ -320,12 +374,9 @@ class _Recovery:
 
     def _tidy(self) -> None:
         """Move away what is no segment, and complete a last file that is too short."""
+        self._report += move_deleted(self._files, self._inspected, self._evidence.wall_ms)
         for name in self._inspected.strays:
-            target = f"{ASIDE_DIRECTORY}/{DIRECTORY}-{name}-{self._evidence.wall_ms}"
-            self._files.make_directory(ASIDE_DIRECTORY)
-            self._files.replace(f"{DIRECTORY}/{name}", target)
-            self._files.sync_directory(ASIDE_DIRECTORY)
-            self._files.sync_directory(DIRECTORY)
+            target = _move_aside(self._files, name, self._evidence.wall_ms)
             self._report.append(f"{DIRECTORY}/{name} is no segment: moved to {target}")
         short = self._inspected.short_last
         if short is None:
