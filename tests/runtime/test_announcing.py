@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stratamq.errors import StoreRefusedError
+from stratamq.errors import ConfigurationError, StoreRefusedError
 from stratamq.runtime import discovery, server
+from stratamq.runtime.address import split_address
 from stratamq.runtime.server import Server
 
 
@@ -70,3 +71,23 @@ def test_what_lies_in_the_way_is_named(tmp_path: Path):
             await service.stop()
 
     asyncio.run(scenario())
+
+
+def test_other_containers_are_told_the_advertised_host(tmp_path: Path):
+    async def scenario() -> None:
+        service = Server(
+            "index", root=tmp_path, advertised_host="index", metrics_address="127.0.0.1:0"
+        )
+        address = await service.start("127.0.0.1:0")
+        endpoint = discovery.read(tmp_path, "index")
+        assert endpoint is not None
+        assert endpoint.address == f"index:{split_address(address)[1]}"
+        assert endpoint.metrics == f"index:{split_address(service.metrics_address)[1]}"
+        await service.stop()
+
+    asyncio.run(scenario())
+
+
+def test_an_advertised_host_with_a_port_is_refused():
+    with pytest.raises(ConfigurationError, match=r"index\.advertised_host: 'index:10914'"):
+        Server("index", advertised_host="index:10914")

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from stratamq.errors import ConfigurationError
 from stratamq.runtime import discovery, metrics
-from stratamq.runtime.address import join_address, reachable_address, split_address
+from stratamq.runtime.address import is_host, join_address, reachable_address, split_address
 from stratamq.runtime.discovery import Endpoint
 
 HERE = Endpoint("127.0.0.1:10911", "127.0.0.1:9100", 42)
@@ -74,6 +74,22 @@ def test_a_server_on_every_interface_is_reached_on_the_loopback():
     assert reachable_address("[::]:5") == "127.0.0.1:5"
     assert reachable_address("10.0.0.1:5") == "10.0.0.1:5"
     assert reachable_address("unix:/run/x") == "unix:/run/x"
+
+
+def test_an_advertised_host_stands_for_the_one_listened_on():
+    assert reachable_address("0.0.0.0:5", "index") == "index:5"
+    assert reachable_address("10.0.0.1:5", "fd00::1") == "[fd00::1]:5"
+    assert reachable_address("unix:/run/x", "index") == "unix:/run/x"
+
+
+@pytest.mark.parametrize("text", ["", "index", "log-1.log.example", "10.0.0.1", "fd00::1"])
+def test_a_host_is_a_name_or_an_address(text: str):
+    assert is_host(text)
+
+
+@pytest.mark.parametrize("text", ["index:5", "[fd00::1]", "a b", "http://index", "10.0.0.1:5"])
+def test_a_host_has_no_port_and_no_brackets(text: str):
+    assert not is_host(text)
 
 
 def test_the_metrics_endpoint_serves_the_registry_on_a_free_port():

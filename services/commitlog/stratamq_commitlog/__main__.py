@@ -57,6 +57,7 @@ async def main() -> None:
     server = Server(
         "commitlog",
         root=config.root,
+        advertised_host=config.advertised_host,
         metrics_address=config.metrics_address,
         stop_grace_ms=config.stop_grace_ms,
         max_message_bytes=max(

@@ -52,6 +52,7 @@ async def main() -> None:
     server = Server(
         "ha",
         root=config.root,
+        advertised_host=config.advertised_host,
         metrics_address=config.metrics_address,
         stop_grace_ms=config.stop_grace_ms,
     )

@@ -1,7 +1,11 @@
 """`host:port` strings: `127.0.0.1:10911`, `[::1]:10911`, `unix:/run/commitlog.sock`."""
 
+import ipaddress
+import re
+
 from stratamq.errors import ConfigurationError
 
+_NAME = re.compile(r"[\w.-]*", re.ASCII)
 _WILDCARDS = frozenset({"0.0.0.0", "::", "*", ""})
 
 
@@ -19,13 +23,23 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_host(text: str) -> bool:
+    """A host name or an IP address without brackets and without port, or nothing."""
+    try:
+        return bool(_NAME.fullmatch(text) or ipaddress.ip_address(text))
+    except ValueError:
+        return False
+
+
 def is_unix(address: str) -> bool:
     return address.startswith(("unix:", "unix-abstract:"))
 
 
-def reachable_address(address: str) -> str:
-    """Where a process on this machine reaches a server that listens on `address`."""
+def reachable_address(address: str, advertised_host: str = "") -> str:
+    """Where others reach a server that listens on `address`: under `advertised_host`, if there is
+    one, else where a process on this machine does."""
     if is_unix(address):
         return address
     host, port = split_address(address)
-    return join_address("127.0.0.1" if host in _WILDCARDS else host, port)
+    here = "127.0.0.1" if host in _WILDCARDS else host
+    return join_address(advertised_host or here, port)

@@ -98,6 +98,12 @@ class ServiceConfig:
         unit="host:port",
         doc="Where the service listens; port 0 takes a free one, found through the run file.",
     )
+    advertised_host: str = setting(
+        "",
+        unit="host",
+        doc="Under what name or IP address the broker's other services reach this one, when they "
+        "are on other hosts or in other containers; empty: the host of `address`.",
+    )
     metrics_address: str = setting(
         "127.0.0.1:0", unit="host:port", doc="Where Prometheus scrapes; empty switches it off."
     )

@@ -20,7 +20,13 @@ from grpc_reflection.v1alpha import reflection
 
 from stratamq.errors import ConfigurationError, StoreRefusedError
 from stratamq.runtime import discovery, metrics
-from stratamq.runtime.address import is_unix, join_address, reachable_address, split_address
+from stratamq.runtime.address import (
+    is_host,
+    is_unix,
+    join_address,
+    reachable_address,
+    split_address,
+)
 from stratamq.runtime.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.runtime.health import Health
 from stratamq.runtime.interceptor import ErrorInterceptor
@@ -61,17 +67,25 @@ class Server:
         room: str,
         *,
         root: Path | None = None,
+        advertised_host: str = "",
         metrics_address: str = "",
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         stop_grace_ms: int = STOP_GRACE_MS,
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
-        """`root` is the store directory for the run file (None: none is written); an empty
-        `metrics_address` serves no metrics; `options` are further gRPC channel arguments."""
+        """`root` is the store directory for the run file (None: none is written), in which
+        `advertised_host` stands for the host listened on; an empty `metrics_address` serves no
+        metrics; `options` are further gRPC channel arguments.
+
+        ConfigurationError when `advertised_host` is more than a host."""
+        if not is_host(advertised_host):
+            fault = f"{room}.advertised_host: {advertised_host!r} is not a name or an IP address"
+            raise ConfigurationError([fault])
         self.address = ""  # set by `start`
         self.metrics_address = ""
         self._room = room
         self._root = root
+        self._advertised_host = advertised_host
         self._metrics_wanted = metrics_address
         self._stop_grace_ms = stop_grace_ms
         self._options = (
@@ -243,8 +257,11 @@ class Server:
             discovery.remove(self._root, self._room, os.getpid())
 
     def _endpoint(self) -> discovery.Endpoint:
-        metrics_address = self.metrics_address and reachable_address(self.metrics_address)
-        return discovery.Endpoint(reachable_address(self.address), metrics_address, os.getpid())
+        advertised = [
+            address and reachable_address(address, self._advertised_host)
+            for address in (self.address, self.metrics_address)
+        ]
+        return discovery.Endpoint(*advertised, os.getpid())
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
