@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
     bench.command("append")(append)
     bench.command("pull")(pull)
     bench.command("engine")(engine)
+    bench.command("delete")(delete)
     bench.command("scan")(scan)
     bench.command("spark")(spark)
     bench.command("all")(everything)
@@ -97,6 +98,31 @@ def engine(
 
     with _place(directory) as place:
         _show(run_engine(place, body_bytes=body, rounds=rounds, seconds=seconds), output)
+
+
+def delete(
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, help="Of quiet before each deletion.")
+    ] = 15.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Deletions.")] = 3,
+    body: BodyOption = 1024,
+    rate: Annotated[float, typer.Option(min=1, help="Messages sent per second.")] = 1000.0,
+    deleted_mib: Annotated[int, typer.Option(min=1, help="MiB deleted in each round.")] = 4096,
+    segment_mib: Annotated[int, typer.Option(min=1, help="MiB of a segment.")] = 1024,
+    followers: Annotated[
+        bool, typer.Option("--followers/--alone", help="With dispatcher and index running.")
+    ] = True,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What an append waits while old segments are deleted, beside its wait in quiet."""
+    from stratamq_bench.delete import DeleteOptions, run_delete
+
+    options = DeleteOptions(
+        seconds, rounds, body, rate, deleted_mib << 20, segment_mib << 20, followers
+    )
+    with _place(directory) as place:
+        _show([run_delete(place, options)], output)
 
 
 def scan(

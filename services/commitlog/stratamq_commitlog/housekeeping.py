@@ -26,6 +26,7 @@ from stratamq_commitlog.own_state import FrameMark, OwnState, Snapshot, mark
 from stratamq_commitlog.recovery import Recovered
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.segment_set import DIRECTORY
+from stratamq_commitlog.unlinking import slice_bytes, unlink_step
 
 if TYPE_CHECKING:
     from stratamq_commitlog.engine import CommitLog, Finish
@@ -55,6 +56,8 @@ class _Removed:
 
     base: int
     deadline_ns: int
+    emptied: int = 0
+    """Up to this position its pages have been taken out of the cache."""
 
 
 @dataclass(slots=True)
@@ -344,7 +347,17 @@ class Housekeeping:
             if error is None:
                 self._removed.pop(0)
 
-        self._submit("unlink", lambda: engine.segments.unlink(first.base), unlinked)
+        position = first.emptied
+        length = slice_bytes(
+            len(self._removed) * engine.segment_bytes, refusing=engine.gate.disk_full
+        )
+        first.emptied += length
+        last = first.emptied >= engine.segment_bytes
+        self._submit(
+            "unlink",
+            lambda: unlink_step(engine.segments, first.base, position, length),
+            unlinked if last else lambda _, error: None,
+        )
 
     # --- replicas ---
 

@@ -191,6 +191,17 @@ class SegmentSet:
         removed, self.offsets[:count] = self.offsets[:count], []
         return removed
 
+    def drop_cache(self, base: int, position: int, length: int) -> None:
+        """Take a range of a removed segment out of the page cache; fine if it is gone already."""
+        path = f"{DIRECTORY}/{offset_name(base)}"
+        if self._files.entry(path) is None:
+            return
+        file = self._files.open(path)
+        try:
+            file.drop_cache(position, length)
+        finally:
+            file.close()
+
     def unlink(self, base: int) -> None:
         """Remove a segment's file for good; fine if it is gone already."""
         path = f"{DIRECTORY}/{offset_name(base)}"
