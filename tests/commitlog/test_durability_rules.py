@@ -371,9 +371,9 @@ def a_follower_drops_what_a_power_loss_took() -> None:
 def open_no_generation(patch: Patch) -> None:
     begin = opening.begin_generation
 
-    def first_only(state, opened, random):
+    def first_only(state, opened, random, role):
         known = state.generations if opened.history_known else []
-        return known or begin(state, opened, random)
+        return known or begin(state, opened, random, role)
 
     patch.setattr(opening, "begin_generation", first_only)
 

@@ -126,14 +126,26 @@ class CommitLogConfig(ServiceConfig):
         "broker-a", unit="", rocketmq="brokerName", doc="The name that a master and slaves share."
     )
     broker_id: int = setting(
-        0, unit="", minimum=0, maximum=1 << 31, rocketmq="brokerId", doc="0 is the master."
+        0,
+        unit="",
+        minimum=0,
+        maximum=1 << 31,
+        rocketmq="brokerId",
+        doc="The broker's number as a slave, 0 counts as 1. As a master it is 0, whatever it says.",
     )
     role: str = setting(
         "ASYNC_MASTER",
         unit="",
         choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
         rocketmq="brokerRole",
-        doc="Whether this log takes messages, and waits for its slaves.",
+        doc="Whether this log takes messages, and waits for its slaves. This is the first role: "
+        "`stratamq replica promote` and `demote` change it for good.",
+    )
+    wait_for_peers: bool = setting(
+        False,
+        unit="",
+        doc="Take no messages, from the first start on, before the replication service has asked "
+        "its peers (ha.peers). Later starts remember that there are peers.",
     )
     required_replicas: int = setting(
         1,

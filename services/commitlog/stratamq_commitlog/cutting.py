@@ -109,6 +109,9 @@ def begin(
             done(CutDone(reopen=True))
 
     if _cuts_nothing(engine, cut):
+        # What is left is the master's, too: consumers may see it.
+        engine.tail_unconfirmed = False
+        engine.advance()
         if generations == engine.hub.generations:
             _when_safe(engine, done)
         else:
@@ -129,8 +132,9 @@ def _refusal(engine: "CommitLog", cut: Cut) -> StrataError | None:
     offsets = engine.offsets
     if engine.role is not Role.SLAVE:
         return NotWritableError("only a slave's log is cut", "role")
-    if engine.gate.closing or engine.gate.stopped_reason:
-        return UnavailableError(engine.gate.stopped_reason or "the log is closing")
+    gate = engine.gate
+    if gate.closing or gate.changing or gate.stopped_reason:
+        return UnavailableError(gate.stopped_reason or gate.changing or "the log is closing")
     if not cut.empty and not offsets.minimum <= cut.offset <= offsets.appended:
         return InvalidRequestError(
             f"the log holds [{offsets.minimum}, {offsets.appended}), and cannot be cut at "

@@ -21,8 +21,8 @@ from stratamq.errors import (
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
-from stratamq_commitlog import cutting, opening, own_state, recovery
-from stratamq_commitlog.appender import Appender, BatchItem, DataItem, PutItem, no_segment
+from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
+from stratamq_commitlog.appender import Appender, BatchItem, PutItem, no_segment
 from stratamq_commitlog.batch_check import FrameRules, check_shape
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
@@ -50,6 +50,7 @@ from stratamq_commitlog.prepare import (
 )
 from stratamq_commitlog.replicas import Replica, Replicas
 from stratamq_commitlog.reserve import Reserve
+from stratamq_commitlog.roles import Roles
 from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
@@ -81,14 +82,18 @@ class CommitLog:
         self._files = files
         self._config = config
         self._clock = clock
-        self._random = random
+        self.random = random
         self._flush_worker = flush_worker
         self._allocate_worker = allocate_worker
         self._scrub_worker = scrub_worker or allocate_worker
         self._pid = pid
         self._lock: Lock | None = None
         self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
-        self.role = Role(config.role)
+        self.roles = Roles(files, Role(config.role))
+        self.role = self.roles.state.role
+        self.tail_unconfirmed = False
+        """A master became a slave: what consumers had not seen they see once it is its new
+        master's, too."""
         self.store_host = encode_store_host(config.store_host)
         self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
         self.report: list[str] = []
@@ -128,9 +133,11 @@ class CommitLog:
             self._files, self._config, self._state, foreign, self._clock, progress
         )
         self.report = opened.report
+        role = role_change.start(self)
         self.report += self.topics.load(foreign=opened.foreign)
         recovered = opened.recovered
-        generations = opening.begin_generation(self._state, opened, self._random)
+        generations = opening.begin_generation(self._state, opened, self.random, role)
+        self.roles.keep(generations[-1].term)
         self._assemble(recovered, generations)
         self.housekeeping.start(opened.checkpoint, recovered)
         self._state.set_found_clean(False)
@@ -353,40 +360,29 @@ class CommitLog:
             done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
             return
         self.appender.enqueue(BatchItem(batch, done, len(batch.frames)))
-        self._wake()
+        self.wake_driver()
 
     def append_data(
         self, generation: int, offset: int, data: bytes, done: Callable[[StrataError | None], None]
     ) -> None:
-        """Store a master's bytes at their own offset, whole frames of one segment at a time."""
+        """Store a master's bytes at their own offset; see `slave_data.append`."""
         self._require_open()
-        if self.role is not Role.SLAVE:
-            done(NotWritableError("only a slave takes a master's bytes", "role"))
-        elif generation != self.generation:
-            done(NotWritableError(f"the log is in generation {self.generation}", "generation"))
-        elif self.gate.closing or self.gate.stopped_reason:
-            done(UnavailableError(self.gate.stopped_reason or "the log is closing"))
-        elif not data:
-            done(None)
-        else:
-            if not self.segments.offsets and not self.appender.waiting:
-                self._begin_at(offset)
-            self.appender.enqueue(DataItem(offset, data, done, len(data)))
-            self._wake()
-
-    def _begin_at(self, offset: int) -> None:
-        """An empty slave's log begins where its master's bytes do: at a segment's start."""
-        if offset % self.segment_bytes == 0 and offset > self.offsets.appended:
-            self.hub.end_all()
-            offsets = self.offsets
-            offsets.minimum = offsets.appended = offsets.flushed = offset
-            offsets.confirmed = offsets.replicable = offset
-            self.appender.appended = self.commit.flushed = offset
+        slave_data.append(self, generation, offset, data, done)
 
     def cut(self, cut: cutting.Cut, done: Callable[[cutting.CutDone], None]) -> None:
         """Cut a slave's log to its master's history; see `cutting.begin`."""
         self._require_open()
         cutting.begin(self, self._files, self._state, self._allocate_worker, cut, done)
+
+    def set_role(self, change: role_change.RoleChange, done: role_change.Done) -> None:
+        """Become a master or a slave, for good; see `role_change.begin`."""
+        self._require_open()
+        role_change.begin(self, self._state, self._allocate_worker, change, done)
+
+    def hold_writes(self, reason: str, has_peers: bool, done: role_change.Done) -> None:
+        """Take no messages for the time being, or again; see `role_change.hold`."""
+        self._require_open()
+        role_change.hold(self, self._allocate_worker, reason, has_peers, done)
 
     def run_pass(self) -> None:
         """Append what waits, up to the limits of a pass; asks to be called again for the rest."""
@@ -400,9 +396,9 @@ class CommitLog:
                 self.commit.request(end)
             if self.segments.allocation_error is None:
                 self.segments.keep_ahead(end)
-            self._advance()
+            self.advance()
         if more:
-            self._wake()
+            self.wake_driver()
 
     def tick(self) -> None:
         """Everything that depends on time: flushes, time-outs, the disk's level, saved state."""
@@ -496,9 +492,9 @@ class CommitLog:
             return
         size = sum(len(o.frame) for o in outcomes if isinstance(o, Prepared))
         self.appender.enqueue(PutItem(outcomes, atomic, done, size))
-        self._wake()
+        self.wake_driver()
 
-    def _wake(self) -> None:
+    def wake_driver(self) -> None:
         if self.wake is not None:
             self.wake()
 
@@ -539,12 +535,12 @@ class CommitLog:
             if self.appender.blocked:
                 self._no_room = no_segment(error)
                 self.appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, self._no_room)
-        self._wake()
+        self.wake_driver()
 
     def _flushed(self, end: int) -> None:
         self.offsets.flushed = end
         self.segments.flushed(end)
-        self._advance()
+        self.advance()
 
     def _flush_failed(self, error: OSError) -> None:
         self.gate.stopped_reason = (
@@ -557,7 +553,7 @@ class CommitLog:
             NotWritableError(self.gate.stopped_reason, "flush_failed"),
         )
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Move *replicable* and *confirmed* to what the four offsets allow, and tell everyone."""
         offsets = self.offsets
         base = offsets.flushed if self.sync_flush else offsets.appended
@@ -568,6 +564,8 @@ class CommitLog:
                 base = min(base, replicated)
             elif self._config.hold_without_slave:
                 base = offsets.confirmed
+        elif self.tail_unconfirmed:
+            base = offsets.confirmed
         offsets.confirmed = max(offsets.confirmed, self.hub.last_end(base))
         if self.gate.closing:
             self._announce_end()
@@ -579,7 +577,7 @@ class CommitLog:
         if generation != self.generation:
             raise NotWritableError(f"the log is in generation {self.generation}", "generation")
         self.replicas.report(replicas)
-        self._advance()
+        self.advance()
         self.housekeeping.replicas_moved()
         return self.offsets.confirmed
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import StrataError
+from stratamq.formats.generation_number import term_of
 from stratamq.formats.hosts import Host
 
 
@@ -123,8 +124,8 @@ class Generation:
 
     @property
     def term(self) -> int:
-        """The promotion count in the top 12 bits."""
-        return self.number >> 51
+        """How many promotions came before."""
+        return term_of(self.number)
 
 
 @dataclass(frozen=True, slots=True)

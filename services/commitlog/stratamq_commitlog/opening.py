@@ -11,10 +11,12 @@ from stratamq.errors import StoreRefusedError
 from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.port import ASIDE_DIRECTORY, Clock, Files, Kind, Lock, Random
 from stratamq.formats.checkpoint import Checkpoint
+from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq_commitlog import cutting, own_state, recovery
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.housekeeping import read_checkpoint
 from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.roles import Start
 
 ABORT = "abort"
 
@@ -29,8 +31,6 @@ class OpenedStore:
     history_known: bool
     """Our generations still tell this log's history."""
     report: list[str]
-    continues: bool = False
-    """A slave's log: its generations are its master's, and a start begins none."""
     cut_generations: tuple[Generation, ...] = ()
     """A cut was done: the list that follows it."""
 
@@ -124,7 +124,6 @@ def open_store(
         foreign=foreign,
         history_known=snapshot is not None,
         report=report,
-        continues=config.role == Role.SLAVE.value,
         cut_generations=cut.generations if cut is not None else (),
     )
 
@@ -157,20 +156,23 @@ def remove_abort(files: Files, clock: Clock) -> None:
 
 
 def begin_generation(
-    state: own_state.OwnState, opened: OpenedStore, random: Random
+    state: own_state.OwnState, opened: OpenedStore, random: Random, role: Start
 ) -> list[Generation]:
     """Open a generation at the log's end; the list is durable on return.
 
-    A slave that knows its history goes on with it.
+    A slave that knows its history goes on with it: its generations are its master's.
     """
     known = state.generations if opened.history_known else []
     if opened.cut_generations:
         known = list(opened.cut_generations)
-    if opened.continues and known:
+    if role.state.role is Role.SLAVE and known:
         state.store_generations(known, opened.recovered.segment_bytes)
         return known
     newest = known[-1] if known else None
-    generation = own_state.next_generation(newest, opened.recovered.end, random)
+    term = role.state.term if role.state.role is not Role.SLAVE else 0
+    if role.promotes:
+        term = min(max(term, newest.term if newest is not None else 0) + 1, GREATEST_TERM)
+    generation = own_state.next_generation(newest, opened.recovered.end, random, term)
     generations = own_state.extend(known, generation)
     state.store_generations(generations, opened.recovered.segment_bytes)
     return generations

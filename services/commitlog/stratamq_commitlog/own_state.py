@@ -20,13 +20,12 @@ from stratamq.files.confirmed import LOCK_MARK, LOCK_PATH
 from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
 from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
+from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_of
 from stratamq_commitlog.messages import Generation
 
 SNAPSHOT_PATH = "stratamq/queue-offsets.json"
 FOUND_CLEAN_PATH = "stratamq/found-clean"
 
-_STARTS_BITS = 24
-_RANDOM_BITS = 27
 KEPT_GENERATIONS = 1_000
 
 QueueTable = dict[tuple[str, int], int]
@@ -84,18 +83,18 @@ def is_ours(previous_lock_text: bytes) -> bool:
     return previous_lock_text.startswith(LOCK_MARK)
 
 
-def next_generation(previous: Generation | None, start: int, random: Random) -> Generation:
+def next_generation(
+    previous: Generation | None, start: int, random: Random, least_term: int = 0
+) -> Generation:
     """The generation of a new start at the log's end. Its number is greater than all before."""
-    term, starts = (0, 0)
+    term, starts = least_term, 0
     if previous is not None:
-        term = previous.term
-        starts = (previous.number >> _RANDOM_BITS) & ((1 << _STARTS_BITS) - 1)
+        term, starts = max(term, previous.term), starts_of(previous.number)
     return make_generation(term, starts + 1, start, random)
 
 
 def make_generation(term: int, starts: int, start: int, random: Random) -> Generation:
-    number = (term << (_STARTS_BITS + _RANDOM_BITS)) | (starts << _RANDOM_BITS)
-    return Generation(number | random.getrandbits(_RANDOM_BITS), start)
+    return Generation(make_number(term, starts, random.getrandbits(RANDOM_BITS)), start)
 
 
 def extend(generations: list[Generation], new: Generation) -> list[Generation]:

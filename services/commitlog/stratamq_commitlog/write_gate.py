@@ -21,6 +21,10 @@ class WriteGate:
     role: Role
     open: bool = False
     closing: bool = False
+    changing: str = ""
+    """The role changes: neither messages nor a master's bytes are taken."""
+    held: str = ""
+    """A master takes no messages for the time being; why, and who must act."""
     stopped_reason: str = ""
     """A flush failed: only a restart clears this."""
     disk_full: bool = False
@@ -38,11 +42,15 @@ class WriteGate:
             return UnavailableError("the log is closing" if self.closing else "not open yet")
         if self.stopped_reason:
             return NotWritableError(self.stopped_reason, "flush_failed")
+        if self.changing:
+            return UnavailableError(self.changing)
         if self.role is Role.SLAVE:
             at = f" at {self.master_address}" if self.master_address else ""
             return NotWritableError(
                 f"a slave takes no messages: send them to its master{at}", "role"
             )
+        if self.held:
+            return NotWritableError(self.held, "held")
         if self.disk_full:
             return BusyError(
                 f"the disk is {self.disk_used_ratio:.1%} full, writes are refused from "

@@ -21,6 +21,7 @@ from stratamq_commitlog.cutting import Cut, CutDone
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.role_change import RoleChange, highest_term
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
 from stratamq_commitlog.servicer.values import (
@@ -28,6 +29,7 @@ from stratamq_commitlog.servicer.values import (
     put_message,
     put_result,
     role,
+    role_of,
     scrub_status,
     topic_message,
 )
@@ -143,6 +145,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         engine = self._ready()
         status = engine.status()
+        master = engine.role is not Role.SLAVE
         return pb.GetStatusResponse(
             minimum_offset=status.minimum,
             appended_offset=status.appended,
@@ -182,8 +185,13 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             sync_flush=engine.config.flush_disk_type == "SYNC_FLUSH",
             recovery_report=status.recovery_report,
             broker_name=engine.config.broker_name,
-            broker_id=engine.config.broker_id,
+            broker_id=0 if master else max(1, engine.config.broker_id),
             scrub=scrub_status(engine.scrubber),
+            configured_role=role(engine.roles.configured),
+            role_reason=engine.roles.state.difference(engine.roles.configured),
+            term=highest_term(engine),
+            master_replication_address=engine.roles.state.master,
+            held_reason=engine.gate.held if master else "",
         )
 
     async def GetQueueTable(
@@ -262,6 +270,29 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         most = request.max_segments or 10
         minimum, deleted = engine.delete_below(request.offset, most, request.urgent)
         return pb.DeleteBelowResponse(minimum_offset=minimum, deleted=deleted)
+
+    async def SetRole(self, request: pb.SetRoleRequest, context: Any) -> pb.SetRoleResponse:
+        engine = self._ready()
+        change = RoleChange(
+            role_of(request.role), request.term, request.master_replication_address, request.reason
+        )
+        error = await _answer(lambda done: engine.set_role(change, done))
+        if error is not None:
+            raise error
+        last = engine.hub.generations[-1]
+        generation = common_pb2.Generation(generation=last.number, start_offset=last.start)
+        return pb.SetRoleResponse(generation=generation)
+
+    async def HoldWrites(
+        self, request: pb.HoldWritesRequest, context: Any
+    ) -> pb.HoldWritesResponse:
+        engine = self._ready()
+        error = await _answer(
+            lambda done: engine.hold_writes(request.reason, request.has_peers, done)
+        )
+        if error is not None:
+            raise error
+        return pb.HoldWritesResponse()
 
     async def Cut(self, request: pb.CutRequest, context: Any) -> pb.CutResponse:
         # A caller that goes away leaves no log half open.

@@ -30,6 +30,14 @@ def role(role: Role) -> int:
     return _ROLES[role]
 
 
+def role_of(number: int) -> Role:
+    """InvalidRequestError for a role that is none."""
+    for known, value in _ROLES.items():
+        if value == number:
+            return known
+    raise InvalidRequestError("a broker is ASYNC_MASTER, SYNC_MASTER or SLAVE")
+
+
 def scrub_status(scrubber: Scrubber) -> pb.ScrubStatus:
     state = scrubber.state
     return pb.ScrubStatus(

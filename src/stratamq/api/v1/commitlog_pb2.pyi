@@ -300,7 +300,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -319,6 +319,11 @@ class GetStatusResponse(_message.Message):
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     SCRUB_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_ROLE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    MASTER_REPLICATION_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HELD_REASON_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -337,7 +342,12 @@ class GetStatusResponse(_message.Message):
     broker_name: str
     broker_id: int
     scrub: ScrubStatus
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ...) -> None: ...
+    configured_role: _common_pb2.BrokerRole
+    role_reason: str
+    term: int
+    master_replication_address: str
+    held_reason: str
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ...) -> None: ...
 
 class GetQueueTableRequest(_message.Message):
     __slots__ = ()
@@ -472,18 +482,34 @@ class PutTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
 
 class SetRoleRequest(_message.Message):
-    __slots__ = ("role", "term")
+    __slots__ = ("role", "term", "master_replication_address", "reason")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    MASTER_REPLICATION_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     role: _common_pb2.BrokerRole
     term: int
-    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ...) -> None: ...
+    master_replication_address: str
+    reason: str
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SetRoleResponse(_message.Message):
     __slots__ = ("generation",)
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     generation: _common_pb2.Generation
     def __init__(self, generation: _Optional[_Union[_common_pb2.Generation, _Mapping]] = ...) -> None: ...
+
+class HoldWritesRequest(_message.Message):
+    __slots__ = ("reason", "has_peers")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    HAS_PEERS_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    has_peers: bool
+    def __init__(self, reason: _Optional[str] = ..., has_peers: bool = ...) -> None: ...
+
+class HoldWritesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class CutRequest(_message.Message):
     __slots__ = ("offset", "generations", "empty", "master_address")

@@ -94,6 +94,11 @@ class CommitLogServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleResponse.FromString,
                 _registered_method=True)
+        self.HoldWrites = channel.unary_unary(
+                '/stratamq.api.v1.CommitLogService/HoldWrites',
+                request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesResponse.FromString,
+                _registered_method=True)
         self.Cut = channel.unary_unary(
                 '/stratamq.api.v1.CommitLogService/Cut',
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.CutRequest.SerializeToString,
@@ -201,7 +206,14 @@ class CommitLogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetRole(self, request, context):
-        """Change the role of a broker. Opens a generation when it becomes a master.
+        """Change the role of a broker, for good: it survives a restart. Opens a generation when it becomes a master.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HoldWrites(self, request, context):
+        """Let a master take no messages for the time being, or again. For its replication service.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -303,6 +315,11 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     servicer.SetRole,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleResponse.SerializeToString,
+            ),
+            'HoldWrites': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldWrites,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesResponse.SerializeToString,
             ),
             'Cut': grpc.unary_unary_rpc_method_handler(
                     servicer.Cut,
@@ -654,6 +671,33 @@ class CommitLogService(object):
             '/stratamq.api.v1.CommitLogService/SetRole',
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldWrites(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.CommitLogService/HoldWrites',
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,7 +52,7 @@ class FollowingProgress(_message.Message):
     def __init__(self, master_address: _Optional[str] = ..., connected: bool = ..., problem: _Optional[str] = ..., appended_offset: _Optional[int] = ..., received_offset: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., heard_ms: _Optional[int] = ..., needs_resync: bool = ...) -> None: ...
 
 class GetReplicationStatusResponse(_message.Message):
-    __slots__ = ("role", "generation", "minimum_offset", "shippable_offset", "replication_address", "slaves", "following")
+    __slots__ = ("role", "generation", "minimum_offset", "shippable_offset", "replication_address", "slaves", "following", "term", "configured_role", "role_reason", "held_reason", "peers")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,11 @@ class GetReplicationStatusResponse(_message.Message):
     REPLICATION_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     SLAVES_FIELD_NUMBER: _ClassVar[int]
     FOLLOWING_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_ROLE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    HELD_REASON_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
     role: _common_pb2.BrokerRole
     generation: int
     minimum_offset: int
@@ -67,7 +72,66 @@ class GetReplicationStatusResponse(_message.Message):
     replication_address: str
     slaves: _containers.RepeatedCompositeFieldContainer[SlaveProgress]
     following: FollowingProgress
-    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., shippable_offset: _Optional[int] = ..., replication_address: _Optional[str] = ..., slaves: _Optional[_Iterable[_Union[SlaveProgress, _Mapping]]] = ..., following: _Optional[_Union[FollowingProgress, _Mapping]] = ...) -> None: ...
+    term: int
+    configured_role: _common_pb2.BrokerRole
+    role_reason: str
+    held_reason: str
+    peers: _containers.RepeatedCompositeFieldContainer[PeerView]
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., shippable_offset: _Optional[int] = ..., replication_address: _Optional[str] = ..., slaves: _Optional[_Iterable[_Union[SlaveProgress, _Mapping]]] = ..., following: _Optional[_Union[FollowingProgress, _Mapping]] = ..., term: _Optional[int] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., held_reason: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[PeerView, _Mapping]]] = ...) -> None: ...
+
+class PeerView(_message.Message):
+    __slots__ = ("address", "answers", "role", "term", "generation", "end_offset", "problem")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    answers: bool
+    role: _common_pb2.BrokerRole
+    term: int
+    generation: int
+    end_offset: int
+    problem: str
+    def __init__(self, address: _Optional[str] = ..., answers: bool = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., generation: _Optional[int] = ..., end_offset: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class PromoteRequest(_message.Message):
+    __slots__ = ("role", "force")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    role: _common_pb2.BrokerRole
+    force: bool
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., force: bool = ...) -> None: ...
+
+class PromoteResponse(_message.Message):
+    __slots__ = ("role", "term", "generation", "missing")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    role: _common_pb2.BrokerRole
+    term: int
+    generation: _common_pb2.Generation
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., generation: _Optional[_Union[_common_pb2.Generation, _Mapping]] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DemoteRequest(_message.Message):
+    __slots__ = ("master_replication_address", "force")
+    MASTER_REPLICATION_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    master_replication_address: str
+    force: bool
+    def __init__(self, master_replication_address: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class DemoteResponse(_message.Message):
+    __slots__ = ("master_replication_address", "missing")
+    MASTER_REPLICATION_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    master_replication_address: str
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, master_replication_address: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ResyncRequest(_message.Message):
     __slots__ = ()

@@ -44,6 +44,16 @@ class ReplicationServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncResponse.FromString,
                 _registered_method=True)
+        self.Promote = channel.unary_unary(
+                '/stratamq.api.v1.ReplicationService/Promote',
+                request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.PromoteRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.PromoteResponse.FromString,
+                _registered_method=True)
+        self.Demote = channel.unary_unary(
+                '/stratamq.api.v1.ReplicationService/Demote',
+                request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServiceServicer(object):
@@ -63,6 +73,21 @@ class ReplicationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Promote(self, request, context):
+        """Make this broker the master: it opens a generation of a higher term, and every other master that hears of it
+        stops. Refused, with what speaks against it, unless `force` is set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Demote(self, request, context):
+        """Make this broker a slave that follows another master, once its own slaves have what it has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +100,16 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
                     servicer.Resync,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncResponse.SerializeToString,
+            ),
+            'Promote': grpc.unary_unary_rpc_method_handler(
+                    servicer.Promote,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.PromoteRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.PromoteResponse.SerializeToString,
+            ),
+            'Demote': grpc.unary_unary_rpc_method_handler(
+                    servicer.Demote,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +166,60 @@ class ReplicationService(object):
             '/stratamq.api.v1.ReplicationService/Resync',
             stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_replication__pb2.ResyncResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Promote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.ReplicationService/Promote',
+            stratamq_dot_api_dot_v1_dot_replication__pb2.PromoteRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_replication__pb2.PromoteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Demote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.ReplicationService/Demote',
+            stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteResponse.FromString,
             options,
             channel_credentials,
             insecure,

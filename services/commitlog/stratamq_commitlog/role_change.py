@@ -1,0 +1,231 @@
+"""A broker that runs becomes a master, or a slave.
+
+    master   nothing more is taken ──► everything is durable ──► role.json ──► the generations
+             ──► followers and slaves open again ──► messages are taken
+    slave    nothing more is taken ──► role.json ──► a master's bytes are taken
+
+`stratamq/role.json` is the point of no return: a crash before it leaves the old role, one behind it
+ends, at the next start, in the new one, whose generation begins then. A generation of a higher term
+is therefore durable before its first byte, whatever happens. If the file or the list cannot be
+written nobody knows which role a start will find: the log stops until then.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
+from stratamq.files.port import Worker
+from stratamq.formats.generation_number import GREATEST_TERM
+from stratamq_commitlog import own_state
+from stratamq_commitlog.messages import Generation, PutStatus, Role
+from stratamq_commitlog.roles import ChosenBy, RoleState, Start
+
+if TYPE_CHECKING:
+    from stratamq_commitlog.engine import CommitLog
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[StrataError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """What is asked for. `term` of a master: 0 takes the next; of a slave: what was heard of, 0 if
+    an operator wants it. `master`: where the new master's slaves connect."""
+
+    role: Role
+    term: int = 0
+    master: str = ""
+    reason: str = ""
+
+
+def begin(
+    engine: "CommitLog", state: own_state.OwnState, worker: Worker, change: RoleChange, done: Done
+) -> None:
+    """`done(None)` once the role is durable and, of a master, its generation with it."""
+    refusal = _refusal(engine, change)
+    if refusal is not None:
+        done(refusal)
+    elif change.role is Role.SLAVE:
+        _become_slave(engine, worker, change, done)
+    else:
+        _become_master(engine, state, worker, change, done)
+
+
+def start(engine: "CommitLog") -> Start:
+    """The role with which an opening log begins."""
+    started = engine.roles.start(wait_for_peers=engine.config.wait_for_peers)
+    engine.role = engine.gate.role = started.state.role
+    engine.gate.held = started.held if engine.role is not Role.SLAVE else ""
+    engine.tail_unconfirmed = False
+    different = started.state.difference(engine.roles.configured)
+    if different:
+        engine.report.append(different)
+    return started
+
+
+def highest_term(engine: "CommitLog") -> int:
+    """That the log has, or has heard of."""
+    return max([engine.roles.state.term, *(g.term for g in engine.hub.generations)])
+
+
+def _refusal(engine: "CommitLog", change: RoleChange) -> StrataError | None:
+    gate, known = engine.gate, highest_term(engine)
+    if gate.closing or gate.changing or gate.stopped_reason:
+        return UnavailableError(gate.stopped_reason or gate.changing or "the log is closing")
+    if not 0 <= change.term <= GREATEST_TERM:
+        return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
+    if change.role is Role.SLAVE:
+        return None
+    if change.term and change.term <= known:
+        return NotWritableError(
+            f"term {known} was there already, {change.term} is too late", "term"
+        )
+    if not change.term and known >= GREATEST_TERM:
+        return NotWritableError(f"there is no term after {known}", "term")
+    return None
+
+
+def _become_master(
+    engine: "CommitLog",
+    state: own_state.OwnState,
+    worker: Worker,
+    change: RoleChange,
+    done: Done,
+) -> None:
+    gate = engine.gate
+    gate.changing = "the broker is being promoted"
+    engine.appender.refuse_all(
+        PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the broker is being promoted")
+    )
+    term = change.term or highest_term(engine) + 1
+    role = replace(
+        engine.roles.state,
+        role=change.role,
+        chosen_by=ChosenBy.OPERATOR,
+        term=term,
+        master="",
+        reason=change.reason or f"it was promoted to term {term}",
+    )
+    generations: list[Generation] = []
+
+    def flushed(durable: bool | None) -> None:
+        if durable is None:
+            gate.changing = ""
+            done(UnavailableError(gate.stopped_reason))
+        elif not durable:
+            gate.changing = ""
+            done(UnavailableError("the log's end is not on the disk yet: nothing has changed"))
+        else:
+            worker.submit(lambda: engine.roles.store(role), role_stored)
+
+    def role_stored(_: None, error: BaseException | None) -> None:
+        if error is not None:
+            done(_stop(engine, error))
+            return
+        previous = engine.hub.generations
+        following = own_state.next_generation(
+            previous[-1] if previous else None, engine.offsets.appended, engine.random, term
+        )
+        generations[:] = own_state.extend(previous, following)
+        worker.submit(
+            lambda: state.store_generations(list(generations), engine.segment_bytes), listed
+        )
+
+    def listed(_: None, error: BaseException | None) -> None:
+        if error is not None:
+            done(_stop(engine, error))
+            return
+        log.warning("promoted", extra={"role": change.role.value, "term": term})
+        _switch(engine, generations)
+        done(None)
+
+    engine.commit.request(engine.offsets.appended)
+    engine.commit.wait(engine.offsets.appended, flushed)
+
+
+def _become_slave(engine: "CommitLog", worker: Worker, change: RoleChange, done: Done) -> None:
+    gate, old = engine.gate, engine.roles.state
+    gate.changing = "the broker becomes a slave"
+    engine.appender.refuse_all(
+        PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the broker becomes a slave")
+    )
+    heard = change.term > 0
+    role = RoleState(
+        role=Role.SLAVE,
+        chosen_by=ChosenBy.HIGHER_TERM if heard else ChosenBy.OPERATOR,
+        term=max(change.term, highest_term(engine)),
+        master=change.master,
+        reason=change.reason or ("another was promoted" if heard else "it was demoted"),
+        peers=old.peers,
+    )
+
+    def role_stored(_: None, error: BaseException | None) -> None:
+        if error is not None:
+            done(_stop(engine, error))
+            return
+        was_master = engine.role is not Role.SLAVE
+        log.warning("a slave from now on", extra={"reason": role.reason, "master": role.master})
+        engine.tail_unconfirmed |= was_master
+        _switch(engine, engine.hub.generations)
+        done(None)
+
+    worker.submit(lambda: engine.roles.store(role), role_stored)
+
+
+def _switch(engine: "CommitLog", generations: list[Generation]) -> None:
+    """The rest happens in memory: nothing of it can fail."""
+    gate, state = engine.gate, engine.roles.state
+    engine.role = gate.role = state.role
+    gate.changing = gate.held = gate.master_address = ""
+    engine.replicas.report([])
+    engine.hub.generations = generations
+    if state.role is not Role.SLAVE:
+        engine.tail_unconfirmed = False
+        engine.topics.discover(engine.appender.queues)
+    engine.hub.end_all()
+    engine.advance()
+
+
+def _stop(engine: "CommitLog", error: BaseException) -> StrataError:
+    if not isinstance(error, OSError):
+        raise error
+    sentence = (
+        f"a change of role could not be written ({error.strerror or error}): nothing more is "
+        "written, restart the service to learn which role the broker has"
+    )
+    engine.gate.changing, engine.gate.stopped_reason = "", sentence
+    log.critical("a change of role failed", extra={"error": str(error)})
+    return NotWritableError(sentence, "role")
+
+
+# --- taking no messages for the time being ---
+
+
+def hold(engine: "CommitLog", worker: Worker, reason: str, has_peers: bool, done: Done) -> None:
+    """Take no messages because of `reason`, "": take them again. Whether the broker has peers is
+    durable before they are."""
+    if engine.role is Role.SLAVE:
+        done(NotWritableError("a slave takes no messages anyway", "role"))
+        return
+    if reason:
+        engine.gate.held = reason
+    if engine.roles.state.peers is has_peers:
+        engine.gate.held = reason
+        done(None)
+        return
+    role = replace(engine.roles.state, peers=has_peers)
+
+    def stored(_: None, error: BaseException | None) -> None:
+        if isinstance(error, OSError):
+            done(NotWritableError(f"role.json could not be written: {error.strerror}", "role"))
+        elif error is not None:
+            raise error
+        else:
+            if engine.role is not Role.SLAVE:
+                engine.gate.held = reason
+            done(None)
+
+    worker.submit(lambda: engine.roles.store(role), stored)

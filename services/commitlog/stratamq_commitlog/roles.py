@@ -1,0 +1,158 @@
+"""What the broker is: the configured role is the first one, a promotion or demotion the next.
+
+    stratamq/role.json   {"role", "chosen_by", "term", "master", "reason", "peers"}
+
+    chosen by             at the next start the role is
+    (no file)             the configured one
+    CONFIGURATION         the configured one; a slave that it makes a master is promoted
+    OPERATOR              this one, whatever is configured
+    HIGHER_TERM           this one: another broker was promoted, and this one heard of it
+
+Of a master, whether it waits for its slaves is what the setting says, if it speaks of a master. The
+file is the point at which a change of role has happened: what follows it, a start does as well.
+"""
+
+import enum
+from dataclasses import dataclass, replace
+
+from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.port import OWN_DIRECTORY, Files
+from stratamq_commitlog.messages import Role
+
+ROLE_PATH = f"{OWN_DIRECTORY}/role.json"
+PEERS_NOT_ASKED = (
+    "this master has peers (ha.peers), and its replication service has not asked them yet whether "
+    "one of them was promoted"
+)
+
+
+class ChosenBy(enum.Enum):
+    """Who gave the broker its role."""
+
+    CONFIGURATION = "CONFIGURATION"
+    OPERATOR = "OPERATOR"
+    HIGHER_TERM = "HIGHER_TERM"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """`term`: the highest that was promised or heard of; a master's generations have no lower one.
+    `master`: where a slave's master takes slaves, "" if only the replication service's setting
+    says. `peers`: a master asks others before it takes messages."""
+
+    role: Role
+    chosen_by: ChosenBy = ChosenBy.CONFIGURATION
+    term: int = 0
+    master: str = ""
+    reason: str = ""
+    peers: bool = False
+
+    def difference(self, configured: Role) -> str:
+        """Why the role is not the configured one; "" if it is."""
+        if self.role is configured or self.chosen_by is ChosenBy.CONFIGURATION:
+            return ""
+        return (
+            f"the role is {self.role.value} and not {configured.value} (commitlog.role): "
+            f"{self.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a start makes of the stored state. `promotes`: a slave begins as a master. `held`: why
+    no messages are taken before somebody says so."""
+
+    state: RoleState
+    promotes: bool = False
+    held: str = ""
+
+
+def at_start(
+    configured: Role, stored: RoleState | None, *, wait_for_peers: bool, damage: str = ""
+) -> Start:
+    """The role of a start. `damage`: the stored state cannot be trusted."""
+    if stored is None:
+        state = RoleState(configured, peers=wait_for_peers)
+        promotes = False
+    elif stored.chosen_by is ChosenBy.CONFIGURATION:
+        promotes = stored.role is Role.SLAVE and configured is not Role.SLAVE
+        state = replace(stored, role=configured, peers=stored.peers or wait_for_peers)
+    else:
+        promotes = False
+        masters = stored.role is not Role.SLAVE and configured is not Role.SLAVE
+        role = configured if masters else stored.role
+        state = replace(stored, role=role, peers=stored.peers or wait_for_peers)
+    if damage:
+        return Start(
+            state,
+            promotes,
+            f"{damage}: whether this broker is a master is not known (`stratamq replica promote "
+            "--force` makes it one, `stratamq replica demote --master HOST:PORT` a slave)",
+        )
+    return Start(state, promotes, PEERS_NOT_ASKED if state.peers else "")
+
+
+class Roles:
+    """The role of one broker, and its file. `state` is what is durable, or will be in a moment."""
+
+    def __init__(self, files: Files, configured: Role) -> None:
+        self.configured = configured
+        self.state = RoleState(configured)
+        self._file = MetadataFile(files, ROLE_PATH)
+        self._stored: RoleState | None = None
+
+    def start(self, *, wait_for_peers: bool) -> Start:
+        """Read the file and decide. Nothing is written yet."""
+        document = self._file.load()
+        found = self._file.found
+        stored, damage = None, ""
+        if document is not None:
+            try:
+                stored = _decode(document)
+            except (KeyError, TypeError, ValueError) as error:
+                damage = f"{ROLE_PATH}: {error!r}"
+        if found.outcome is Outcome.DAMAGED or (
+            found.outcome is Outcome.USED_PREVIOUS and found.faults
+        ):
+            damage = "; ".join(found.faults)
+        started = at_start(self.configured, stored, wait_for_peers=wait_for_peers, damage=damage)
+        self.state, self._stored = started.state, stored
+        return started
+
+    def keep(self, term: int) -> None:
+        """The start has happened, its generation has `term`: what later ones must know of it is
+        durable on return. A master that never was anything else needs no file."""
+        state = replace(self.state, term=max(term, self.state.term))
+        plain = RoleState(state.role, term=state.term)
+        if self._stored is None and state == plain and state.role is not Role.SLAVE:
+            return
+        if state != self._stored:
+            self.store(state)
+
+    def store(self, state: RoleState) -> None:
+        """Durable on return; `state` is this one from then on."""
+        self._file.store(
+            {
+                "role": state.role.value,
+                "chosen_by": state.chosen_by.value,
+                "term": state.term,
+                "master": state.master,
+                "reason": state.reason,
+                "peers": state.peers,
+            }
+        )
+        self.state = self._stored = state
+
+
+def _decode(document: dict[str, object]) -> RoleState:
+    term, peers = document["term"], document["peers"]
+    if not isinstance(term, int) or isinstance(term, bool) or not isinstance(peers, bool):
+        raise ValueError(f"expected a term and a truth, not {term!r} and {peers!r}")
+    return RoleState(
+        role=Role(document["role"]),
+        chosen_by=ChosenBy(document["chosen_by"]),
+        term=term,
+        master=str(document["master"]),
+        reason=str(document["reason"]),
+        peers=peers,
+    )

@@ -1,0 +1,46 @@
+"""A slave stores its master's bytes at their own offsets: who may send them, where they begin."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stratamq.errors import NotWritableError, StrataError, UnavailableError
+from stratamq_commitlog.appender import DataItem
+from stratamq_commitlog.messages import Role
+
+if TYPE_CHECKING:
+    from stratamq_commitlog.engine import CommitLog
+
+
+def append(
+    engine: "CommitLog",
+    generation: int,
+    offset: int,
+    data: bytes,
+    done: Callable[[StrataError | None], None],
+) -> None:
+    """Whole frames of one segment at a time; `done` once they are as safe as the flush setting
+    says."""
+    gate = engine.gate
+    if engine.role is not Role.SLAVE:
+        done(NotWritableError("only a slave takes a master's bytes", "role"))
+    elif generation != engine.generation:
+        done(NotWritableError(f"the log is in generation {engine.generation}", "generation"))
+    elif gate.closing or gate.changing or gate.stopped_reason:
+        done(UnavailableError(gate.stopped_reason or gate.changing or "the log is closing"))
+    elif not data:
+        done(None)
+    else:
+        if not engine.segments.offsets and not engine.appender.waiting:
+            _begin_at(engine, offset)
+        engine.appender.enqueue(DataItem(offset, data, done, len(data)))
+        engine.wake_driver()
+
+
+def _begin_at(engine: "CommitLog", offset: int) -> None:
+    """An empty slave's log begins where its master's bytes do: at a segment's start."""
+    offsets = engine.offsets
+    if offset % engine.segment_bytes == 0 and offset > offsets.appended:
+        engine.hub.end_all()
+        offsets.minimum = offsets.appended = offsets.flushed = offset
+        offsets.confirmed = offsets.replicable = offset
+        engine.appender.appended = engine.commit.flushed = offset

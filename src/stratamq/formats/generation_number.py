@@ -1,0 +1,24 @@
+"""A generation's number: who writes a stretch of the log. Larger is later; 0 is none.
+
+bits 62–51   term: how many promotions came before
+bits 50–27   starts of masters in this log
+bits 26–0    at random, so that no two brokers invent the same
+"""
+
+TERM_BITS, STARTS_BITS, RANDOM_BITS = 12, 24, 27
+assert TERM_BITS + STARTS_BITS + RANDOM_BITS == 63
+
+GREATEST_TERM = (1 << TERM_BITS) - 1
+
+
+def make_number(term: int, starts: int, chance: int) -> int:
+    """`chance` has RANDOM_BITS bits."""
+    return (term << (STARTS_BITS + RANDOM_BITS)) | (starts << RANDOM_BITS) | chance
+
+
+def term_of(number: int) -> int:
+    return number >> (STARTS_BITS + RANDOM_BITS)
+
+
+def starts_of(number: int) -> int:
+    return (number >> RANDOM_BITS) & ((1 << STARTS_BITS) - 1)

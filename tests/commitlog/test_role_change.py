@@ -1,0 +1,325 @@
+"""A log that runs is promoted or demoted: what is durable when, what followers and clients hear."""
+
+import random
+from typing import Any
+
+import pytest
+from stratamq_commitlog.cutting import Cut
+from stratamq_commitlog.messages import PutStatus, Role
+from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.roles import ROLE_PATH
+
+from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
+from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
+from tests.commitlog.test_slave import copied, master, pieces, slave
+from tests.support.listeners import Listener
+from tests.support.logs import Store, message
+
+MASTER = RoleChange(Role.ASYNC_MASTER)
+TO_SLAVE = RoleChange(Role.SLAVE, master="m:10912")
+
+
+def ask(store: Store, change: RoleChange) -> Any:
+    answers: list[Any] = []
+    store.log.set_role(change, answers.append)
+    store.settle()
+    return answers[0]
+
+
+def hold(store: Store, reason: str, has_peers: bool) -> Any:
+    answers: list[Any] = []
+    store.log.hold_writes(reason, has_peers, answers.append)
+    store.settle()
+    return answers[0]
+
+
+# --- promotion ---
+
+
+def test_a_promoted_slave_takes_messages_in_a_generation_of_a_higher_term():
+    original = master()
+    copy = copied(original)
+    end = copy.end()
+    assert ask(copy, MASTER) is None
+    last = copy.log.hub.generations[-1]
+    assert (last.term, last.start) == (1, end)
+    for (topic, queue_id), following in copy.queues().items():
+        if "SYS" not in topic:
+            result = copy.put_all(message(b"x", topic, queue_id))[0]
+            assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, following)
+    (offset, data), *_ = pieces(original, 0)
+    assert isinstance(copy.append_data(offset, data), NotWritableError)
+    assert copy.frame_bytes()[: len(original.frames())] == original.frame_bytes()
+
+
+def test_a_promotion_survives_a_restart_and_the_configured_role_is_told_of():
+    copy = copied(master())
+    assert ask(copy, MASTER) is None
+    copy.put(b"after")
+    copy.restart()
+    assert copy.log.role is Role.ASYNC_MASTER
+    assert [g.term for g in copy.log.hub.generations][-2:] == [1, 1]
+    (told,) = [line for line in copy.log.report if "commitlog.role" in line]
+    assert told == (
+        "the role is ASYNC_MASTER and not SLAVE (commitlog.role): it was promoted to term 1"
+    )
+    assert copy.put(b"again").status is PutStatus.PUT_OK
+
+
+def test_what_was_not_flushed_is_durable_before_the_generation_begins():
+    original = master(6)
+    copy = slave(flush_disk_type="ASYNC_FLUSH", flush_interval_ms=3_600_000)
+    for offset, data in pieces(original):
+        assert copy.append_data(offset, data) is None
+    assert copy.log.offsets.flushed < copy.end()
+    assert ask(copy, MASTER) is None
+    assert copy.log.offsets.flushed == copy.end()
+    copy.power_loss(keep_nothing)
+    copy.start()
+    assert copy.frame_bytes() == original.frame_bytes()
+
+
+def test_followers_open_again_and_go_on_in_the_new_generation():
+    copy = copied(master())
+    listener = Listener(copy)
+    listener.listen()
+    assert ask(copy, MASTER) is None
+    assert listener.session.ended
+    again = Listener(copy, generation=listener.opened.generation, position=listener.position)
+    assert again.opened.cut_to == listener.position == again.opened.generation_start
+    assert again.opened.generation == copy.log.generation
+    copy.put(b"more")
+    again.listen()
+    assert again.position == copy.end()
+
+
+def test_while_a_role_changes_nothing_is_taken():
+    original = master()
+    copy = copied(original)
+    answers: list[Any] = []
+    copy.log.set_role(MASTER, answers.append)
+    refused: list[Any] = []
+    copy.log.append_data(copy.log.generation, copy.end(), b"x", refused.append)
+    copy.log.set_role(TO_SLAVE, refused.append)
+    copy.log.cut(Cut(copy.end(), False, ()), lambda done: refused.append(done.error))
+    assert [type(error) for error in refused] == [UnavailableError] * 3
+    copy.settle()
+    assert answers == [None]
+
+
+def test_data_that_waits_is_refused_when_a_promotion_begins():
+    original = master(4)
+    copy = slave()
+    (offset, data), *_ = pieces(original)
+    waiting: list[Any] = []
+    copy.log.append_data(copy.log.generation, offset, data, waiting.append)
+    assert ask(copy, MASTER) is None
+    assert isinstance(waiting[0], UnavailableError)
+    assert copy.end() == 0
+
+
+def test_terms_only_go_up():
+    copy = copied(master())
+    assert ask(copy, RoleChange(Role.SYNC_MASTER, term=7)) is None
+    assert copy.log.hub.generations[-1].term == 7
+    assert isinstance(ask(copy, RoleChange(Role.ASYNC_MASTER, term=7)), NotWritableError)
+    assert ask(copy, MASTER) is None
+    assert copy.log.hub.generations[-1].term == 8
+    assert isinstance(ask(copy, RoleChange(Role.ASYNC_MASTER, term=4096)), InvalidRequestError)
+    assert ask(copy, RoleChange(Role.ASYNC_MASTER, term=4095)) is None
+    assert "no term after" in str(ask(copy, MASTER))
+
+
+def test_a_slave_that_heard_of_a_term_is_promoted_above_it():
+    copy = copied(master())
+    assert ask(copy, RoleChange(Role.SLAVE, term=5, master="m:1")) is None
+    assert ask(copy, MASTER) is None
+    assert copy.log.hub.generations[-1].term == 6
+
+
+def test_a_slave_that_is_configured_a_master_later_begins_a_higher_term():
+    copy = copied(master())
+    copy.restart(role="ASYNC_MASTER")
+    assert copy.log.hub.generations[-1].term == 1
+    copy.restart()
+    assert copy.log.hub.generations[-1].term == 1
+
+
+# --- demotion ---
+
+
+def test_a_demoted_master_takes_no_messages_and_takes_its_masters_bytes():
+    first, second = master(8), master(8)
+    assert ask(first, TO_SLAVE) is None
+    refused = first.put(b"late")
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "a slave takes no messages" in str(refused.error)
+    second.put(b"more")
+    offset = first.end()
+    for at, data in pieces(second, offset):
+        assert first.append_data(at, data) is None
+    assert first.frame_bytes() == second.frame_bytes()
+
+
+def test_a_demotion_survives_a_restart_and_knows_whom_to_follow():
+    store = master(5)
+    generations = list(store.log.hub.generations)
+    assert ask(store, TO_SLAVE) is None
+    store.restart()
+    assert store.log.role is Role.SLAVE
+    assert store.log.roles.state.master == "m:10912"
+    assert store.log.hub.generations == generations
+    assert any("not ASYNC_MASTER (commitlog.role)" in line for line in store.log.report)
+
+
+def test_messages_that_wait_are_refused_and_those_stored_are_answered_when_flushed():
+    store = Store()
+    store.start()
+    store.send(message(b"stored"))
+    store.step()
+    store.scheduler.run_until_idle()
+    store.step()
+    store.send(message(b"waits"))
+    assert ask(store, TO_SLAVE) is None
+    assert sorted(status.name for status in store.answers.statuses) == [
+        "PUT_OK",
+        "SERVICE_NOT_AVAILABLE",
+    ]
+    assert [frame.body for frame in store.frames()] == [b"stored"]
+
+
+def test_consumers_of_a_demoted_master_do_not_see_what_no_slave_had():
+    store = Store(role="SYNC_MASTER")
+    store.start()
+    store.put(b"both have it")
+    end = store.end()
+    store.log.report_replication(store.log.generation, [Replica("s:1", end, connected=True)])
+    store.send(message(b"only here"))
+    store.settle()
+    assert store.log.status().confirmed == end < store.end()
+    assert ask(store, TO_SLAVE) is None
+    assert store.log.status().confirmed == end
+    assert ask(store, MASTER) is None
+    assert store.log.status().confirmed == store.end()
+
+
+# --- taking no messages for the time being ---
+
+
+def test_a_master_that_is_held_says_why_and_goes_on_when_it_is_let():
+    store = Store()
+    store.start()
+    assert hold(store, "nobody of x:1 answers", has_peers=True) is None
+    refused = store.put(b"x")
+    assert (refused.status, str(refused.error)) == (
+        PutStatus.SERVICE_NOT_AVAILABLE,
+        "nobody of x:1 answers",
+    )
+    assert store.log.status().not_writable_reason == "nobody of x:1 answers"
+    assert hold(store, "", has_peers=True) is None
+    assert store.put(b"x").status is PutStatus.PUT_OK
+    store.restart()
+    assert "has not asked them yet" in str(store.put(b"x").error)
+    assert hold(store, "", has_peers=False) is None
+    store.restart()
+    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert isinstance(hold(copied(master(2)), "x", has_peers=True), NotWritableError)
+
+
+def test_a_promotion_of_a_held_master_lets_it_go_on():
+    store = Store(wait_for_peers=True)
+    store.start()
+    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert ask(store, MASTER) is None
+    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.log.hub.generations[-1].term == 1
+
+
+# --- what fails ---
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [(MASTER, ROLE_PATH), (MASTER, "stratamq/generations.json"), (TO_SLAVE, ROLE_PATH)],
+)
+def test_a_role_that_cannot_be_written_stops_the_log_until_a_restart(change, path):
+    store = copied(master(4)) if change is MASTER else master(4)
+    frames = store.frame_bytes()
+    store.disk.fail("flush", f"{path}.tmp")
+    error = ask(store, change)
+    assert isinstance(error, NotWritableError) and "restart the service" in str(error)
+    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.append_data(store.end(), b"x") is not None
+    store.kill()
+    store.disk.clear_faults()
+    store.start()
+    assert store.frame_bytes() == frames
+    if path == ROLE_PATH:
+        assert (store.log.role is Role.SLAVE) is (change is MASTER)
+    else:
+        assert (store.log.role, store.log.hub.generations[-1].term) == (Role.ASYNC_MASTER, 1)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_anywhere_in_a_promotion_leaves_a_slave_or_a_master_of_the_higher_term(power):
+    """Every call of the disk may be the last. Nobody was promised anything in between."""
+    original = master(10)
+    roles = set()
+    for crash_at in range(1, 200):
+        copy = copied(original)
+        answers: list[Any] = []
+        copy.disk.crash_at(copy.disk.calls + crash_at)
+        try:
+            copy.log.set_role(MASTER, answers.append)
+            copy.settle()
+        except SimulatedCrash:
+            pass
+        else:
+            assert crash_at > 10, "the crashes came too late to show anything"
+            break
+        assert answers == []
+        if power:
+            copy.power_loss(random_choice(random.Random(crash_at)))
+        else:
+            copy.kill()
+        copy.disk.clear_faults()
+        copy.start()
+        assert copy.frame_bytes() == original.frame_bytes()
+        terms = {g.term for g in copy.log.hub.generations}
+        roles.add(copy.log.role)
+        if copy.log.role is Role.SLAVE:
+            assert terms == {0}, "a slave knows of no term that no master has"
+        else:
+            assert copy.log.hub.generations[-1].term == max(terms) == 1
+            assert copy.put(b"after").status is PutStatus.PUT_OK
+    else:
+        raise AssertionError("the promotion has no end")
+    assert roles == {Role.SLAVE, Role.ASYNC_MASTER}
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_anywhere_in_a_demotion_leaves_a_master_or_a_slave(power):
+    roles = set()
+    for crash_at in range(1, 200):
+        store = master(5)
+        before = store.frame_bytes()
+        answers: list[Any] = []
+        store.disk.crash_at(store.disk.calls + crash_at)
+        try:
+            store.log.set_role(TO_SLAVE, answers.append)
+            store.settle()
+        except SimulatedCrash:
+            pass
+        else:
+            break
+        if power:
+            store.power_loss(random_choice(random.Random(crash_at)))
+        else:
+            store.kill()
+        store.disk.clear_faults()
+        store.start()
+        roles.add(store.log.role)
+        assert store.frame_bytes() == before
+    assert Role.ASYNC_MASTER in roles
+    assert power or Role.SLAVE in roles
