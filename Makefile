@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-spark test-interop lint format demo demo-spark bench torture torture-ci protos docs clean
+.PHONY: help venv test test-spark test-interop test-compose lint format demo demo-spark bench torture torture-ci protos docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml scripts/make_venv.sh
 	scripts/make_venv.sh
 
 test: venv  ## every test that needs no Java, with all the lints
-	$(PYTEST) -n 2 -m "not java and not spark" $(ARGS)
+	$(PYTEST) -n 2 -m "not java and not spark and not compose" $(ARGS)
 
 test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 1 -m "spark and not java" $(ARGS)
@@ -26,6 +26,9 @@ test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, o
 test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
 	scripts/require_java.sh
 	$(PYTEST) -n 2 -m java $(ARGS)
+
+test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
+	scripts/with_engine.sh $(PYTEST) -m compose --timeout 900 $(ARGS)
 
 lint: venv  ## style, imports, protos, generated code and generated documentation
 	$(BIN)/ruff check .

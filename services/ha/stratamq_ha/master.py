@@ -15,6 +15,7 @@ from stratamq.client.values import Role
 from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
 from stratamq.formats.replication_opening import Has, Keeps
+from stratamq.runtime.address import reachable_address
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.history import judge
@@ -43,7 +44,8 @@ class Master:
         own: OwnLog,
         log_address: str = "",
     ) -> None:
-        self.address = address_of(listener.getsockname())
+        bound, name = address_of(listener.getsockname()), config.advertised_host
+        self.address = reachable_address(bound, name) if name else bound
         self.slaves = Slaves(view)
         self.log_address = log_address
         """Where producers reach this log; told to slaves."""

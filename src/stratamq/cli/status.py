@@ -21,7 +21,7 @@ from stratamq.runtime.status import from_rpc_error
 
 COLUMNS = ("service", "state", "address", "applied", "durable", "lag", "detail")
 FURTHER_ROOMS = ("ha", "janitor", "schedule", "transaction", "tier")
-"""Shown when they have announced themselves."""
+"""Shown when they have announced themselves, or are named."""
 ANSWER_S = 3.0
 
 
@@ -60,10 +60,10 @@ def _rooms(where: Endpoints) -> Iterator[str]:
     for room in ROOMS:
         if where.names(room):
             yield room
-    if where.root is not None:
-        for room in FURTHER_ROOMS:
-            if discovery.read(where.root, room) is not None:
-                yield room
+    for room in FURTHER_ROOMS:
+        named = where.names(room) if where.root is None else discovery.read(where.root, room)
+        if named:
+            yield room
 
 
 def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row]]:

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Run a command with a container engine: with_engine.sh COMMAND…, or --look: can there be one?
+#
+# An engine that answers is used as it is. Where there is none, root on Debian gets one for as long as
+# the command runs: Debian's packages, in a network namespace of its own, so that nothing of it stays
+# behind on the machine; everything under one directory, removed at the end. Such an engine reaches no
+# registry: its base image is made of this machine's packages, the wheels are built outside.
+#
+# The command finds: `docker` on the engine; COMPOSE, `docker compose` or `docker-compose`;
+# STRATAMQ_TEST_WHEELS, a directory of wheels when containers have no way out.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly BASE=python:3.11-slim
+readonly CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/stratamq"
+readonly PACKAGES=(docker.io iptables docker-compose python3)
+
+no() {
+  echo "no container engine: $*" >&2
+  exit 1
+}
+
+answers() { docker version >/dev/null 2>&1; }
+
+is_debian_root() { [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null; }
+
+# Whether this machine lets us make one, and why not. Debian's Python must be the image's.
+may_make() {
+  is_debian_root || no "none answers, and only root on Debian can be given one. Start Docker"
+  unshare --net true 2>/dev/null || no "none answers, and network namespaces cannot be made here"
+  [ "$(. /etc/os-release && echo "${VERSION_ID:-}")" = 12 ] ||
+    no "none answers, and one of our own needs Debian 12, whose Python is the image's"
+}
+
+# COMPOSE as the caller says; else v2, also one that scripts/build_compose.sh has built; else 1.29.
+find_compose() {
+  if [ -n "${COMPOSE:-}" ]; then return; fi
+  if ! docker compose version >/dev/null 2>&1 && [ -x "$CACHE/docker/cli-plugins/docker-compose" ]; then
+    export DOCKER_CONFIG="$CACHE/docker"
+  fi
+  if docker compose version >/dev/null 2>&1; then
+    COMPOSE="docker compose"
+  elif command -v docker-compose >/dev/null; then
+    COMPOSE=docker-compose
+  else
+    no "the engine is here, but neither 'docker compose' nor docker-compose is"
+  fi
+}
+
+install_packages() {
+  local missing=() package
+  for package in "${PACKAGES[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  if [ "${#missing[@]}" -gt 0 ]; then
+    echo "with_engine: installing ${missing[*]}" >&2
+    apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >&2
+  fi
+}
+
+start_engine() {
+  mkdir -p "$CACHE"
+  lab=$(mktemp -d "$CACHE/engine.XXXXXX")
+  namespace="stratamq-${lab##*.}"
+  export DOCKER_HOST="unix://$lab/docker.sock"
+  trap stop_engine EXIT
+  ip netns add "$namespace"
+  nsenter --net="/run/netns/$namespace" ip link set lo up
+  # nsenter, not `ip netns exec`: that one mounts /sys anew and hides the control groups.
+  nsenter --net="/run/netns/$namespace" setsid dockerd --data-root "$lab/data" --exec-root "$lab/exec" \
+    --pidfile "$lab/dockerd.pid" -H "$DOCKER_HOST" >"$lab/log" 2>&1 </dev/null &
+  engine=$!
+  local tries
+  for tries in $(seq 300); do
+    if answers; then return; fi
+    kill -0 "$engine" 2>/dev/null || break
+    sleep 0.2
+  done
+  tail -20 "$lab/log" >&2
+  no "Debian's did not start"
+}
+
+stop_engine() {
+  docker ps -q 2>/dev/null | xargs -r docker kill >/dev/null 2>&1 || true
+  if [ -n "${engine:-}" ]; then
+    kill "$engine" 2>/dev/null || true
+    wait "$engine" 2>/dev/null || true
+  fi
+  ip netns del "$namespace" 2>/dev/null || true
+  rm -rf "$lab"
+}
+
+prepare_engine() {
+  .venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
+    no "one of our own is here, and .venv is not of Python 3.11: its wheels do not fit the image"
+  scripts/base_image.sh "$BASE" "$lab" >&2
+  mkdir "$lab/wheels"
+  .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
+    --wheel-dir "$lab/wheels" hatchling . >&2
+  export STRATAMQ_TEST_WHEELS="$lab/wheels"
+}
+
+if [ "${1:-}" = --look ]; then
+  if answers; then find_compose; else may_make; fi
+  exit
+fi
+if answers; then
+  find_compose
+  export COMPOSE
+  exec "$@"
+fi
+may_make
+install_packages
+start_engine
+prepare_engine
+find_compose
+export COMPOSE
+nsenter --net="/run/netns/$namespace" "$@"

@@ -1,0 +1,61 @@
+"""Stacks of containers, each kept for a module. `make test-compose` finds or starts the engine."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compose.stack import BUILD_S, Stack, copy_tree, docker
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if "COMPOSE" not in os.environ:
+        pytest.skip("`make test-compose` finds or starts the engine that this needs")
+    place = tmp_path_factory.mktemp("tree") / "stratamq"
+    place.mkdir()
+    copy_tree(place, os.environ.get("STRATAMQ_TEST_WHEELS"))
+    return place
+
+
+@pytest.fixture(scope="session")
+def session() -> str:
+    """Stacks of two runs on one engine do not meet either."""
+    return f"stratamq-test-{secrets.token_hex(3)}"
+
+
+@pytest.fixture(scope="session")
+def image(tree: Path, session: str) -> Iterator[str]:
+    name = f"{session}:test"
+    Stack(tree, f"{session}-build", name).run("build", timeout_s=BUILD_S)
+    yield name
+    docker("image", "rm", "--force", name)
+
+
+@pytest.fixture(scope="module")
+def broker(tree: Path, session: str, image: str) -> Iterator[Stack]:
+    yield from _running(Stack(tree, f"{session}-one", image))
+
+
+@pytest.fixture(scope="module")
+def pair(tree: Path, session: str, image: str) -> Iterator[Stack]:
+    """A master that waits for its replica, and the replica."""
+    settings = {
+        "STRATAMQ_COMMITLOG_ROLE": "SYNC_MASTER",
+        "STRATAMQ_HA_HEARTBEAT_MS": "1000",
+        "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
+    }
+    yield from _running(Stack(tree, f"{session}-pair", image, settings, profile="replica"))
+
+
+def _running(stack: Stack) -> Iterator[Stack]:
+    try:
+        stack.up(build=True)
+        yield stack
+    except BaseException:
+        print(stack.run("logs", "--tail", "50", check=False).stdout)
+        raise
+    finally:
+        stack.down(volumes=True)

@@ -1,0 +1,233 @@
+"""A compose project made from a copy of the tree: what a user has after `git clone`, and a name,
+ports and settings of its own, so that stacks do not meet."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+from stratamq.client import Client, connect
+from stratamq.runtime.clock import SystemClock
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_S, UP_S, COMMAND_S = 600, 180, 120
+ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor")
+SMALL = {
+    "STRATAMQ_COMMITLOG_SEGMENT_BYTES": "1048576",
+    "STRATAMQ_INDEX_INDEX_SLOTS": "1000",
+    "STRATAMQ_INDEX_INDEX_ITEMS": "4000",
+}
+
+
+T = TypeVar("T")
+_LOOK_S = 0.3
+
+
+def until(ask: Callable[[], T], what: str, deadline_s: float = UP_S) -> T:
+    """Ask again and again until the answer is true."""
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic_ns() + deadline_s * 1e9
+    while not (answer := ask()):
+        assert clock.monotonic_ns() < deadline, f"not within {deadline_s} s: {what}"
+        pause.wait(_LOOK_S)
+    return answer
+
+
+def copy_tree(place: Path, wheels: str | None) -> None:
+    """Every file that git knows or would add, and the wheels where containers have no way out."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    for name in filter(None, os.fsdecode(listed).split("\0")):
+        if (ROOT / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, place / name)
+    if wheels:
+        for wheel in Path(wheels).glob("*.whl"):
+            shutil.copy(wheel, place / "deploy" / "wheels")
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def docker(*arguments: str, check: bool = True) -> str:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=COMMAND_S)
+    assert not check or done.returncode == 0, f"docker {shlex.join(arguments)}:\n{done.stderr}"
+    return done.stdout.strip()
+
+
+class Stack:
+    """One compose project. `settings` are added to broker.env, `profile` to every command."""
+
+    def __init__(
+        self,
+        tree: Path,
+        name: str,
+        image: str,
+        settings: Mapping[str, str] = {},
+        profile: str = "",
+    ) -> None:
+        self.name = name
+        self.image = image
+        self._compose = shlex.split(os.environ["COMPOSE"])
+        self._profile = profile
+        self._place = tree.parent / name
+        shutil.copytree(tree, self._place)
+        ports = iter(free_ports(12))
+        self._published: dict[str, int] = {}
+        lines = [f"COMPOSE_PROJECT_NAME={name}", f"STRATAMQ_IMAGE={image}"]
+        for side in ("", "replica-"):
+            prefix = f"STRATAMQ_{side.upper().replace('-', '_')}"
+            for room in ROOMS:
+                self._published[side + room] = next(ports)
+                lines.append(f"{prefix}{room.upper()}_PORT={self._published[side + room]}")
+            lines.append(f"{prefix}REPLICATION_PORT={next(ports)}")
+        self._append(".env", lines)
+        self.set(SMALL | dict(settings))
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """In broker.env, where the last line of a name counts; `up` makes it so."""
+        self._append("broker.env", [f"{name}={value}" for name, value in settings.items()])
+
+    def _append(self, file: str, lines: Sequence[str]) -> None:
+        path = self._place / "deploy" / file
+        path.write_text(path.read_text() + "\n".join(lines) + "\n")
+
+    # --- the project ---
+
+    @property
+    def waits(self) -> bool:
+        """1.29 has no --wait."""
+        return self._compose[0] == "docker"
+
+    def run(
+        self, *arguments: str, timeout_s: float = COMMAND_S, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        profile = ["--profile", self._profile] if self._profile else []
+        command = [*self._compose, *profile, *arguments]
+        done = subprocess.run(
+            command,
+            cwd=self._place / "deploy",
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env=_environment(),
+        )
+        assert not check or done.returncode == 0, (
+            f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        )
+        return done
+
+    def up(self, *, build: bool = False) -> None:
+        """What a user types; without --wait the health checks are waited for here."""
+        options = ["--build"] if build else []
+        wait = "--wait" if self.waits else "--detach"
+        self.run("up", *options, wait, timeout_s=BUILD_S if build else UP_S)
+        until(self.healthy, f"healthy services of {self.name}", UP_S)
+
+    def down(self, *, volumes: bool = False) -> None:
+        self.run("down", *(["--volumes"] if volumes else []))
+
+    def services(self) -> list[str]:
+        return self.run("config", "--services").stdout.split()
+
+    def healthy(self) -> bool:
+        return all(self.state(name) == "healthy" for name in self.services())
+
+    def exit_codes(self) -> dict[str, int]:
+        return {name: self.inspect(name)["State"]["ExitCode"] for name in self.services()}
+
+    def look(self, script: str, side: str = "") -> str:
+        """What a shell sees of the volume, in a container of its own."""
+        volume = f"{self.name}_{side}data:/data"
+        return docker("run", "--rm", "-v", volume, self.image, "sh", "-c", script)
+
+    # --- one container ---
+
+    def container(self, service: str) -> str:
+        return self.run("ps", "-a", "-q", service).stdout.strip()
+
+    def inspect(self, service: str) -> dict:
+        return json.loads(docker("inspect", self.container(service)))[0]
+
+    def state(self, service: str) -> str:
+        """What the health check says; `absent` without a container."""
+        container = self.container(service)
+        return (
+            docker("inspect", "-f", "{{.State.Health.Status}}", container)
+            if container
+            else "absent"
+        )
+
+    def until_healthy(self, service: str) -> None:
+        until(lambda: self.state(service) == "healthy", f"{service} to be healthy", UP_S)
+
+    def crash(self, service: str) -> None:
+        """SIGKILL from outside, as the kernel would: the restart policy brings the service back.
+
+        Where the engine's processes are not ours to kill, its own kill and a start."""
+        before = self.inspect(service)["State"]
+        pid = before["Pid"]
+        command = Path(f"/proc/{pid}/cmdline")
+        if os.geteuid() == 0 and command.exists() and b"stratamq_" in command.read_bytes():
+            os.kill(pid, signal.SIGKILL)
+        else:
+            self.run("kill", "-s", "SIGKILL", service)
+            self.run("start", service)
+        until(
+            lambda: self.inspect(service)["State"]["StartedAt"] != before["StartedAt"],
+            f"a new start of {service}",
+            UP_S,
+        )
+
+    def pause(self, service: str) -> None:
+        self.run("pause", service)
+
+    def unpause(self, service: str) -> None:
+        self.run("unpause", service)
+
+    def disconnect(self, service: str) -> None:
+        docker("network", "disconnect", f"{self.name}_default", self.container(service))
+
+    def connect(self, service: str) -> None:
+        """The service's name has to be said again: compose is not asked."""
+        network = f"{self.name}_default"
+        docker("network", "connect", "--alias", service, network, self.container(service))
+
+    def execute(self, service: str, *command: str, check: bool = True) -> str:
+        return self.run("exec", "-T", service, *command, check=check).stdout
+
+    # --- from outside ---
+
+    def address(self, side: str = "") -> str:
+        """For `--address`: the broker's services at their published ports; `side` is `replica-`."""
+        return ",".join(f"{room}=127.0.0.1:{self._published[side + room]}" for room in ROOMS)
+
+    def client(self, side: str = "", *, timeout_s: float = 30.0) -> Client:
+        return connect(self.address(side), timeout_s=timeout_s, patience_s=UP_S)
+
+    def segments(self, side: str = "") -> dict[str, str]:
+        """The log's segments by name, each as its SHA-256."""
+        told = self.execute(f"{side}commitlog", "sh", "-c", "cd /data/commitlog && sha256sum -- *")
+        return {name: digest for digest, name in (line.split() for line in told.splitlines())}
+
+
+def _environment() -> dict[str, str]:
+    """Compose lets the shell's variables win over .env."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
