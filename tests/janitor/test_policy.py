@@ -5,7 +5,9 @@ in hours; the last one is in use. Defaults: 72 h, at 04, cleaning above 75 %, fo
 """
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import combinations
 
 import pytest
 from stratamq_janitor.policy import (
@@ -116,23 +118,162 @@ disk 50% at 10:00, ages 100 80 1, manual, hold replicated up to 0 GB
 disk 50% at 04:00, ages 70 50 1, hold replicated up to 0 GB
     nothing
 
-# A clock that was put forward: nothing expires; a full disk and a log too large still count.
-disk 50% at 04:00, ages 100 90 1, clock jumped
-    nothing; alarm clock was put forward
-disk 86% at 04:00, ages 100 90 1, clock jumped
-    delete 0 space; urgent; alarm clock was put forward
-disk 50% at 04:00, ages 100 90 80 1, clock jumped, at most 35 GB
-    delete 0 size; alarm clock was put forward
+# A clock in doubt: nothing expires, whoever asks; a full disk and a log too large still count. The
+# alarm comes only when the doubt keeps something.
+disk 50% at 04:00, ages 100 90 1, clock in doubt
+    nothing; alarm clock in doubt
+disk 50% at 04:00, ages 70 60 1, clock in doubt
+    nothing
+disk 50% at 10:00, ages 100 90 1, clock in doubt, manual
+    nothing; alarm clock in doubt
+disk 80% at 10:00, ages 100 90 1, clock in doubt
+    nothing; alarm clock in doubt
+disk 86% at 10:00, ages 100 90 1, clock in doubt
+    delete 0 space; urgent; alarm clock in doubt
+disk 50% at 10:00, ages 100 90 80 1, clock in doubt, at most 35 GB
+    delete 0 size; alarm clock in doubt
+disk 50% at 04:00, ages 100 90 1, clock in doubt, hold replicated up to 0 GB
+    nothing; alarm clock in doubt
+disk 86% at 10:00, ages 100 90 1, clock in doubt, hold tiered up to 0 GB
+    nothing; held 0 tiered; urgent; alarm held back
+disk 50% at 04:00, ages ? 90 1, clock in doubt
+    nothing
+disk 50% at 04:00, ages 100, clock in doubt
+    nothing
+disk 99% at 10:00, ages 60 59 58 57 56 55 54 53 52 51 50 49 1, clock in doubt
+    delete 0-9 space; urgent
 
-# Messages from the future (a clock that was put back) are not old.
+# Messages from the future (a clock that was put back) are not old; a doubt about them is no alarm.
 disk 50% at 04:00, ages -5 -6 -7
     nothing
+disk 50% at 04:00, ages 100 -6 -7
+    delete 0 expired
+disk 50% at 10:00, ages -5 -6 -7, manual
+    nothing
+disk 80% at 10:00, ages -5 -6 -7
+    nothing
+disk 86% at 10:00, ages -5 -6 -7
+    delete 0 space; urgent
+disk 50% at 04:00, ages -5 -6 -7, clock in doubt
+    nothing
+disk 50% at 10:00, ages -5 -6 -7, at most 25 GB
+    delete 0 size
+disk 50% at 04:00, ages -5 -6 -7, hold replicated up to 0 GB
+    nothing
+disk 50% at 04:00, ages ? -6 -7
+    nothing
+disk 50% at 04:00, ages -5
+    nothing
+disk 99% at 10:00, ages -1 -2 -3 -4 -5 -6 -7 -8 -9 -10 -11 -12 -13
+    delete 0-9 space; urgent
 
-# Ages that nobody knows never expire.
+# Ages that nobody knows never expire, whoever asks.
 disk 50% at 04:00, ages ? ? 1
     nothing
-disk 86% at 04:00, ages ? ? 1
+disk 50% at 10:00, ages ? ? 1, manual
+    nothing
+disk 80% at 10:00, ages ? ? 1
+    nothing
+disk 86% at 10:00, ages ? ? 1
     delete 0 space; urgent
+disk 50% at 10:00, ages ? ? 1, at most 25 GB
+    delete 0 size
+disk 50% at 04:00, ages ? 100 1, hold consumed up to 0 GB
+    nothing
+disk 50% at 04:00, ages ?
+    nothing
+disk 99% at 10:00, ages ? ? ? ? ? ? ? ? ? ? ? ? 1
+    delete 0-9 space; urgent
+
+# Mixes of two reasons: one is named, the milder first, and what remains goes for the other.
+disk 50% at 04:00, ages 100 80 1, manual
+    delete 0 expired, delete 1 expired
+disk 80% at 04:00, ages 100 80 60 1
+    delete 0 expired, delete 1 expired
+disk 86% at 04:00, ages 100 90 60 1
+    delete 0 expired, delete 1 expired; urgent
+disk 80% at 10:00, ages 100 60 1, manual
+    delete 0 expired
+disk 86% at 10:00, ages 100 90 60 1, manual
+    delete 0 expired, delete 1 expired; urgent
+disk 50% at 10:00, ages 100 60 50 1, manual, at most 25 GB
+    delete 0 expired, delete 1 size
+disk 80% at 10:00, ages 60 50 1, at most 25 GB
+    delete 0 size
+disk 86% at 10:00, ages 60 50 40 1, at most 25 GB
+    delete 0 space, delete 1 size; urgent
+
+# The limit of a run, and the last segment, hold for every reason.
+disk 50% at 10:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1, manual
+    delete 0-9 expired
+disk 88% at 10:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1
+    delete 0-9 expired; urgent
+disk 84% at 10:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1
+    delete 0-8 expired
+disk 85% at 10:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1, at most 5 GB
+    delete 0-9 expired
+disk 50% at 10:00, ages 60 59 58 57 56 55 54 53 52 51 50 49 1, at most 5 GB
+    delete 0-9 size
+disk 50% at 04:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1, hold replicated up to 50 GB
+    delete 0-4 expired; held 5 replicated
+disk 50% at 04:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1, hold replicated up to 100 GB
+    delete 0-9 expired; held 10 replicated
+disk 50% at 10:00, ages 100, manual
+    nothing
+disk 80% at 10:00, ages 100
+    nothing
+disk 50% at 10:00, ages 100, at most 5 GB
+    nothing
+disk 50% at 04:00, ages 100, hold replicated up to 0 GB
+    nothing
+
+# Everything that must be true of a segment before it may go, two of them at a time.
+disk 50% at 04:00, ages 100 90 1, hold replicated up to 0 GB, hold consumed up to 20 GB
+    nothing; held 0 replicated
+disk 50% at 04:00, ages 100 90 1, hold replicated up to 10 GB, hold consumed up to 0 GB
+    nothing; held 0 consumed
+disk 50% at 04:00, ages 100 90 1, hold consumed up to 10 GB, hold tiered up to 20 GB
+    delete 0 expired; held 1 consumed
+disk 50% at 04:00, ages 100 90 1, hold replicated up to 20 GB, hold tiered up to 10 GB
+    delete 0 expired; held 1 tiered
+disk 80% at 10:00, ages 100 90 1, hold replicated up to 10 GB
+    delete 0 expired; held 1 replicated
+disk 50% at 10:00, ages 100 90 1, manual, hold consumed up to 10 GB
+    delete 0 expired; held 1 consumed
+disk 50% at 04:00, ages 100 90 1, hold tiered up to 20 GB
+    delete 0 expired, delete 1 expired
+disk 50% at 10:00, ages 30 20 10 1, at most 25 GB, hold tiered up to 10 GB
+    delete 0 size; held 1 tiered
+disk 50% at 10:00, ages 30 20 10 1, at most 25 GB, hold replicated up to 10 GB
+    delete 0 size; held 1 replicated
+disk 50% at 10:00, ages 100 80 1, manual, hold tiered up to 0 GB
+    nothing; held 0 tiered
+disk 50% at 10:00, ages 100 80 1, clock in doubt, manual, hold consumed up to 0 GB
+    nothing; alarm clock in doubt
+disk 80% at 10:00, ages 100 90 1, hold tiered up to 0 GB
+    nothing; held 0 tiered
+disk 88% at 10:00, ages 60 50 1, hold replicated up to 0 GB
+    nothing; held 0 replicated; urgent; alarm held back
+disk 88% at 10:00, ages 60 50 1, hold consumed up to 0 GB
+    nothing; held 0 consumed; urgent; alarm held back
+disk 50% at 04:00, ages 100 90 1, hold consumed up to 0 GB
+    nothing; held 0 consumed
+disk 86% at 10:00, ages ? ? 1, hold replicated up to 0 GB
+    nothing; held 0 replicated; urgent; alarm held back
+disk 86% at 10:00, ages ? ? 1, hold tiered up to 0 GB
+    nothing; held 0 tiered; urgent; alarm held back
+disk 86% at 10:00, ages -5 -6 1, hold consumed up to 0 GB
+    nothing; held 0 consumed; urgent; alarm held back
+disk 86% at 10:00, ages -5 -6 1, hold tiered up to 0 GB
+    nothing; held 0 tiered; urgent; alarm held back
+disk 50% at 04:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1, hold consumed up to 50 GB
+    delete 0-4 expired; held 5 consumed
+disk 50% at 04:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1, hold tiered up to 50 GB
+    delete 0-4 expired; held 5 tiered
+disk 50% at 04:00, ages 100, hold consumed up to 0 GB
+    nothing
+disk 50% at 04:00, ages 100, hold tiered up to 0 GB
+    nothing
 """
 
 
@@ -153,7 +294,7 @@ def facts_of(line: str) -> tuple[Facts, Settings]:
         )
         for n, age in enumerate(ages)
     ]
-    hold = re.search(r"hold (\w+) up to (\d+) GB", line)
+    holds = re.findall(r"hold (\w+) up to (\d+) GB", line)
     most = re.search(r"at most (\d+) GB", line)
     facts = Facts(
         now_ms=NOW_MS,
@@ -162,12 +303,12 @@ def facts_of(line: str) -> tuple[Facts, Settings]:
         disk_total_bytes=1000 * GB,
         disk_used_bytes=int(head[1]) * 10 * GB,
         segments=segments,
-        held_at={hold[1]: int(hold[2]) * GB} if hold else {},
+        held_at={name: int(upto) * GB for name, upto in holds},
         manual="manual" in line,
-        clock_jumped="clock jumped" in line,
+        clock_doubt="clock in doubt" if "clock in doubt" in line else "",
     )
     settings = Settings(
-        hold=frozenset([hold[1]] if hold else []),
+        hold=frozenset(name for name, _ in holds),
         retention_bytes=int(most[1]) * GB if most else 0,
     )
     return facts, settings
@@ -184,7 +325,7 @@ def text_of(decision: Decision) -> str:
         parts = ["nothing"]
     parts += [f"held {one.segment.start // (10 * GB)} {one.by}" for one in decision.held]
     parts += ["urgent"] * decision.urgent
-    for words in ("no segment is left", "held back", "clock was put forward"):
+    for words in ("no segment is left", "held back", "clock in doubt"):
         if words in decision.alarm:
             parts.append(f"alarm {words}")
     return "; ".join(parts)
@@ -198,6 +339,77 @@ def test_the_transcript(given, expected):
     assert bool(decision.alarm) is ("alarm" in expected)
     if decision.deletions:
         assert decision.delete_below == decision.deletions[-1].segment.end
+
+
+def conditions(line: str) -> set[str]:
+    """Which of section 12's conditions, and of ours, hold in a transcript."""
+    facts, settings = facts_of(line)
+    old = [s.newest_ms is not None and NOW_MS - s.newest_ms >= 72 * HOUR_MS for s in facts.segments]
+    used = facts.disk_used_ratio
+    return {
+        name
+        for name, holds in {
+            "the hour": facts.local.hour == 4,
+            "above the cleaning level": 0.75 < used <= 0.85,
+            "above the forcing level": used > 0.85,
+            "somebody asks": facts.manual,
+            "too large": 0 < settings.retention_bytes < len(old) * 10 * GB,
+            "expired": any(old[:-1]),
+            "an unknown age": any(s.newest_ms is None for s in facts.segments),
+            "from the future": any((s.newest_ms or 0) > NOW_MS for s in facts.segments),
+            "clock in doubt": bool(facts.clock_doubt),
+            "not replicated": "replicated" in settings.hold,
+            "not consumed": "consumed" in settings.hold,
+            "not tiered": "tiered" in settings.hold,
+            "the last segment": len(old) == 1,
+            "more than one run takes": len(old) > settings.max_segments + 1,
+        }.items()
+        if holds
+    }
+
+
+EXCLUSIVE = {
+    frozenset(pair)
+    for pair in (
+        ("above the cleaning level", "above the forcing level"),
+        # With one segment nothing can be older than it, and nothing more than it.
+        ("the last segment", "expired"),
+        ("the last segment", "more than one run takes"),
+    )
+}
+
+
+def test_every_condition_and_every_mix_of_two_has_a_transcript():
+    seen = [conditions(given) for given, _ in cases()]
+    names = sorted(set.union(*seen))
+    assert len(names) == 14
+    missing = [
+        pair
+        for pair in combinations(names, 2)
+        if frozenset(pair) not in EXCLUSIVE and not any(set(pair) <= one for one in seen)
+    ]
+    assert not missing
+
+
+def test_what_stays_first_says_why():
+    def kept(line: str) -> str:
+        found = decide(*facts_of(line)).kept
+        return "" if found is None else found.sentence
+
+    assert "70.0 h old, it expires after 72 h" in kept("disk 50% at 10:00, ages 70 50 1")
+    assert "goes at 04:00 local time, above 75%" in kept("disk 50% at 10:00, ages 100 50 1")
+    assert "last one" in kept("disk 50% at 04:00, ages 100 90 80")
+    assert "nobody knows" in kept("disk 50% at 04:00, ages ? 90 1")
+    many = " ".join(["100"] * 12)
+    assert "10 segments; the next one goes on" in kept(f"disk 50% at 04:00, ages {many}")
+    assert kept("disk 50% at 04:00, ages 100 1, hold tiered up to 0 GB") == ""
+
+
+def test_messages_from_the_future_are_told_of():
+    facts, settings = facts_of("disk 50% at 10:00, ages -5 -6 -7")
+    near, far = (decide(replace(facts, future_ms=ms), settings) for ms in (600_000, 600_001))
+    assert near.alarm == ""
+    assert "stored 0.2 h from now" in far.alarm
 
 
 def test_every_decision_says_why():

@@ -8,15 +8,17 @@ from stratamq.client import Client
 from stratamq.client.endpoints import Endpoints
 from stratamq.client.wire import COMMITLOG
 from stratamq.errors import StrataError
+from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
-from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.clock import SystemClock, machine_boot
 from stratamq.runtime.config import load
 from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
-from stratamq_janitor import metrics
+from stratamq_janitor import clock_watch, metrics
 from stratamq_janitor.cleaner import Cleaner
+from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.servicer import SERVICE_NAME, JanitorServicer
 
@@ -35,7 +37,15 @@ async def main() -> None:
     room_lock = take_room_lock(files, "janitor")
     addresses = {COMMITLOG: config.log_address} if config.log_address else {}
     client = Client(Endpoints(config.root, addresses), timeout_s=ANSWER_S)
-    cleaner = Cleaner(files, client, config, SystemClock())
+    clock = SystemClock()
+    watch = ClockWatch(
+        MetadataFile(files, clock_watch.PATH),
+        machine_boot(),
+        config.clock_tolerance_ms,
+        config.clock_grace_ms,
+        clock,
+    )
+    cleaner = Cleaner(files, client, config, watch, clock)
     lock = asyncio.Lock()
     servicer = JanitorServicer(cleaner, lock)
     server = Server(

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from stratamq.files.port import Clock, Files
+from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.facts import (
     Services,
     consumed_up_to,
     leaving_bytes,
+    newest_message_ms,
     replicated_up_to,
     segment_facts,
     tiered_up_to,
@@ -47,7 +49,12 @@ class Cleaner:
     """Blocking; one thread at a time. StrataError of the services is the caller's."""
 
     def __init__(
-        self, files: Files, services: Services, config: JanitorConfig, clock: Clock
+        self,
+        files: Files,
+        services: Services,
+        config: JanitorConfig,
+        watch: ClockWatch,
+        clock: Clock,
     ) -> None:
         self.last: Look | None = None
         """The last look that was carried out."""
@@ -59,22 +66,24 @@ class Cleaner:
         self._config = config
         self._settings = settings_of(config)
         self._clock = clock
-        self._previous_wall_ms: int | None = None
-        self._previous_ns = 0
-        self._jumped_ns: int | None = None
+        self._watch = watch
+        self._finished_ms = watch.previous_ms
+        """What the wall showed at the last look that left nothing over for want of time."""
 
-    def plan(self, *, manual: bool = False) -> Look:
+    def plan(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
         """What a run would do now; nothing is changed."""
-        facts = self._facts(manual)
-        return Look(facts.now_ms, facts, decide(facts, self._settings))
+        return self._look(manual, "" if trust_clock else self._watch.doubt())
 
-    def run(self, *, manual: bool = False) -> Look:
-        """Look, and have deleted what may go."""
-        self._watch_clock()
-        look = self.plan(manual=manual)
-        self._previous_wall_ms = look.at_ms
-        self._previous_ns = self._clock.monotonic_ns()
+    def run(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
+        """Look, and have deleted what may go. `trust_clock`: somebody says that it is right."""
+        doubt = self._watch.see(newest_message_ms(self._files))
+        if trust_clock:
+            self._watch.trust()
+            doubt = ""
+        look = self._look(manual, doubt)
         decision = look.decision
+        if not decision.limited:
+            self._finished_ms = look.at_ms
         look = replace(look, minimum_offset=look.facts.segments[0].start)
         if decision.deletions:
             minimum, deleted = self._services.delete_below(
@@ -98,7 +107,11 @@ class Cleaner:
         self.last = look
         return look
 
-    def _facts(self, manual: bool) -> Facts:
+    def _look(self, manual: bool, doubt: str) -> Look:
+        facts = self._facts(manual, doubt)
+        return Look(facts.now_ms, facts, decide(facts, self._settings))
+
+    def _facts(self, manual: bool, doubt: str) -> Facts:
         state, config = self._services.log_state(), self._config
         space, now_ms = self._files.space(), self._clock.wall_ms()
         held_at = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
@@ -106,7 +119,7 @@ class Cleaner:
             held_at[CONSUMED] = consumed_up_to(
                 self._services, config.hold_groups, state.appended_offset
             )
-        previous = self._previous_wall_ms
+        previous, newest_ms = self._finished_ms, newest_message_ms(self._files)
         return Facts(
             now_ms=now_ms,
             local=_local(now_ms),
@@ -117,25 +130,13 @@ class Cleaner:
                 space.total_bytes - space.available_bytes - leaving_bytes(self._files, state),
             ),
             segments=segment_facts(
-                self._files, state, by_file_time=config.retention_by == "FILE_TIME"
+                self._files, state, now_ms, by_file_time=config.retention_by == "FILE_TIME"
             ),
             held_at=held_at,
             manual=manual,
-            clock_jumped=self._jumped_ns is not None,
+            clock_doubt=doubt,
+            future_ms=max(0, (newest_ms or 0) - now_ms),
         )
-
-    def _watch_clock(self) -> None:
-        """Notice a wall clock that went forward by much more than has passed."""
-        now_ns = self._clock.monotonic_ns()
-        if self._previous_wall_ms is not None:
-            passed_ms = (now_ns - self._previous_ns) // 1_000_000
-            ahead_ms = self._clock.wall_ms() - self._previous_wall_ms - passed_ms
-            if ahead_ms > self._config.clock_tolerance_ms:
-                log.error("clock was put forward", extra={"by_ms": ahead_ms})
-                self._jumped_ns = now_ns
-        grace_ns = self._config.clock_grace_ms * 1_000_000
-        if self._jumped_ns is not None and now_ns - self._jumped_ns >= grace_ns:
-            self._jumped_ns = None
 
 
 def settings_of(config: JanitorConfig) -> Settings:
@@ -146,6 +147,7 @@ def settings_of(config: JanitorConfig) -> Settings:
         clean_ratio=config.disk_clean_ratio,
         force_ratio=config.disk_force_ratio,
         max_segments=config.max_segments_per_run,
+        clock_tolerance_ms=config.clock_tolerance_ms,
         hold=frozenset(config.hold),
     )
 

@@ -95,15 +95,17 @@ class JanitorConfig(ServiceConfig):
         unit="ms",
         minimum=0,
         maximum=1 << 50,
-        doc="A wall clock that goes forward by more than this beyond the time that has passed is "
-        "not trusted.",
+        doc="A wall clock that went forward by more than this beyond what somebody saw pass (the "
+        "machine's monotonic clock; after a start of the machine the last look and the newest "
+        "message) is not trusted.",
     )
     clock_grace_ms: int = setting(
         HOUR_MS,
         unit="ms",
         minimum=0,
         maximum=1 << 50,
-        doc="For so long after that nothing expires: somebody may put the clock right.",
+        doc="For so long after that nothing expires: somebody may put the clock right, or say that "
+        "it is (`stratamq janitor run --trust-clock`).",
     )
 
     def faults(self) -> Iterable[str]:

@@ -5,11 +5,13 @@ from typing import Protocol
 
 from stratamq.client.values import GroupQueue, LogState, Unit
 from stratamq.files.port import Files, Kind
+from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq_janitor.policy import SegmentFacts
 
 DIRECTORY = "commitlog"
+CHECKPOINT = "checkpoint"
 
 
 class Services(Protocol):
@@ -26,9 +28,15 @@ class Services(Protocol):
     ) -> tuple[int, tuple[str, ...]]: ...
 
 
-def segment_facts(files: Files, state: LogState, *, by_file_time: bool) -> list[SegmentFacts]:
+def segment_facts(
+    files: Files, state: LogState, now_ms: int, *, by_file_time: bool
+) -> list[SegmentFacts]:
     """Every segment of the log, oldest first. `by_file_time`: RocketMQ's way, by the time of the
-    last change of each file, instead of the store times in the log."""
+    last change of each file, instead of the store times in the log.
+
+    A store time in the future is the work of a clock that was put forward and back: store times
+    never go back, so that everything stored since has it. The file's time counts there.
+    """
     size = state.segment_bytes
     first = state.minimum_offset - state.minimum_offset % size
     starts = list(range(first, max(state.appended_offset, first + 1), size))
@@ -37,6 +45,10 @@ def segment_facts(files: Files, state: LogState, *, by_file_time: bool) -> list[
     else:
         # Store times never go back: what the next segment begins with is not older.
         newest = [_first_store_time(files, start) for start in starts[1:]] + [None]
+        newest = [
+            _changed_ms(files, start) if stored is not None and stored > now_ms else stored
+            for start, stored in zip(starts, newest, strict=True)
+        ]
     return [
         SegmentFacts(start, start + size, newest_ms)
         for start, newest_ms in zip(starts, newest, strict=True)
@@ -51,6 +63,20 @@ def leaving_bytes(files: Files, state: LogState) -> int:
         if (start := parse_offset_name(entry.name)) is not None
         and start + state.segment_bytes <= state.minimum_offset
     )
+
+
+def newest_message_ms(files: Files) -> int | None:
+    """Store time of the newest message that is on the disk, as the log's checkpoint says; None
+    when it says nothing."""
+    entry = files.entry(CHECKPOINT)
+    if entry is None or entry.kind is not Kind.FILE:
+        return None
+    file = files.open(CHECKPOINT)
+    try:
+        checkpoint = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
+    finally:
+        file.close()
+    return None if checkpoint is None else checkpoint.physic_msg_timestamp_ms or None
 
 
 def _first_store_time(files: Files, start: int) -> int | None:

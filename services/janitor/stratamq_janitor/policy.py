@@ -38,6 +38,8 @@ class Settings:
     """Above it segments go however young they are."""
     max_segments: int = 10
     """In one run."""
+    clock_tolerance_ms: int = 10 * 60_000
+    """Messages that were stored further than this in the future are told of."""
     hold: frozenset[str] = frozenset()
     """Of `HOLDS`: what a segment must be before it may go."""
 
@@ -64,15 +66,17 @@ class Facts:
     local: datetime
     """The same moment on the wall, without a time zone."""
     previous: datetime | None
-    """The wall's time at the last look; None: this is the first."""
+    """The wall's time at the last look that left nothing over; None: this is the first."""
     disk_total_bytes: int
     disk_used_bytes: int
     """What is deleted and waits to be unlinked not counted: it is on its way."""
     segments: Sequence[SegmentFacts]
     held_at: dict[str, int] = field(default_factory=dict)
     manual: bool = False
-    clock_jumped: bool = False
-    """The wall clock went forward by more than has passed: ages mean nothing for a while."""
+    clock_doubt: str = ""
+    """Why the wall clock is not believed: ages mean nothing then. Empty: it is."""
+    future_ms: int = 0
+    """By how much the newest message was stored in the future."""
 
     @property
     def disk_used_ratio(self) -> float:
@@ -96,11 +100,23 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """The oldest segment that stays without being held back, and why."""
+
+    segment: SegmentFacts
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     deletions: tuple[Deletion, ...] = ()
     held: tuple[Held, ...] = ()
+    kept: Kept | None = None
+    """None when one is held back."""
     urgent: bool = False
     """The disk does not wait for followers."""
+    limited: bool = False
+    """More would go, and the limit of one run is reached."""
     alarm: str = ""
     """What an operator must know; empty when all is well."""
 
@@ -135,7 +151,9 @@ def decide(facts: Facts, settings: Settings) -> Decision:
     return Decision(
         deletions=tuple(deletions),
         held=tuple(held),
+        kept=None if held else _kept(facts, settings, len(deletions), limited),
         urgent=forcing,
+        limited=limited,
         alarm=_alarm(facts, settings, forcing and not limited, used, held),
     )
 
@@ -180,7 +198,11 @@ def _reason(
 
 
 def _is_expired(segment: SegmentFacts, facts: Facts, settings: Settings) -> bool:
-    if segment.newest_ms is None or facts.clock_jumped:
+    return not facts.clock_doubt and _is_old(segment, facts, settings)
+
+
+def _is_old(segment: SegmentFacts, facts: Facts, settings: Settings) -> bool:
+    if segment.newest_ms is None:
         return False
     return facts.now_ms - segment.newest_ms >= settings.retention_ms
 
@@ -198,6 +220,28 @@ def _held_by(segment: SegmentFacts, facts: Facts, settings: Settings) -> Held | 
     return None
 
 
+def _kept(facts: Facts, settings: Settings, gone: int, limited: bool) -> Kept | None:
+    if gone >= len(facts.segments):
+        return None
+    segment = facts.segments[gone]
+    if gone == len(facts.segments) - 1:
+        sentence = "it is the last one, which always stays"
+    elif limited:
+        sentence = f"one run takes {settings.max_segments} segments; the next one goes on"
+    elif segment.newest_ms is None:
+        sentence = "nobody knows how old it is"
+    elif _is_old(segment, facts, settings):
+        hours = ", ".join(f"{hour:02}:00" for hour in sorted(settings.delete_hours))
+        when = f"at {hours} local time, " if hours else ""
+        sentence = f"it has expired and goes {when}above {settings.clean_ratio:.0%} of the disk, "
+        sentence += "or by `stratamq janitor run`"
+    else:
+        age = (facts.now_ms - segment.newest_ms) / 3_600_000
+        hours = f"{settings.retention_ms / 3_600_000:g}"
+        sentence = f"its newest message is {age:.1f} h old, it expires after {hours} h"
+    return Kept(segment, sentence)
+
+
 def _alarm(facts: Facts, settings: Settings, forcing: bool, used: int, held: Sequence[Held]) -> str:
     full = used / facts.disk_total_bytes if facts.disk_total_bytes else 0.0
     if forcing and held:
@@ -210,6 +254,15 @@ def _alarm(facts: Facts, settings: Settings, forcing: bool, used: int, held: Seq
             f"the disk is {facts.disk_used_ratio:.1%} full and no segment is left that could go: "
             "something else fills the volume, or the last segment does"
         )
-    if facts.clock_jumped:
-        return "the clock was put forward: nothing expires until it has run on for a while"
+    if facts.clock_doubt and any(_is_old(one, facts, settings) for one in facts.segments[:-1][:1]):
+        return (
+            f"{facts.clock_doubt}: nothing expires for a while (janitor.clock_grace_ms); if it is "
+            "right, say so by `stratamq janitor run --trust-clock`"
+        )
+    if facts.future_ms > settings.clock_tolerance_ms:
+        return (
+            f"the newest message was stored {facts.future_ms / 3_600_000:.1f} h from now: the "
+            "clock is slow, or was fast when it was stored. Until it has caught up, what is stored "
+            "gets that time too, searches by time find it there, and ages count by file times"
+        )
     return ""

@@ -6,6 +6,7 @@ from typing import Any
 from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq_janitor.cleaner import Cleaner, Look
+from stratamq_janitor.policy import Kept
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
 
@@ -34,18 +35,23 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         self, request: pb.PlanCleaningRequest, context: Any
     ) -> pb.PlanCleaningResponse:
         async with self._lock:
-            look = await asyncio.to_thread(self._cleaner.plan, manual=request.manual)
+            look = await asyncio.to_thread(
+                self._cleaner.plan, manual=request.manual, trust_clock=request.trust_clock
+            )
         return pb.PlanCleaningResponse(look=_look(look))
 
     async def RunCleaning(
         self, request: pb.RunCleaningRequest, context: Any
     ) -> pb.RunCleaningResponse:
         async with self._lock:
-            look = await asyncio.to_thread(self._cleaner.run, manual=True)
+            look = await asyncio.to_thread(
+                self._cleaner.run, manual=True, trust_clock=request.trust_clock
+            )
         return pb.RunCleaningResponse(look=_look(look))
 
 
 def _look(look: Look) -> pb.Look:
+    kept = look.decision.kept
     return pb.Look(
         at_ms=look.at_ms,
         disk_used_ratio=look.facts.disk_used_ratio,
@@ -71,4 +77,11 @@ def _look(look: Look) -> pb.Look:
         alarm=look.decision.alarm,
         deleted=look.deleted,
         minimum_offset=look.minimum_offset,
+        kept=None if kept is None else _kept(kept),
+    )
+
+
+def _kept(kept: Kept) -> pb.KeptSegment:
+    return pb.KeptSegment(
+        start_offset=kept.segment.start, end_offset=kept.segment.end, sentence=kept.sentence
     )

@@ -10,6 +10,10 @@ from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOptio
 if TYPE_CHECKING:
     from stratamq.client import CleaningLook
 
+TrustOption = Annotated[
+    bool,
+    typer.Option("--trust-clock", help="the machine's clock is right, whatever the janitor says"),
+]
 COLUMNS = ("segment", "endOffset", "decision", "reason", "detail")
 
 
@@ -56,13 +60,14 @@ def plan(
     manual: Annotated[
         bool, typer.Option("--manual", help="as if asked: expired segments go at any hour")
     ] = False,
+    trust_clock: TrustOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What the janitor would do now. Nothing is changed."""
     with open_client(data, address) as client:
-        look = client.plan_cleaning(manual=manual)
+        look = client.plan_cleaning(manual=manual, trust_clock=trust_clock)
     _show(output, look)
 
 
@@ -70,13 +75,17 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only say what would be deleted")
     ] = False,
+    trust_clock: TrustOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Look now, and delete what may go: expired segments at any hour, the last one never."""
     with open_client(data, address) as client:
-        look = client.plan_cleaning(manual=True) if dry_run else client.run_cleaning()
+        if dry_run:
+            look = client.plan_cleaning(manual=True, trust_clock=trust_clock)
+        else:
+            look = client.run_cleaning(trust_clock=trust_clock)
     _show(output, look)
 
 
@@ -104,7 +113,8 @@ def _show(output: Output, look: "CleaningLook") -> None:
 
 
 def _rows(printer: Printer, look: "CleaningLook") -> None:
-    for decision, steps in (("delete", look.deletions), ("held", look.held)):
+    kept = () if look.kept is None else (look.kept,)
+    for decision, steps in (("delete", look.deletions), ("held", look.held), ("keep", kept)):
         for one in steps:
             printer.row(
                 {

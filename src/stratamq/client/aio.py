@@ -325,13 +325,18 @@ class AsyncClient:
         """What the janitor has done and found."""
         return await self._run(operations.janitor_state())
 
-    async def plan_cleaning(self, *, manual: bool = False) -> CleaningLook:
+    async def plan_cleaning(
+        self, *, manual: bool = False, trust_clock: bool = False
+    ) -> CleaningLook:
         """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
-        return await self._run(operations.plan_cleaning(manual=manual))
+        return await self._run(operations.plan_cleaning(manual=manual, trust_clock=trust_clock))
 
-    async def run_cleaning(self) -> CleaningLook:
-        """Let the janitor look now, and delete what may go: expired segments at any hour."""
-        return await self._run(operations.run_cleaning())
+    async def run_cleaning(self, *, trust_clock: bool = False) -> CleaningLook:
+        """Let the janitor look now, and delete what may go: expired segments at any hour.
+
+        `trust_clock`: the machine's wall clock is right, whatever the janitor makes of it.
+        """
+        return await self._run(operations.run_cleaning(trust_clock=trust_clock))
 
     async def dispatch_state(self) -> FollowerServiceState:
         return await self._run(operations.dispatch_state())

@@ -453,13 +453,13 @@ def janitor_state() -> Operation[JanitorState]:
     return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)
 
 
-def plan_cleaning(*, manual: bool = False) -> Operation[CleaningLook]:
-    request = janitor_pb2.PlanCleaningRequest(manual=manual)
+def plan_cleaning(*, manual: bool, trust_clock: bool) -> Operation[CleaningLook]:
+    request = janitor_pb2.PlanCleaningRequest(manual=manual, trust_clock=trust_clock)
     return Operation(METHODS["PlanCleaning"], request, lambda response: _look(response.look))
 
 
-def run_cleaning() -> Operation[CleaningLook]:
-    request = janitor_pb2.RunCleaningRequest()
+def run_cleaning(*, trust_clock: bool) -> Operation[CleaningLook]:
+    request = janitor_pb2.RunCleaningRequest(trust_clock=trust_clock)
     return Operation(METHODS["RunCleaning"], request, lambda response: _look(response.look))
 
 
@@ -476,6 +476,9 @@ def _look(look: janitor_pb2.Look) -> CleaningLook:
             CleaningStep(one.start_offset, one.end_offset, one.by, one.sentence)
             for one in look.held
         ),
+        kept=CleaningStep(look.kept.start_offset, look.kept.end_offset, "", look.kept.sentence)
+        if look.HasField("kept")
+        else None,
         alarm=look.alarm,
         deleted=tuple(look.deleted),
         minimum_offset=look.minimum_offset,

@@ -373,13 +373,16 @@ class Client:
         """What the janitor has done and found."""
         return self._run(operations.janitor_state())
 
-    def plan_cleaning(self, *, manual: bool = False) -> CleaningLook:
+    def plan_cleaning(self, *, manual: bool = False, trust_clock: bool = False) -> CleaningLook:
         """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
-        return self._run(operations.plan_cleaning(manual=manual))
+        return self._run(operations.plan_cleaning(manual=manual, trust_clock=trust_clock))
 
-    def run_cleaning(self) -> CleaningLook:
-        """Let the janitor look now, and delete what may go: expired segments at any hour."""
-        return self._run(operations.run_cleaning())
+    def run_cleaning(self, *, trust_clock: bool = False) -> CleaningLook:
+        """Let the janitor look now, and delete what may go: expired segments at any hour.
+
+        `trust_clock`: the machine's wall clock is right, whatever the janitor makes of it.
+        """
+        return self._run(operations.run_cleaning(trust_clock=trust_clock))
 
     def dispatch_state(self) -> FollowerServiceState:
         return self._run(operations.dispatch_state())

@@ -190,13 +190,15 @@ class CleaningStep:
 
 @dataclass(frozen=True, slots=True)
 class CleaningLook:
-    """One look of the janitor. `deleted`: files that the log let go of; none in a plan."""
+    """One look of the janitor. `kept`: the oldest segment that stays, and why, unless one is held
+    back. `deleted`: files that the log let go of; none in a plan."""
 
     at_ms: int
     disk_used_ratio: float
     segments: int
     deletions: tuple[CleaningStep, ...]
     held: tuple[CleaningStep, ...]
+    kept: CleaningStep | None
     alarm: str
     deleted: tuple[str, ...]
     minimum_offset: int

@@ -1,6 +1,9 @@
 """The real clock. Everything else takes a `Clock`, so that tests and the simulator own time."""
 
 import time
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SystemClock:
@@ -13,3 +16,12 @@ class SystemClock:
     def monotonic_ns(self) -> int:
         """Nanoseconds that never go backwards; only differences mean anything."""
         return time.monotonic_ns()
+
+
+def machine_boot() -> str:
+    """Names this start of the machine: within one, monotonic times of different processes can be
+    compared. Of no use (never equal to another start's) where the kernel does not tell it."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return f"unknown-{time.monotonic_ns()}"

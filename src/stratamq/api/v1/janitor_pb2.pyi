@@ -30,8 +30,18 @@ class HeldSegment(_message.Message):
     sentence: str
     def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., by: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
 
+class KeptSegment(_message.Message):
+    __slots__ = ("start_offset", "end_offset", "sentence")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    end_offset: int
+    sentence: str
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., sentence: _Optional[str] = ...) -> None: ...
+
 class Look(_message.Message):
-    __slots__ = ("at_ms", "disk_used_ratio", "segments", "deletions", "held", "alarm", "deleted", "minimum_offset")
+    __slots__ = ("at_ms", "disk_used_ratio", "segments", "deletions", "held", "alarm", "deleted", "minimum_offset", "kept")
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     DISK_USED_RATIO_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +50,7 @@ class Look(_message.Message):
     ALARM_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     at_ms: int
     disk_used_ratio: float
     segments: int
@@ -48,7 +59,8 @@ class Look(_message.Message):
     alarm: str
     deleted: _containers.RepeatedScalarFieldContainer[str]
     minimum_offset: int
-    def __init__(self, at_ms: _Optional[int] = ..., disk_used_ratio: _Optional[float] = ..., segments: _Optional[int] = ..., deletions: _Optional[_Iterable[_Union[PlannedDeletion, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[HeldSegment, _Mapping]]] = ..., alarm: _Optional[str] = ..., deleted: _Optional[_Iterable[str]] = ..., minimum_offset: _Optional[int] = ...) -> None: ...
+    kept: KeptSegment
+    def __init__(self, at_ms: _Optional[int] = ..., disk_used_ratio: _Optional[float] = ..., segments: _Optional[int] = ..., deletions: _Optional[_Iterable[_Union[PlannedDeletion, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[HeldSegment, _Mapping]]] = ..., alarm: _Optional[str] = ..., deleted: _Optional[_Iterable[str]] = ..., minimum_offset: _Optional[int] = ..., kept: _Optional[_Union[KeptSegment, _Mapping]] = ...) -> None: ...
 
 class GetJanitorStatusRequest(_message.Message):
     __slots__ = ()
@@ -67,10 +79,12 @@ class GetJanitorStatusResponse(_message.Message):
     def __init__(self, last: _Optional[_Union[Look, _Mapping]] = ..., deleted_segments: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class PlanCleaningRequest(_message.Message):
-    __slots__ = ("manual",)
+    __slots__ = ("manual", "trust_clock")
     MANUAL_FIELD_NUMBER: _ClassVar[int]
+    TRUST_CLOCK_FIELD_NUMBER: _ClassVar[int]
     manual: bool
-    def __init__(self, manual: bool = ...) -> None: ...
+    trust_clock: bool
+    def __init__(self, manual: bool = ..., trust_clock: bool = ...) -> None: ...
 
 class PlanCleaningResponse(_message.Message):
     __slots__ = ("look",)
@@ -79,8 +93,10 @@ class PlanCleaningResponse(_message.Message):
     def __init__(self, look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
 
 class RunCleaningRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("trust_clock",)
+    TRUST_CLOCK_FIELD_NUMBER: _ClassVar[int]
+    trust_clock: bool
+    def __init__(self, trust_clock: bool = ...) -> None: ...
 
 class RunCleaningResponse(_message.Message):
     __slots__ = ("look",)

@@ -1,0 +1,121 @@
+"""A real log in virtual time, and janitors that look at it.
+
+log = WatchedLog("2026-03-28T12:00")
+log.fill(4)                      four full segments, stored now, and the one in use
+janitor = log.janitor()
+log.pass_hours(100); janitor.run()
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from stratamq_commitlog.engine import CommitLog
+from stratamq_janitor.cleaner import Cleaner
+from stratamq_janitor.clock_watch import PATH, ClockWatch
+from stratamq_janitor.config import JanitorConfig
+
+from stratamq.client.values import GroupQueue, LogState, ScrubState, Unit
+from stratamq.files.metadata import MetadataFile
+from tests.support.logs import Store, body_for, message, segment_path
+
+SEGMENT = 2048
+HOUR_MS = 3_600_000
+
+
+class WatchedLog:
+    """`services` is what a janitor asks; the log's own engine answers."""
+
+    def __init__(self, local: str) -> None:
+        """`local`: the wall's time in the machine's zone."""
+        self.store = Store(SEGMENT)
+        self.clock = self.store.clock
+        self.clock.set_wall_ms(wall_ms(local))
+        self.store.start()
+
+    @property
+    def engine(self) -> CommitLog:
+        assert self.store.log is not None
+        return self.store.log
+
+    @property
+    def minimum(self) -> int:
+        return self.engine.status().minimum
+
+    def fill(self, segments: int) -> None:
+        """So many more segments full, and one in use."""
+        target = max(1, self.engine.status().segment_count) + segments
+        while self.engine.status().segment_count < target:
+            self.store.put_all(message(body_for(1000)))
+        self.store.pass_time(3_000, ticks=3)
+
+    def pass_hours(self, hours: float) -> None:
+        self.store.pass_time(round(hours * HOUR_MS))
+        self.store.pass_time(100, ticks=20)
+
+    def set_wall(self, local: str) -> None:
+        """Somebody sets the clock."""
+        self.clock.set_wall_ms(wall_ms(local))
+
+    def touch(self, segment: int) -> None:
+        """A segment was changed now, as its file says."""
+        self.store.disk.files().set_mtime(
+            segment_path(segment * SEGMENT), self.clock.wall_ms() * 1_000_000
+        )
+
+    def segments(self) -> list[int]:
+        return [start // SEGMENT for start in self.store.segments()]
+
+    def janitor(self, boot: str = "first", **settings: Any) -> Cleaner:
+        """A janitor that has just been started."""
+        files = self.store.new_files()
+        config = JanitorConfig(root=Path("store"), **settings)
+        watch = ClockWatch(
+            MetadataFile(files, PATH),
+            boot,
+            config.clock_tolerance_ms,
+            config.clock_grace_ms,
+            self.clock,
+        )
+        return Cleaner(files, self, config, watch, self.clock)
+
+    # --- what a janitor asks ---
+
+    def log_state(self) -> LogState:
+        status = self.engine.status()
+        return LogState(
+            minimum_offset=status.minimum,
+            appended_offset=status.appended,
+            flushed_offset=status.flushed,
+            confirmed_offset=status.confirmed,
+            role=None,
+            generation=status.generations[-1].number,
+            writable=status.writable,
+            not_writable_reason=status.not_writable_reason,
+            segment_bytes=status.segment_bytes,
+            segment_count=status.segment_count,
+            followers=(),
+            disk_used_ratio=status.disk_used_ratio,
+            sync_flush=True,
+            recovery_report=(),
+            broker_name="",
+            broker_id=0,
+            scrub=ScrubState(0, False, 0, 0, 0, ()),
+        )
+
+    def groups(self) -> list[GroupQueue]:
+        return []
+
+    def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]:
+        return []
+
+    def delete_below(
+        self, offset: int, *, max_segments: int, urgent: bool
+    ) -> tuple[int, tuple[str, ...]]:
+        minimum, deleted = self.engine.delete_below(offset, max_segments, urgent)
+        return minimum, tuple(deleted)
+
+
+def wall_ms(local: str) -> int:
+    """Milliseconds since 1970 of a time in the machine's zone."""
+    return round(datetime.fromisoformat(local).astimezone().timestamp() * 1000)
