@@ -28,7 +28,7 @@ test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 an
 	$(PYTEST) -n 2 -m java $(ARGS)
 
 test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
-	scripts/with_engine.sh $(PYTEST) -m compose --timeout 900 $(ARGS)
+	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
 
 lint: venv  ## style, imports, protos, generated code and generated documentation
 	$(BIN)/ruff check .

@@ -19,8 +19,8 @@ for package in $needed; do dpkg -L "$package" 2>/dev/null || true; done |
     if [ -L "$file" ] || [ -f "$file" ] || [ -d "$file" ]; then echo "$file"; fi
   done >"$place/files"
 printf '%s\n' /bin /sbin /lib /lib64 /etc/passwd /etc/group >>"$place/files"
-sort -u -o "$place/files" "$place/files"
-tar --no-recursion -cf "$place/base.tar" -T "$place/files"
+sort -u "$place/files" | sed 's#^/##' >"$place/relative"
+tar -C / --no-recursion -cf "$place/base.tar" -T "$place/relative"
 docker import "$place/base.tar" stratamq-base:1 >/dev/null
 
 # Debian's Python has no pip; the image that this one stands for has.
@@ -30,4 +30,5 @@ mkdir "$place/base"
 printf '%s\n' 'FROM stratamq-base:1' 'COPY wheels /wheels' \
   'RUN python3 -m zipfile -e /wheels/pip-*.whl /usr/lib/python3/dist-packages && rm -r /wheels \' \
   ' && mkdir -p /tmp && chmod 1777 /tmp' >"$place/base/Dockerfile"
-DOCKER_BUILDKIT=0 docker build --quiet --tag "$name" "$place/base" 2>/dev/null
+DOCKER_BUILDKIT=0 docker build --quiet --tag "$name" "$place/base" >/dev/null 2>"$place/build.log" ||
+  { cat "$place/build.log" >&2; exit 1; }
