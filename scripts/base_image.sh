@@ -4,7 +4,8 @@
 set -euo pipefail
 
 name=$1 place=$2
-packages=(python3 libstdc++6 tzdata coreutils bash dash grep sed util-linux findutils procps base-files base-passwd)
+packages=(python3 libstdc++6 tzdata coreutils bash dash grep sed tar util-linux findutils procps
+  base-files base-passwd)
 
 # The installed ones and everything they depend on.
 needed=$(apt-cache depends --recurse --installed --important --no-recommends --no-suggests \
