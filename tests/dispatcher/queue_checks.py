@@ -1,7 +1,6 @@
 """What queues must be, said from the log: in memory, on disk, and for a consumer."""
 
 from stratamq_dispatcher.consume_queue import read_units
-from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.pull import (
     GetStatus,
     PullAnswer,
@@ -43,7 +42,7 @@ def pull(
         engine.segment_bytes,
     )
     assert engine.segments is not None
-    return plan if isinstance(plan, PullAnswer) else plan.run(HotLog(engine.segments))
+    return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
 
 def frames_of(answer: PullAnswer) -> list[bytes]:

@@ -14,7 +14,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.pull import GetStatus
 from stratamq_dispatcher.time_search import Boundary, offset_at
 
@@ -252,7 +251,7 @@ class DispatcherModel(RuleBasedStateMachine):
         expected = first + linear_offset_at([m.store_ms for m in there], asked, boundary)
         open_files = broker.engine.queues.open_files
         assert broker.engine.segments is not None
-        log = HotLog(broker.engine.segments)
+        log = broker.engine.hot_log()
         assert offset_at(found, first, open_files, log, asked, boundary) == expected
 
 

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
-from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.time_search import Boundary, offset_at
 
 from tests.dispatcher.fixture_store import linear_offset_at
@@ -30,7 +29,7 @@ def asked(broker: Broker, timestamp_ms: int, boundary: Boundary) -> int:
     queue = engine.queues.get("t", 0)
     open_files = engine.queues.open_files
     minimum = queue.minimum(open_files, engine.minimum)
-    return offset_at(queue, minimum, open_files, HotLog(engine.segments), timestamp_ms, boundary)
+    return offset_at(queue, minimum, open_files, engine.hot_log(), timestamp_ms, boundary)
 
 
 @settings(deadline=None, max_examples=80)

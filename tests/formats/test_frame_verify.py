@@ -77,3 +77,27 @@ def test_a_property_that_resembles_the_checksum_in_little_is_none():
     assert (
         damage_in(frame(checksum=False, properties=b"__user\x01" + b"0123456789" + b"\x02")) == ""
     )
+
+
+def wiped(raw: bytes, count: int = 20) -> bytes:
+    """The end of a record overwritten, its checksum with it."""
+    return raw[:-20] + b"x" * count + raw[len(raw) - 20 + count :]
+
+
+def test_a_checksum_that_was_wiped_out_is_missed_where_every_record_has_one():
+    raw = wiped(frame(checksum=True))
+    assert damage_in(raw) == ""
+    assert damage_in(raw, sealed=True) == "record_crc"
+    assert damage_in(frame(checksum=True), sealed=True) == ""
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_it_is_missed_from_the_place_on_where_every_record_has_one(count):
+    raws = [frame(checksum=number % 3 != 1) for number in range(count)]
+    sizes = np.array([len(raw) for raw in raws], np.int64)
+    starts = sizes.cumsum() - sizes
+    joined = b"".join(raws)
+    assert first_damaged(joined, starts, sizes) is None
+    assert first_damaged(joined, starts, sizes, int(starts[1])) == (1, "record_crc")
+    behind = first_damaged(joined, starts, sizes, int(starts[1]) + 1)
+    assert behind == (None if count == 3 else (4, "record_crc"))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stratamq.formats.follow import Closing, Event, Opened, Report
 from stratamq.formats.follow import Run as FollowRun
+from stratamq.formats.frame_verify import NOWHERE
 from stratamq_commitlog.messages import Generation
 
 MAX_EVENT_MESSAGES = 4_096
@@ -55,6 +56,8 @@ class LogOffsets:
     flushed: int
     confirmed: int
     replicable: int
+    sealed_from: int = NOWHERE
+    """From here on every record has a checksum of its own: `sealing`."""
 
 
 class FollowHub:

@@ -38,7 +38,7 @@ class LogReads:
         if outcome is Outcome.GOOD:
             frame = bytes(window[:size])
             if I64.unpack_from(frame, PHYSICAL_OFFSET_POSITION)[0] == physical_offset:
-                reason = damage_in(frame)
+                reason = damage_in(frame, sealed=physical_offset >= self._offsets.sealed_from)
                 if not reason:
                     return frame
                 raise self._damaged(physical_offset, "it does not match its checksum", reason)
@@ -89,7 +89,7 @@ class LogReads:
         while start < end:
             segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
             data = self._reader.read(start, min(end, segment_end, start + wanted) - start)
-            looked = examine(data, start, segment_end)
+            looked = examine(data, start, segment_end, self._offsets.sealed_from)
             wanted = _PIECE_BYTES
             if looked.good:
                 yield start, data[: looked.good]

@@ -23,6 +23,7 @@ from stratamq.formats.columns import (
 from stratamq.formats.dispatch import group_texts
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
+from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.property_crc import check_property_crc
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from stratamq.formats.text import decode_text
@@ -61,6 +62,8 @@ class Strictness:
 
     verify_bodies: bool = True
     durable: int | None = None
+    sealed_from: int = NOWHERE
+    """Above `durable`, every record from here on has a checksum of its own."""
     known: frozenset[tuple[str, int]] = field(default_factory=frozenset)
 
 
@@ -133,10 +136,13 @@ class SegmentWalk:
         whole = ~self._zero_tails(raw, frames, base)
         candidates = np.flatnonzero(frames.properties_length >= 20)
         if not len(candidates):
-            return whole
+            return whole & ~self._unsealed(frames.start + base)
         ends = (frames.start + frames.size)[candidates]
         marks = windows(raw, 9)[ends - 20]
         marked = (marks == _PROPERTY_CRC_MARK).all(axis=1) & (raw[ends - 1] == 2)
+        unsealed = self._unsealed(frames.start + base)
+        unsealed[candidates[marked]] = False
+        whole &= ~unsealed
         view = memoryview(data)
         for row in candidates[marked].tolist():
             start = int(frames.start[row])
@@ -147,6 +153,13 @@ class SegmentWalk:
                 start, end = _properties_span(frames, row)
                 whole[row] &= not self._zero_sector(data, start, end, base)
         return whole
+
+    def _unsealed(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a record there cannot be whole without a checksum of its own."""
+        strict = self._strict
+        if strict.durable is None:
+            return np.zeros(len(offsets), np.bool_)
+        return offsets >= max(strict.durable, strict.sealed_from)
 
     def _zero_tails(
         self, raw: NDArray[np.uint8], frames: FrameColumns, base: int
@@ -247,6 +260,8 @@ class SegmentWalk:
         columns = frame_columns(np.frombuffer(frame, np.uint8), np.array([size], np.uint32))
         in_place = int(columns.physical_offset[0]) == offset
         checksum = check_property_crc(frame)
+        if checksum is None and self._unsealed(np.array([offset]))[0]:
+            checksum = False
         start, end = _properties_span(columns, 0)
         zero = self._zero_sector(bytes(frame), start, end, offset) or bool(
             self._zero_tails(np.frombuffer(frame, np.uint8), columns, offset)[0]

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.confirmed import LOCK_PATH
+from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import ASIDE_DIRECTORY, Clock, Files, Kind, Lock, Random
+from stratamq.files.sealed import SEALED_PATH, load_sealed
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq_commitlog import cutting, own_state, recovery
@@ -17,6 +19,7 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.housekeeping import read_checkpoint
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.roles import Start
+from stratamq_commitlog.sealing import begin_sealing
 
 ABORT = "abort"
 
@@ -102,7 +105,14 @@ def open_store(
     recovered = recovery.recover(
         files,
         inspected,
-        recovery.Evidence(snapshot, unclean, checkpoint, clock.wall_ms(), state.found_clean),
+        recovery.Evidence(
+            snapshot,
+            unclean,
+            checkpoint,
+            clock.wall_ms(),
+            state.found_clean,
+            load_sealed(MetadataFile(files, SEALED_PATH)),
+        ),
         verify_bodies=config.check_crc_on_recover,
         progress=progress,
     )
@@ -153,6 +163,16 @@ def remove_abort(files: Files, clock: Clock) -> None:
     elif entry is not None:
         files.unlink(ABORT)
     files.sync_directory("")
+
+
+def seal(files: Files, config: CommitLogConfig, role: Role, opened: OpenedStore) -> int:
+    """From where on every record has a checksum of its own; durable on return."""
+    return begin_sealing(
+        files,
+        opened.recovered.end,
+        seals=config.property_checksum and role is not Role.SLAVE,
+        history_known=opened.history_known,
+    )
 
 
 def begin_generation(

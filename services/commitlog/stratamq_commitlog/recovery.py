@@ -23,6 +23,7 @@ from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, HEAD, MAGIC_V1
+from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.sysflag import host_bytes
 from stratamq_commitlog.aside import aside_path, copy_aside, last_used
 from stratamq_commitlog.log_walk import SegmentWalk, Strictness, Walked, survey
@@ -90,6 +91,8 @@ class Evidence:
     wall_ms: int
     found_clean: bool = False
     """`abort` is ours, from a recovery that did not end: RocketMQ had stopped cleanly."""
+    sealed_from: int = NOWHERE
+    """From here on every record has a checksum of its own (`files.sealed`)."""
 
 
 def inspect(
@@ -424,6 +427,7 @@ class _Recovery:
         strictness = Strictness(
             verify_bodies=self._verify_bodies,
             durable=snapshot.offset if snapshot is not None else None,
+            sealed_from=self._evidence.sealed_from,
             known=frozenset(snapshot.queues) if snapshot is not None else frozenset(),
         )
         while True:

@@ -163,10 +163,10 @@ class Scrubber:
         file, segment_end = self._open(base), base + self._segments.segment_bytes
         length = min(PIECE_BYTES, segment_end - start)
         data = file.read_cold(start - base, length)
-        looked = examine(data, start, segment_end)
+        looked = examine(data, start, segment_end, self._offsets.sealed_from)
         if looked.needs and not looked.good:
             data = file.read_cold(start - base, looked.needs)
-            looked = examine(data, start, segment_end)
+            looked = examine(data, start, segment_end, self._offsets.sealed_from)
         end, reason = start + looked.good, looked.reason
         if looked.needs and not looked.good:
             reason = "length"  # the file is shorter than its segment

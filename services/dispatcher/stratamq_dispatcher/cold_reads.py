@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stratamq.files.port import Files
 from stratamq.files.segment_reader import SegmentReader
+from stratamq.formats.frame_verify import NOWHERE
 from stratamq_dispatcher.consume_queue import QueueSnapshot
 from stratamq_dispatcher.frame_reads import ColdLog
 from stratamq_dispatcher.mending import Mended, MendPlan
@@ -25,6 +26,8 @@ class LogView:
     segment_bytes: int
     history: int
     minimum: int
+    sealed_from: int = NOWHERE
+    """From this log offset on every record has a checksum of its own."""
 
 
 class ColdReads:
@@ -63,4 +66,4 @@ class ColdReads:
         elif view.minimum != self._view.minimum:
             self._segments.release_below(view.minimum)
         self._view = view
-        return ColdLog(self._segments, view.segment_bytes)
+        return ColdLog(self._segments, view.segment_bytes, view.sealed_from)

@@ -25,10 +25,12 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock, Files, Worker
+from stratamq.files.sealed import sealed_from
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
 from stratamq.formats.follow import Event, Opened, Report
+from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
 from stratamq_dispatcher.consume_queue import ConsumeQueue, unit_at
@@ -84,6 +86,8 @@ class DispatchEngine:
         self.queues: QueueTable
         self.segments: SegmentReader | None = None
         self.generation = 0
+        self.sealed_from = NOWHERE
+        """From this log offset on every record has a checksum of its own."""
         self.applied = 0
         self.confirmed = 0
         self.flushed = 0
@@ -183,6 +187,7 @@ class DispatchEngine:
         """The log's answer: drop everything from `cut_to` on, learn where the log is."""
         first, self._opened = not self._opened, True
         self._map_log(opened)
+        self.sealed_from = sealed_from(self._files)
         if first and self._trusted and opened.cut_to == self.applied:
             self._begin(Pass.CHECKED, opened)
         elif first or opened.cut_to != self.applied:
@@ -273,6 +278,11 @@ class DispatchEngine:
         """Bytes of units written since the start."""
         return self._flusher.written_bytes
 
+    def hot_log(self) -> HotLog:
+        """The log as it lies in memory. After the first `opened`."""
+        assert self.segments is not None
+        return HotLog(self.segments, self.sealed_from)
+
     def newest_store_timestamp_ms(self, queue: ConsumeQueue) -> int:
         """Store time of the queue's newest message; 0 when the log has none of it."""
         if not queue.has_messages or queue.end_offset <= self.minimum or self.segments is None:
@@ -280,7 +290,7 @@ class DispatchEngine:
         if queue.newest_ms < 0:
             last = unit_at(queue, self.queues.open_files, queue.end - 1)
             try:
-                stamp = store_timestamp(HotLog(self.segments), last.physical_offset)
+                stamp = store_timestamp(self.hot_log(), last.physical_offset)
             except OffsetOutOfRangeError:
                 return 0
             queue.newest_ms = stamp

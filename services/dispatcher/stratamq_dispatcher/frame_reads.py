@@ -14,7 +14,7 @@ from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
-from stratamq.formats.frame_verify import first_damaged
+from stratamq.formats.frame_verify import NOWHERE, first_damaged
 from stratamq.formats.properties import find_property
 from stratamq.formats.sysflag import host_bytes
 
@@ -58,6 +58,8 @@ class LogBytes(Protocol):
 
     gap_bytes: int
     """Frames that lie no further apart are read by one call."""
+    sealed_from: int
+    """From this log offset on every record has a checksum of its own."""
 
     def window(self, offset: int, limit: int) -> memoryview | bytes:
         """`limit` bytes from `offset`, fewer at the end of the segment.
@@ -71,8 +73,9 @@ class HotLog:
 
     gap_bytes = _HOT_GAP_BYTES
 
-    def __init__(self, segments: SegmentReader) -> None:
+    def __init__(self, segments: SegmentReader, sealed_from: int = NOWHERE) -> None:
         self._segments = segments
+        self.sealed_from = sealed_from
 
     def window(self, offset: int, limit: int) -> memoryview:
         return self._segments.window(offset, limit)
@@ -83,8 +86,11 @@ class ColdLog:
 
     gap_bytes = _COLD_GAP_BYTES
 
-    def __init__(self, segments: SegmentReader, segment_bytes: int) -> None:
+    def __init__(
+        self, segments: SegmentReader, segment_bytes: int, sealed_from: int = NOWHERE
+    ) -> None:
         self._segments = segments
+        self.sealed_from = sealed_from
         self._segment_bytes = segment_bytes
 
     def window(self, offset: int, limit: int) -> bytes:
@@ -125,7 +131,9 @@ def read_frames(
             end = base - base % segment_bytes + segment_bytes
             raise OffsetOutOfRangeError(error.message, end, end) from error
         starts = physical[first:stop] - base
-        fault = _first_fault(window, starts, sizes[first:stop], queue_offsets[first:stop], base)
+        fault = _first_fault(
+            window, starts, sizes[first:stop], queue_offsets[first:stop], base, log.sealed_from
+        )
         if fault is not None:
             raise damaged(first + fault[0], fault[1])
         pieces += _pieces(window, starts, starts + sizes[first:stop], joined)
@@ -151,6 +159,7 @@ def _first_fault(
     sizes: NDArray[np.int64],
     queue_offsets: NDArray[np.int64],
     base: int,
+    sealed_from: int,
 ) -> tuple[int, str] | None:
     """The first unit whose frame is not there or not as it was written, and a clause that says so.
 
@@ -173,7 +182,7 @@ def _first_fault(
     if not good.all():
         count = int(np.argmin(good))
         fault = (count, _NOT_THERE)
-    damaged = first_damaged(window, starts[:count], sizes[:count])
+    damaged = first_damaged(window, starts[:count], sizes[:count], sealed_from - base)
     if damaged is not None:
         return damaged[0], f"where its frame is damaged ({damaged[1]})"
     return fault

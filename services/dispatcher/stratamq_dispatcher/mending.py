@@ -117,7 +117,7 @@ class MendPlan:
             starts = sizes.cumsum() - sizes
             if BLANK.unpack_from(window, int(starts[-1]))[1] == MAGIC_BLANK:
                 starts, sizes = starts[:-1], sizes[:-1]
-            damaged = first_damaged(window, starts, sizes)
+            damaged = first_damaged(window, starts, sizes, log.sealed_from - position)
             if damaged is not None:
                 raise CorruptionError(f"the log is damaged at {position + starts[damaged[0]]}")
             columns = dispatch_columns(window, position, lengths, self.delay_levels_ms)

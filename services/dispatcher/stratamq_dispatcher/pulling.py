@@ -13,7 +13,7 @@ from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Worker
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.frame_reads import DamagedFrameError, HotLog
+from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.long_poll import QueueKey
 from stratamq_dispatcher.pull import (
     GetStatus,
@@ -108,7 +108,6 @@ class Puller:
     async def _once(self, query: PullQuery) -> PullAnswer:
         engine = self._engine
         engine.require_serving()
-        assert engine.segments is not None
         plan = plan_pull(
             engine.queues.get(query.topic, query.queue_id),
             query,
@@ -123,7 +122,7 @@ class Puller:
         if plan.cold:
             view = self._log_view()
             return await self._in_lane(lambda: self._cold.pull(plan, view))
-        return plan.run(HotLog(engine.segments))
+        return plan.run(engine.hot_log())
 
     async def waiting(self, query: PullQuery, wait_ms: int) -> PullAnswer:
         """Like `once`, but wait so long for a first message that is wanted."""
@@ -199,7 +198,7 @@ class Puller:
 
     def _log_view(self) -> LogView:
         engine = self._engine
-        return LogView(engine.segment_bytes, engine.history, engine.minimum)
+        return LogView(engine.segment_bytes, engine.history, engine.minimum, engine.sealed_from)
 
     async def _grown(self, keys: Iterable[QueueKey], timeout_s: float | None) -> bool:
         """Wait until one of the queues grows; False when the time passed first."""

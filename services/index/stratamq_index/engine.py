@@ -144,7 +144,7 @@ class IndexEngine:
         # Behind the end of what was durable the log may have made its segments anew.
         cut_to, minimum = opened.cut_to, opened.minimum
         self._segments.release_from(cut_to)
-        self._query_worker.submit(lambda: self.lane.release(minimum, cut_to), ignore)
+        self._query_worker.submit(lambda: self.lane.look_again(minimum, cut_to), ignore)
         self.minimum, self.confirmed = opened.minimum, opened.confirmed
         self.flushed = opened.flushed
         if opened.cut_to != self.series.position or not self.serving:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError, OffsetOutOfRangeError
 from stratamq.files.port import Files
+from stratamq.files.sealed import sealed_from
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import (
@@ -28,7 +29,7 @@ from stratamq.formats.frame_layout import (
     MIN_FRAME_BYTES,
     PHYSICAL_OFFSET_POSITION,
 )
-from stratamq.formats.frame_verify import damage_in
+from stratamq.formats.frame_verify import NOWHERE, damage_in
 from stratamq.formats.index_layout import INDEX_ITEM, INDEX_ITEM_BYTES, IndexHeader, index_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import INT32_MAX
@@ -142,6 +143,8 @@ class QueryLane:
         self._max_open_files = max_open_files
         self._open: OrderedDict[str, IndexFileReader] = OrderedDict()
         self._log = SegmentReader(files, LOG_DIRECTORY, segment_bytes)
+        self.sealed_from = NOWHERE
+        """From this log offset on every record has a checksum of its own."""
         self.damage: list[str] = []
         """A sentence for each of the first messages that could not be given to a question."""
         self._damaged: set[int] = set()
@@ -181,7 +184,9 @@ class QueryLane:
             if not MIN_FRAME_BYTES <= size <= self._segment_bytes:
                 return None
             raw = raw[:size] if size <= len(raw) else self._log.read(offset, size)
-            reason = damage_in(raw) if len(raw) == size else "length"
+            reason = (
+                damage_in(raw, sealed=offset >= self.sealed_from) if len(raw) == size else "length"
+            )
             if reason:
                 self._note_damage(offset, reason)
                 return None
@@ -194,6 +199,11 @@ class QueryLane:
         """Close all index files: some were replaced, or are gone. What is asked for is reopened."""
         while self._open:
             self._open.popitem()[1].close()
+
+    def look_again(self, minimum: int, cut_to: int) -> None:
+        """A stream has begun: the log may have been cut, and may say something else of itself."""
+        self.sealed_from = sealed_from(self._files)
+        self.release(minimum, cut_to)
 
     def release(self, minimum: int, cut_to: int | None = None) -> None:
         """Let go of log segments that were deleted or cut."""

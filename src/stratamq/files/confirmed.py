@@ -19,10 +19,15 @@ def confirmed_end(files: Files) -> int | None:
     """The log offset at which readers stop; None: at the first frame that fails."""
     if _content(files, GENERATIONS_PATH, 1) == b"":
         return None
-    if not _content(files, LOCK_PATH, len(LOCK_MARK)).startswith(LOCK_MARK):
+    if not is_ours(files):
         return None
     checkpoint = decode_checkpoint(_content(files, CHECKPOINT_PATH, CHECKPOINT_FIELDS_BYTES))
     return (checkpoint.confirm_phy_offset or None) if checkpoint is not None else None
+
+
+def is_ours(files: Files) -> bool:
+    """Whether no other program has held the store since we last did."""
+    return _content(files, LOCK_PATH, len(LOCK_MARK)).startswith(LOCK_MARK)
 
 
 def _content(files: Files, path: str, length: int) -> bytes:

@@ -3,7 +3,8 @@
 A frame that ends in the checksum of the whole record (spec 2.5) is held against that: one pass over
 its bytes. Any other is checked as recovery checks it: lengths and the body's checksum, which leaves
 header and properties unguarded. A tail that is almost a record checksum is a damaged one: without
-this a flipped bit in its name would take the guard away.
+this a flipped bit in its name would take the guard away. Where every record was written with one
+(`stratamq.files.sealed`), so is any other tail.
 """
 
 import numpy as np
@@ -38,15 +39,21 @@ _FEW = 8
 
 I64 = NDArray[np.int64]
 
+NOWHERE = 1 << 62
+"""Beyond every offset: no record needs to have a checksum of its own."""
 
-def damage_in(frame: bytes | memoryview) -> str:
-    """What is wrong with exactly one frame: a constant word, or nothing at all."""
+
+def damage_in(frame: bytes | memoryview, *, sealed: bool = False) -> str:
+    """What is wrong with exactly one frame: a constant word, or nothing at all.
+
+    `sealed`: it was written with a checksum of the whole record.
+    """
     data = memoryview(frame)
     tail = bytes(data[-PROPERTY_CRC_BYTES:])
     agreeing = sum(tail[place] == _PATTERN[place] for place in _FIXED)
     if agreeing == len(_FIXED):
         return "" if check_property_crc(data) else "record_crc"
-    if agreeing >= _ALMOST:
+    if agreeing >= _ALMOST or sealed:
         return "record_crc"
     outcome, size = check(data)
     if outcome is Outcome.GOOD and size == len(data):
@@ -54,13 +61,19 @@ def damage_in(frame: bytes | memoryview) -> str:
     return "body_crc" if outcome is Outcome.BODY_CRC else "length"
 
 
-def first_damaged(view: bytes | memoryview, starts: I64, sizes: I64) -> tuple[int, str] | None:
+def first_damaged(
+    view: bytes | memoryview, starts: I64, sizes: I64, sealed_at: int = NOWHERE
+) -> tuple[int, str] | None:
     """The first of these frames that is not as it was written, and why: `record_crc`, `body_crc`
     or another reason of `columns`. Each lies within `view` whole, and is long enough for a frame.
+
+    Those that start at position `sealed_at` of `view` or behind it were written with a checksum of
+    the whole record.
     """
     if len(starts) <= _FEW:
         for number, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-            reason = damage_in(memoryview(view)[start : start + size])
+            frame = memoryview(view)[start : start + size]
+            reason = damage_in(frame, sealed=start >= sealed_at)
             if reason:
                 return number, reason
         return None
@@ -71,6 +84,9 @@ def first_damaged(view: bytes | memoryview, starts: I64, sizes: I64) -> tuple[in
     unmarked = np.flatnonzero(expected == _UNMARKED)
     found = _first_unmarked(data, raw, starts[unmarked], sizes[unmarked]) if len(unmarked) else None
     first = [] if found is None else [(int(unmarked[found[0]]), found[1])]
+    wiped = unmarked[starts[unmarked] >= sealed_at]
+    if len(wiped):
+        first.append((int(wiped[0]), "record_crc"))
     if len(unmarked) == len(starts):
         return min(first, default=None)
     marked = np.flatnonzero(expected != _UNMARKED)

@@ -20,7 +20,7 @@ from stratamq.formats.frame_layout import (
     MIN_FRAME_BYTES,
     PHYSICAL_OFFSET_POSITION,
 )
-from stratamq.formats.frame_verify import first_damaged
+from stratamq.formats.frame_verify import NOWHERE, first_damaged
 
 Places = NDArray[np.int64]
 
@@ -57,10 +57,15 @@ class Examined:
     at_end: bool = False
 
 
-def examine(data: bytes | memoryview, offset: int, segment_end: int) -> Examined:
-    """Look at `data`, which lies at log offset `offset`, where a frame should begin; verify all."""
+def examine(
+    data: bytes | memoryview, offset: int, segment_end: int, sealed_from: int = NOWHERE
+) -> Examined:
+    """Look at `data`, which lies at log offset `offset`, where a frame should begin; verify all.
+
+    From log offset `sealed_from` on every record has a checksum of its own.
+    """
     looked, starts, sizes = mark_off(data, offset, segment_end)
-    found = first_damaged(data, starts, sizes) if len(starts) else None
+    found = first_damaged(data, starts, sizes, sealed_from - offset) if len(starts) else None
     if found is None:
         return looked
     number, reason = found

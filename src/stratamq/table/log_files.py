@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stratamq.errors import InvalidRequestError, NotFoundError
-from stratamq.files.confirmed import confirmed_end
+from stratamq.files.confirmed import confirmed_end, is_ours
 from stratamq.files.real import RealFiles
+from stratamq.files.sealed import sealed_from
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.log_damage import examine
 from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
 
@@ -46,6 +48,8 @@ class Part:
     segment_end: int
     begin: int
     end: int
+    sealed_from: int = NOWHERE
+    """From this log offset on every record has a checksum of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class LogFiles:
     end: int
     root: str | None = None
     """The store's directory, when the log was found in one."""
+    sealed_from: int = NOWHERE
+    """From this log offset on every record has a checksum of its own."""
 
     @property
     def minimum(self) -> int:
@@ -72,7 +78,14 @@ class LogFiles:
             count = max(1, round((high - low) / part_bytes)) if part_bytes else 1
             step = -(-(high - low) // count)
             parts += [
-                Part(segment.path, segment.start, segment.end, at, min(at + step, high))
+                Part(
+                    segment.path,
+                    segment.start,
+                    segment.end,
+                    at,
+                    min(at + step, high),
+                    self.sealed_from,
+                )
                 for at in range(low, high, step)
             ]
         return parts
@@ -124,9 +137,11 @@ def _directory(path: Path, known: int) -> LogFiles:
             raise NotFoundError(f"{path} is no store: there is no commitlog directory in it")
         return LogFiles((), 0, os.fspath(root))
     segments = tuple(_segments(directory))
-    confirmed = confirmed_end(RealFiles(root))
+    files = RealFiles(root)
+    confirmed = confirmed_end(files)
     end = find_end(segments, known) if confirmed is None else confirmed
-    return LogFiles(segments, end, os.fspath(root))
+    sealed = sealed_from(files) if is_ours(files) else NOWHERE
+    return LogFiles(segments, end, os.fspath(root), sealed)
 
 
 def _segments(directory: Path) -> Iterator[Segment]:

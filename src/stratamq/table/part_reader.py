@@ -114,7 +114,9 @@ class _Reader:
         inside = int(np.searchsorted(starts, part.end - position))
         starts, sizes = starts[:inside], sizes[:inside]
         raw = np.frombuffer(data, np.uint8)
-        found = first_damaged(data, starts, sizes) if self._verify and inside else None
+        found = None
+        if self._verify and inside:
+            found = first_damaged(data, starts, sizes, part.sealed_from - position)
         if found is not None:
             looked = Examined(int(starts[found[0]]), *found)
             starts, sizes = starts[: looked.frames], sizes[: looked.frames]

@@ -2,7 +2,8 @@
 
 1. A service starts, or refuses with one sentence; it raises nothing else, and it ends its work.
 2. Whatever GetFrame, a pull or a query gives is byte for byte what was written at that place. Of
-   a record without a checksum of its own the body is, and the rest need not be (`unguarded`).
+   a record that was written without a checksum of its own the body is, and the rest need not be
+   (`unguarded`).
 3. A message whose bytes are untouched is given, by GetFrame, by its queue and by its unique key.
    It may be missing when the log ends before it: then the log ends at a place that was damaged, and
    the bytes behind it lie under `stratamq/aside/`.
@@ -197,7 +198,7 @@ class Reader:
             return
         if raw == message.raw:
             self.seen.given[way].add(message.offset)
-        elif not has_property_crc(raw) and _same_body(raw, message.raw):
+        elif not has_property_crc(message.raw) and _same_body(raw, message.raw):
             self.seen.unguarded.add(message.offset)
         else:
             self.seen.broken.append(

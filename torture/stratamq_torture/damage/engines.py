@@ -16,7 +16,7 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.engine import EngineSettings as DispatcherSettings
-from stratamq_dispatcher.frame_reads import DamagedFrameError, HotLog
+from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, plan_pull
 from stratamq_index.engine import IndexEngine
 from stratamq_index.persistence import EngineSettings as IndexSettings
@@ -228,8 +228,7 @@ class InProcessBroker:
         except DamagedFrameError as error:
             engine.note_damage(error)
             plan = engine.plan_mend(topic, queue_id, error.queue_offset)
-            assert engine.segments is not None
-            mended = None if plan is None else plan.run(HotLog(engine.segments))
+            mended = None if plan is None else plan.run(engine.hot_log())
             if plan is None or mended is None:
                 raise
             done: list[bool] = []
@@ -243,7 +242,6 @@ class InProcessBroker:
         engine = self.dispatcher
         assert engine is not None
         engine.require_serving()
-        assert engine.segments is not None
         plan = plan_pull(
             engine.queues.get(topic, queue_id),
             PullQuery(topic, queue_id, offset, count, 0),
@@ -253,7 +251,7 @@ class InProcessBroker:
             PullLimits(),
             engine.segment_bytes,
         )
-        return plan if isinstance(plan, PullAnswer) else plan.run(HotLog(engine.segments))
+        return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
     def ask(self, topic: str, key: str) -> Answer:
         """Raises what the answer would be."""

@@ -8,11 +8,19 @@ from stratamq.client import Client, PullStatus
 from stratamq.client.endpoints import Endpoints
 from stratamq.errors import StrataError
 from stratamq_torture.disks.volume import Volume
+from stratamq_torture.processes.ledger import Acknowledged
 from stratamq_torture.processes.services import until
 from stratamq_torture.processes.stage import Stage
 
 WAIT_S = 30.0
 ANSWER_S = 5.0
+_NOT_YET = (
+    PullStatus.OFFSET_OVERFLOW_ONE,
+    PullStatus.OFFSET_OVERFLOW_BADLY,
+    PullStatus.NO_MESSAGE_IN_QUEUE,
+    PullStatus.NO_MATCHED_LOGIC_QUEUE,
+)
+"""Of a message that is acknowledged and not dispatched."""
 
 
 class ActFailedError(Exception):
@@ -89,18 +97,33 @@ class Scene:
             )
 
     def reads(self) -> None:
-        """What was acknowledged can be pulled, and asked for by its key."""
-        client = self.stage.workload.client
+        """What was acknowledged can be pulled, and asked for by its key.
+
+        What the log has acknowledged a moment ago the others may be told of a moment later.
+        """
         acknowledged = self.stage.ledger.acknowledged
         keys = list(acknowledged)  # in one go: it grows meanwhile
         for key in keys[:: max(1, len(keys) // 20)]:
             promise = acknowledged[key]
             try:
-                pulled = client.pull(promise.topic, promise.queue_id, promise.queue_offset)
-                if pulled.status is not PullStatus.FOUND or pulled.messages[0].unique_key != key:
-                    raise ActFailedError(f"a pull of {key} gave {pulled.status.name}")
-                found = client.query_unique_key(promise.topic, key)
-                if not found.messages:
-                    raise ActFailedError(f"a query for {key} gave nothing")
+                self._pulls(key, promise)
+                self._finds(key, promise)
             except StrataError as error:
                 raise ActFailedError(f"{key} cannot be read: {error}; {self.said()}") from error
+
+    def _pulls(self, key: str, promise: Acknowledged) -> None:
+        client = self.stage.workload.client
+        place = promise.topic, promise.queue_id, promise.queue_offset
+        pulled = client.pull(*place)
+        if pulled.status in _NOT_YET:
+            self.until(lambda: client.pull(*place).status not in _NOT_YET, f"{key} is in its queue")
+            pulled = client.pull(*place)
+        if pulled.status is not PullStatus.FOUND or pulled.messages[0].unique_key != key:
+            raise ActFailedError(f"a pull of {key} gave {pulled.status.name}")
+
+    def _finds(self, key: str, promise: Acknowledged) -> None:
+        client = self.stage.workload.client
+        self.until(
+            lambda: bool(client.query_unique_key(promise.topic, key).messages),
+            f"a query for {key} gives a message",
+        )

@@ -4,7 +4,6 @@ import random
 from typing import TYPE_CHECKING
 
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullLimits, PullQuery, plan_pull
 from stratamq_index.query import Answer, Question
 
@@ -84,7 +83,6 @@ class Consumers:
 
     def _pull(self, engine: DispatchEngine, query: PullQuery) -> PullAnswer:
         engine.require_serving()
-        assert engine.segments is not None
         plan = plan_pull(
             engine.queues.get(query.topic, query.queue_id),
             query,
@@ -94,7 +92,7 @@ class Consumers:
             LIMITS,
             engine.segment_bytes,
         )
-        return plan if isinstance(plan, PullAnswer) else plan.run(HotLog(engine.segments))
+        return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
     def _judge(self, key: QueueKey, offset: int, answer: PullAnswer) -> None:
         reached = self._next.get(key, 0)

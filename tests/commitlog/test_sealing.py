@@ -1,0 +1,130 @@
+"""From where on every record has a checksum is known on the disk, and wiping one out is seen."""
+
+import pytest
+from stratamq_commitlog.messages import Role
+
+from stratamq.errors import CorruptRecordError
+from stratamq.files.confirmed import LOCK_PATH, is_ours
+from stratamq.files.sealed import SEALED_PATH, sealed_from
+from stratamq.files.simulated import keep_nothing
+from stratamq.formats.frame_verify import NOWHERE
+from tests.support.logs import Store, message
+
+SEGMENT = 1 << 16
+
+
+def place(store: Store) -> int:
+    return sealed_from(store.disk.image(keep_nothing).files())
+
+
+def wipe_checksum(store: Store, number: int) -> int:
+    """Overwrite the checksum of a record that a stopped store holds; where the record begins."""
+    offset, raw, _ = store.members()[number]
+    store.edit(f"commitlog/{0:020d}", offset + len(raw) - 20, b"x" * 20)
+    return offset
+
+
+def test_a_new_log_says_so_from_its_beginning():
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    assert place(store) == 0
+    store.put()
+    store.restart()
+    assert place(store) == 0
+
+
+def test_records_without_one_end_where_the_setting_was_switched_on():
+    store = Store(SEGMENT, property_checksum=False)
+    store.start()
+    assert place(store) == NOWHERE
+    store.put()
+    end = store.end()
+    store.stop()
+    store.start(property_checksum=True)
+    assert place(store) == end
+    store.put()
+    store.stop()
+    store.start(property_checksum=False)
+    assert place(store) == NOWHERE
+
+
+def test_a_slave_says_nothing_because_its_bytes_are_its_masters():
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    store.put()
+    store.stop()
+    store.start(role=Role.SLAVE.value)
+    assert place(store) == NOWHERE
+
+
+def test_a_log_that_lost_its_end_says_so_from_its_new_end_on():
+    store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH")
+    store.start()
+    store.put_all(message(b"durable"))
+    store.pass_time(2_000, ticks=4)
+    kept = store.end()
+    store.put_all(message(b"not durable"))
+    store.kill()
+    store.start(property_checksum=True)
+    assert place(store) == store.end() > kept
+    store.power_loss(keep_nothing)
+    store.start()
+    assert place(store) == store.end()
+
+
+@pytest.mark.parametrize("text", [b"", b"rocketmq"])
+def test_nothing_is_said_once_another_program_held_the_store(text):
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    store.put()
+    end = store.end()
+    store.stop()
+    files = store.disk.files()
+    files.unlink(LOCK_PATH)
+    files.create(LOCK_PATH, len(text), sparse=True)
+    if text:
+        store.edit(LOCK_PATH, 0, text)
+    assert not is_ours(files)
+    store.start()
+    assert place(store) == end
+
+
+@pytest.mark.parametrize("damage", ["flip", "missing"])
+def test_a_damaged_file_demands_nothing_and_the_place_begins_anew(damage):
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    store.put()
+    end = store.end()
+    store.stop()
+    if damage == "flip":
+        store.edit(SEALED_PATH, 3, b"?")
+    else:
+        store.disk.files().unlink(SEALED_PATH)
+    store.start()
+    assert place(store) == end
+    assert len(store.log.frame_at(0)) > 0
+
+
+def test_a_wiped_checksum_is_seen_by_reads_and_the_scrubber():
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    store.put_all(*[message(b"body %d" % number) for number in range(5)])
+    store.stop()
+    damaged = wipe_checksum(store, 2)
+    store.start()
+    with pytest.raises(CorruptRecordError) as error:
+        store.log.frame_at(damaged)
+    assert error.value.reason == "record_crc"
+    with pytest.raises(CorruptRecordError):
+        list(store.log.read_range(0, 0, 0, verify=True))
+
+
+def test_recovery_ends_at_a_record_above_the_durable_state_whose_checksum_is_wiped_out():
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    store.put_all(*[message(b"body %d" % number) for number in range(5)])
+    store.kill()
+    damaged = wipe_checksum(store, 2)
+    store.start()
+    assert store.end() == damaged
+    assert any(raw for raw in store.aside().values())
