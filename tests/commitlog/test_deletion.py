@@ -286,3 +286,14 @@ def test_segments_that_were_deleted_in_order_are_not(store):
     store.kill()
     store.start()
     assert not any("are missing" in line for line in store.log.report), store.log.report
+
+
+def test_a_snapshot_that_comes_while_one_is_written_is_not_forgotten():
+    """An idle log's last segments may go, too: nothing else would ever take another one."""
+    store = made(followers=())
+    store.put_all(*[message(body_for(1000)) for _ in range(10)])
+    store.pass_time(6_000)  # taken, and written at the next tick
+    assert delete(store, 2 * SEGMENT) == 2 * SEGMENT  # whose minimum is written at that tick, too
+    store.pass_time(6_000, ticks=4)
+    end = store.end()
+    assert delete(store, end) == end - end % SEGMENT - SEGMENT * (end % SEGMENT == 0)

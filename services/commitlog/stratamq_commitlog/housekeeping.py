@@ -257,6 +257,8 @@ class Housekeeping:
         snapshot = self._snapshot
         if snapshot is None or snapshot.offset > self._engine.offsets.flushed:
             return
+        if "snapshot" in self._busy:
+            return  # at the next tick: an idle log would take no other one
         self._snapshot = None
 
         def stored(_: None, error: StrataError | None) -> None:
