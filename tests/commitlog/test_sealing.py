@@ -2,6 +2,7 @@
 
 import pytest
 from stratamq_commitlog.messages import Role
+from stratamq_commitlog.role_change import RoleChange
 
 from stratamq.errors import CorruptRecordError
 from stratamq.files.confirmed import LOCK_PATH, is_ours
@@ -11,6 +12,13 @@ from stratamq.formats.frame_verify import NOWHERE
 from tests.support.logs import Store, message
 
 SEGMENT = 1 << 16
+
+
+def change(store: Store, wanted: RoleChange) -> None:
+    answers: list[object] = []
+    store.log.set_role(wanted, answers.append)
+    store.settle()
+    assert answers == [None]
 
 
 def place(store: Store) -> int:
@@ -128,3 +136,13 @@ def test_recovery_ends_at_a_record_above_the_durable_state_whose_checksum_is_wip
     store.start()
     assert store.end() == damaged
     assert any(raw for raw in store.aside().values())
+
+
+def test_a_promoted_slave_says_so_from_its_promotion_on_and_a_demoted_master_nothing():
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    store.put()
+    change(store, RoleChange(Role.SLAVE, master="m:1"))
+    assert place(store) == store.log.offsets.sealed_from == NOWHERE
+    change(store, RoleChange(Role.ASYNC_MASTER))
+    assert place(store) == store.log.offsets.sealed_from == store.end()

@@ -139,7 +139,7 @@ class CommitLog:
         generations = opening.begin_generation(self._state, opened, self.random, role)
         self.roles.keep(generations[-1].term)
         self._assemble(recovered, generations)
-        self.offsets.sealed_from = opening.seal(self._files, self._config, self.role, opened)
+        self.offsets.sealed_from = opening.seal(self._state, self._config, self.role, opened)
         self.housekeeping.start(opened.checkpoint, recovered)
         self._state.set_found_clean(False)
         cutting.forget(self._files)

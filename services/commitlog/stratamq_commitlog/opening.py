@@ -19,7 +19,6 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.housekeeping import read_checkpoint
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.roles import Start
-from stratamq_commitlog.sealing import begin_sealing
 
 ABORT = "abort"
 
@@ -165,10 +164,11 @@ def remove_abort(files: Files, clock: Clock) -> None:
     files.sync_directory("")
 
 
-def seal(files: Files, config: CommitLogConfig, role: Role, opened: OpenedStore) -> int:
+def seal(
+    state: own_state.OwnState, config: CommitLogConfig, role: Role, opened: OpenedStore
+) -> int:
     """From where on every record has a checksum of its own; durable on return."""
-    return begin_sealing(
-        files,
+    return state.begin_sealing(
         opened.recovered.end,
         seals=config.property_checksum and role is not Role.SLAVE,
         history_known=opened.history_known,

@@ -23,6 +23,7 @@ from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
 from stratamq.files.sealed import SEALED_PATH
 from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_of
 from stratamq_commitlog.messages import Generation
+from stratamq_commitlog.sealing import begin_sealing
 
 SNAPSHOT_PATH = "stratamq/queue-offsets.json"
 FOUND_CLEAN_PATH = "stratamq/found-clean"
@@ -180,6 +181,10 @@ class OwnState:
         )
         self.generations = generations
         self.segment_bytes = segment_bytes
+
+    def begin_sealing(self, end: int, *, seals: bool, history_known: bool) -> int:
+        """See `sealing`: durable on return."""
+        return begin_sealing(self._files, end, seals=seals, history_known=history_known)
 
     def store_snapshot(self, snapshot: Snapshot) -> None:
         """Durable on return. Everything below `snapshot.offset` must be durable before."""

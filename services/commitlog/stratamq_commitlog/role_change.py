@@ -49,7 +49,7 @@ def begin(
     if refusal is not None:
         done(refusal)
     elif change.role is Role.SLAVE:
-        _become_slave(engine, worker, change, done)
+        _become_slave(engine, state, worker, change, done)
     else:
         _become_master(engine, state, worker, change, done)
 
@@ -119,7 +119,7 @@ def _become_master(
             gate.changing = ""
             done(UnavailableError("the log's end is not on the disk yet: nothing has changed"))
         else:
-            worker.submit(lambda: engine.roles.store(role), role_stored)
+            worker.submit(lambda: _store(engine, state, role), role_stored)
 
     def role_stored(_: None, error: BaseException | None) -> None:
         if error is not None:
@@ -146,7 +146,13 @@ def _become_master(
     engine.commit.wait(engine.offsets.appended, flushed)
 
 
-def _become_slave(engine: "CommitLog", worker: Worker, change: RoleChange, done: Done) -> None:
+def _become_slave(
+    engine: "CommitLog",
+    state: own_state.OwnState,
+    worker: Worker,
+    change: RoleChange,
+    done: Done,
+) -> None:
     gate, old = engine.gate, engine.roles.state
     gate.changing = "the broker becomes a slave"
     engine.appender.refuse_all(
@@ -172,7 +178,15 @@ def _become_slave(engine: "CommitLog", worker: Worker, change: RoleChange, done:
         _switch(engine, engine.hub.generations)
         done(None)
 
-    worker.submit(lambda: engine.roles.store(role), role_stored)
+    worker.submit(lambda: _store(engine, state, role), role_stored)
+
+
+def _store(engine: "CommitLog", state: own_state.OwnState, role: RoleState) -> None:
+    """Blocking, durable on return: readers know what records will look like before any comes."""
+    seals = engine.config.property_checksum and role.role is not Role.SLAVE
+    place = state.begin_sealing(engine.offsets.appended, seals=seals, history_known=True)
+    engine.roles.store(role)
+    engine.offsets.sealed_from = place
 
 
 def _switch(engine: "CommitLog", generations: list[Generation]) -> None:
