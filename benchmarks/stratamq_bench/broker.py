@@ -12,34 +12,38 @@ from stratamq.errors import StrataError
 
 STOP_TIMEOUT_S = 60.0
 START_PATIENCE_S = 30.0
-# The log first: it is also stopped first.
-ROOM_MODULES = {
-    "commitlog": "stratamq_commitlog",
-    "dispatcher": "stratamq_dispatcher",
-    "index": "stratamq_index",
-}
+ROOMS = ("commitlog", "ha", "dispatcher", "index")
+"""In the order of their start; they stop in the same."""
+FOLLOWERS = ("dispatcher", "index")
 
 
 class Broker:
     """The services named, running until `stop`; their logs lie beside the store."""
 
     def __init__(
-        self, directory: Path, rooms: Sequence[str], settings: Mapping[str, object]
+        self,
+        directory: Path,
+        rooms: Sequence[str],
+        settings: Mapping[str, object],
+        name: str = "store",
     ) -> None:
         """`settings` by `service.setting`; those of services that do not run are left out."""
-        self.root = directory / "store"
-        self.root.mkdir(parents=True)
+        self.root = directory / name
+        self.root.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        self._settings = dict(settings)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
-            for room in sorted(rooms, key=list(ROOM_MODULES).index):
-                self._start(room, settings)
+            for room in sorted(rooms, key=ROOMS.index):
+                self.start(room)
             with self.client() as client:
                 client.log_state()
                 if "dispatcher" in rooms:
                     client.dispatch_state()
                 if "index" in rooms:
                     client.index_state()
+                if "ha" in rooms:
+                    client.replication_state()
         except BaseException:
             self.stop()
             raise
@@ -51,31 +55,41 @@ class Broker:
     def client(self) -> Client:
         return connect(self.root, patience_s=START_PATIENCE_S)
 
-    def _start(self, room: str, settings: Mapping[str, object]) -> None:
-        command = [sys.executable, "-m", ROOM_MODULES[room], "--data", str(self.root)]
-        for name, value in settings.items():
+    def start(self, room: str) -> None:
+        command = [sys.executable, "-m", f"stratamq_{room}", "--data", str(self.root)]
+        for name, value in self._settings.items():
             if name.startswith(f"{room}."):
                 command += ["--set", f"{name}={value}"]
-        with (self._directory / f"{room}.log").open("wb") as log:
+        with self._log_of(room).open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self._processes[room] = process
+
+    def stop_room(self, room: str) -> None:
+        """StrataError when it ended badly."""
+        process = self._processes.pop(room)
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if code:
+            said = self._log_of(room).read_text(errors="replace")
+            raise StrataError(f"the {room} service ended with {code}: {said[-2000:]}")
 
     def stop(self) -> None:
         """The log first: the others report its end to it. StrataError when one ended badly."""
         faults = []
-        for room, process in self._processes.items():
-            process.send_signal(signal.SIGTERM)
+        for room in list(self._processes):
             try:
-                code = process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                code = process.wait()
-            if code:
-                log = (self._directory / f"{room}.log").read_text(errors="replace")
-                faults.append(f"the {room} service ended with {code}: {log[-2000:]}")
-        self._processes.clear()
+                self.stop_room(room)
+            except StrataError as fault:
+                faults.append(str(fault))
         if faults:
             raise StrataError("; ".join(faults))
+
+    def _log_of(self, room: str) -> Path:
+        return self._directory / f"{self.root.name}-{room}.log"
 
     def __enter__(self) -> "Broker":
         return self

@@ -5,7 +5,7 @@ What measures is imported when it is called: every other command of `stratamq` i
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,8 +15,7 @@ import typer
 from stratamq.cli.dump_output import Output
 
 if TYPE_CHECKING:
-    from stratamq_bench.report import Case
-
+    from stratamq_bench.report import Case, Failure
 
 OutputOption = Annotated[Output, typer.Option("--output", help="A table, or one JSON object.")]
 DirectoryOption = Annotated[
@@ -26,8 +25,32 @@ DirectoryOption = Annotated[
 BodyOption = Annotated[int, typer.Option("--body", min=1, help="Bytes of a body.")]
 RoundsOption = Annotated[int, typer.Option("--rounds", min=1, help="Each beside its floor.")]
 SecondsOption = Annotated[
-    float, typer.Option("--seconds", min=0.1, help="Measured time of a round.")
+    float,
+    typer.Option(
+        "--seconds",
+        min=0.1,
+        help="Measured time of a case, its rounds together; below 30 the stores are smaller too.",
+    ),
 ]
+CaseOption = Annotated[
+    list[str] | None, typer.Option("--case", help="Only the case of this name; repeatable.")
+]
+ResultsOption = Annotated[
+    Path | None,
+    typer.Option("--results", help="Write the JSON object here too, anew after each case."),
+]
+
+QUESTIONS = {
+    "engine": "The commit log's engine alone: CPU beside that of a bare append.",
+    "append": "Appends to the log alone: the fast stream, async and sync flush, and single calls.",
+    "follow": "Appends with queues and index built behind them, read along, and rebuilt.",
+    "queues": "A thousand topics, ten thousand queues.",
+    "pull": "One client reads sixteen interleaved queues by a streaming pull.",
+    "latency": "How long one message takes: into the log, and to its consumer.",
+    "recover": "Recovery's walk of the log beside a bare loop over its frames.",
+    "replicate": "A slave: catching up, being waited for, lagging.",
+    "idle": "A whole broker that has nothing to do, and how fast it starts.",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -37,67 +60,41 @@ def register(app: typer.Typer) -> None:
         help="Speed beside the floor: the work nobody can avoid, measured in the same minutes.",
         no_args_is_help=True,
     )
-    bench.command("append")(append)
-    bench.command("pull")(pull)
-    bench.command("engine")(engine)
+    for group, question in QUESTIONS.items():
+        bench.command(group, help=question)(_command((group,)))
     bench.command("delete")(delete)
     bench.command("scan")(scan)
     bench.command("spark")(spark)
-    bench.command("all")(everything)
+    everything = "All but delete, scan and Spark, with the bars they are held to: 20 minutes."
+    bench.command("all", help=everything)(_command(()))
     app.add_typer(bench)
 
 
-def append(
-    seconds: SecondsOption = 10.0,
-    rounds: RoundsOption = 3,
-    body: BodyOption = 1024,
-    batch: Annotated[
-        int, typer.Option(min=0, max=4096, help="Messages of a batch; 0: the client's default.")
-    ] = 256,
-    sync: Annotated[
-        bool, typer.Option("--sync/--async", help="Answer from the disk, or the page cache.")
-    ] = True,
-    followers: Annotated[
-        bool, typer.Option("--followers", help="With dispatcher and index running.")
-    ] = False,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """One client's fast stream into the commit log, four topics of four queues."""
-    from stratamq_bench.append import AppendOptions, run_append
+def _command(groups: tuple[str, ...]) -> Callable[..., None]:
+    def command(
+        seconds: SecondsOption = 30.0,
+        rounds: RoundsOption = 2,
+        body: BodyOption = 1024,
+        case: CaseOption = None,
+        directory: DirectoryOption = None,
+        output: OutputOption = Output.TABLE,
+        results: ResultsOption = None,
+    ) -> None:
+        from stratamq_bench.catalogue import chosen
+        from stratamq_bench.plan import Plan
+        from stratamq_bench.running import run_all
 
-    options = AppendOptions(seconds, rounds, body, batch, sync, followers)
-    with _place(directory) as place:
-        _show([run_append(place, options)], output)
+        try:
+            entries = chosen(groups, case or ())
+        except KeyError as unknown:
+            raise typer.BadParameter(f"there is no case {unknown}", param_hint="--case") from None
+        plan = Plan(seconds, rounds, body)
+        cases, failures = run_all(entries, plan, lambda: _place(directory), results)
+        _show(cases, output, failures)
+        if failures:
+            raise typer.Exit(1)
 
-
-def pull(
-    seconds: SecondsOption = 5.0,
-    rounds: RoundsOption = 3,
-    body: BodyOption = 1024,
-    messages: Annotated[int, typer.Option(min=16, help="How many are stored and read.")] = 500_000,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """One client reads sixteen interleaved queues by a streaming pull."""
-    from stratamq_bench.pull import PullOptions, run_pull
-
-    with _place(directory) as place:
-        _show([run_pull(place, PullOptions(seconds, rounds, body, messages))], output)
-
-
-def engine(
-    seconds: SecondsOption = 0.7,
-    rounds: RoundsOption = 7,
-    body: BodyOption = 1024,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """The commit log's engine alone: CPU beside that of a bare append."""
-    from stratamq_bench.engine_alone import run_engine
-
-    with _place(directory) as place:
-        _show(run_engine(place, body_bytes=body, rounds=rounds, seconds=seconds), output)
+    return command
 
 
 def delete(
@@ -153,37 +150,6 @@ def spark(
         _show(run_spark(place, SparkOptions(rounds, body, messages)), output)
 
 
-def everything(
-    seconds: SecondsOption = 10.0,
-    rounds: RoundsOption = 3,
-    body: BodyOption = 1024,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """All of these but Spark, with the bars they are held to: some minutes."""
-    from stratamq_bench.append import AppendOptions, run_append
-    from stratamq_bench.engine_alone import run_engine
-    from stratamq_bench.pull import PullOptions, run_pull
-    from stratamq_bench.scan import ScanOptions, run_scan
-
-    appends = [
-        AppendOptions(seconds, rounds, body),
-        AppendOptions(seconds, rounds, body, followers=True),
-        AppendOptions(seconds, rounds, body, batch=0),
-        AppendOptions(seconds, rounds, body, sync=False),
-    ]
-    with _place(directory) as place:
-        cases = run_engine(place, body_bytes=body, rounds=2 * rounds + 1, seconds=seconds / 14)
-    for options in appends:
-        with _place(directory) as place:
-            cases.append(run_append(place, options))
-    with _place(directory) as place:
-        cases.append(run_pull(place, PullOptions(seconds, rounds, body)))
-    with _place(directory) as place:
-        cases += run_scan(place, ScanOptions(rounds, body))
-    _show(cases, output)
-
-
 @contextmanager
 def _place(directory: Path | None) -> Iterator[Path]:
     """A fresh directory, removed at the end."""
@@ -193,12 +159,12 @@ def _place(directory: Path | None) -> Iterator[Path]:
         yield Path(place)
 
 
-def _show(cases: "list[Case]", output: Output) -> None:
+def _show(cases: "Sequence[Case]", output: Output, failures: "Sequence[Failure]" = ()) -> None:
     from rich.console import Console
 
     from stratamq_bench.report import as_json, print_table
 
     if output is Output.JSON:
-        sys.stdout.write(as_json(cases) + "\n")
+        sys.stdout.write(as_json(cases, failures) + "\n")
     else:
-        print_table(cases, Console(width=None if sys.stdout.isatty() else 160))
+        print_table(cases, Console(width=None if sys.stdout.isatty() else 180), failures)

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from stratamq.client import Client
 from stratamq.errors import StrataError
 from stratamq.formats.file_names import offset_name
-from stratamq_bench.append import put_topics
 from stratamq_bench.broker import Broker
-from stratamq_bench.load import Load, topic_names
-from stratamq_bench.report import Case, Floor
+from stratamq_bench.load import Load, Places
+from stratamq_bench.report import Bar, Case, Floor
+from stratamq_bench.streaming import put_topics
 
 FILLING_BODY_BYTES = 32 << 10
-TOPICS = 4
-BAR = 2.0
+PLACES = Places()
+BARS = (Bar("ratio", "at most", 2.0),)
 LOOK_S = 0.005
 DELETION_DEADLINE_S = 120.0
 SETTLE_S = 2.0
@@ -74,7 +74,7 @@ def run_delete(directory: Path, options: DeleteOptions) -> Case:
     quiet: list[Span] = []
     deleting: list[Span] = []
     with Broker(directory, rooms, settings) as broker, broker.client() as client:
-        put_topics(client, TOPICS)
+        put_topics(client, PLACES)
         _fill(client, options)
         with _Sending(broker, options, directory / "answers.npy") as sending:
             for number in range(options.rounds):
@@ -99,7 +99,7 @@ def _fill(client: Client, options: DeleteOptions) -> None:
     state = client.log_state()
     kept = state.appended_offset - state.minimum_offset
     missing = options.deleted_bytes + options.segment_bytes // 8 - kept
-    load, topic = Load(FILLING_BODY_BYTES), topic_names(TOPICS)[-1]
+    load, topic = Load(FILLING_BODY_BYTES), PLACES.topic_names[-1]
     with client.producer() as producer:
         for number in range(missing // FILLING_BODY_BYTES):
             producer.send(topic, load.body(number))
@@ -175,8 +175,7 @@ def _case(options: DeleteOptions, *, quiet: Answers, during: Answers, seconds: l
         floor=Floor(name="p99 in quiet", messages_per_s=options.rate),
         ratio=busy[1] / calm[1],
         cpu_us_per_message={},
-        bar=BAR,
-        bar_is="at most",
+        bars=BARS,
         p50_ms=busy[0],
         p99_ms=busy[1],
         p999_ms=busy[2],

@@ -25,16 +25,12 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.runtime.clock import SystemClock
 from stratamq_bench import floor_append
 from stratamq_bench.checks import Mismatch
-from stratamq_bench.report import Case, Floor
 
 TOPIC = "TopicTest"
 SEGMENT_BYTES = 1 << 28
 TICK_NS = 50_000_000
 KEPT_SEGMENTS = 2
 SAMPLES = 64
-BAR = 1.6
-"""Times the CPU of `floor_append`, for the passes: allocation and flush are no part of the floor,
-and what they cost depends on how the machine gives out memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,29 +235,3 @@ def compare(root: Path, load: Load, *, rounds: int, seconds: float) -> EngineRat
         messages_per_s=median(rates),
         messages=messages,
     )
-
-
-def run_engine(root: Path, *, body_bytes: int, rounds: int, seconds: float) -> list[Case]:
-    """64 and 256 messages a pass, to one queue and to sixteen. Raises Mismatch."""
-    cases = []
-    for batch, queues in ((64, 1), (256, 1), (64, 16), (256, 16)):
-        load = Load(batch, body_bytes, queues)
-        found = compare(root, load, rounds=rounds, seconds=seconds)
-        passes_us = found.engine_us - found.worker_us
-        cases.append(
-            Case(
-                case=f"engine, {batch} per pass, {queues} queue{'s' * (queues > 1)}",
-                messages_per_s=found.messages_per_s,
-                bytes_per_s=found.messages_per_s * body_bytes,
-                floor=Floor(
-                    "floor_append --record-crc", 1e6 / found.floor_us, {"append": found.floor_us}
-                ),
-                ratio=found.passes_ratio,
-                cpu_us_per_message={"passes": passes_us, "allocation and flush": found.worker_us},
-                bar=BAR,
-                bar_is="at most",
-                messages=found.messages,
-                note=f"{found.ratio:.2f} times the floor with allocation and flush",
-            )
-        )
-    return cases

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stratamq_bench import child
-from stratamq_bench.append import put_topics
 from stratamq_bench.broker import Broker
-
-TOPICS = 4
+from stratamq_bench.load import Places
+from stratamq_bench.streaming import put_topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +22,12 @@ def fill(directory: Path, messages: int, body_bytes: int, segment_bytes: int) ->
     settings = {"commitlog.segment_bytes": segment_bytes}
     with Broker(directory, ["commitlog"], settings) as broker:
         with broker.client() as client:
-            put_topics(client, TOPICS)
+            put_topics(client, Places())
             filled = child.run(
                 "append_client",
-                *("--root", broker.root, "--topics", TOPICS),
+                *("--root", broker.root, "--state", directory / "sender.json"),
                 *("--count", messages, "--body", body_bytes),
             )
             end = client.log_state().confirmed_offset
         root = broker.root
-    return FilledStore(root, filled["next_number"], end)
+    return FilledStore(root, filled["messages"], end)

@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator
 import grpc
 from grpc import aio
 
-from stratamq_bench.floor_stream import OPTIONS, WARM_UP_SECONDS, identity
+from stratamq_bench.floor_stream import OPTIONS, identity
 
 FILE_BYTES = 1 << 28
 
@@ -58,7 +58,9 @@ async def serve(directory: str | None) -> None:
         await server.wait_for_termination()
 
 
-def pull(port: int, frame_bytes: int, piece: int, seconds: float) -> dict[str, object]:
+def pull(
+    port: int, frame_bytes: int, piece: int, seconds: float, warm_up: float
+) -> dict[str, object]:
     """Read as the synchronous client does."""
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         usage = channel.unary_unary("/floor.Reader/Usage", identity, identity)
@@ -71,7 +73,7 @@ def pull(port: int, frame_bytes: int, piece: int, seconds: float) -> dict[str, o
                 received += len(next(responses))
             return received
 
-        read_for(WARM_UP_SECONDS / 2)
+        read_for(warm_up)
         server_cpu = struct.unpack(">d", usage(b""))[0]
         client_cpu, wall = time.process_time(), time.perf_counter()
         messages = read_for(seconds) / frame_bytes
@@ -92,6 +94,7 @@ def main() -> None:
     parser.add_argument("--frame-bytes", type=int, default=1180, help="bytes of one message")
     parser.add_argument("--piece", type=int, default=256 << 10, help="bytes of one response")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before")
     parser.add_argument("--dir", default=None, help="where the file lies")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -104,7 +107,8 @@ def main() -> None:
         assert server.stdout is not None
         try:
             port = int(server.stdout.readline())
-            result = pull(port, options.frame_bytes, options.piece, options.seconds)
+            shape = (options.frame_bytes, options.piece, options.seconds, options.warm_up)
+            result = pull(port, *shape)
         finally:
             server.terminate()
     kind = {"floor": "pull", "frame_bytes": options.frame_bytes, "piece_bytes": options.piece}

@@ -90,7 +90,7 @@ async def serve(sync: bool, directory: str | None, record_crc: bool) -> None:
 
 
 async def produce(
-    port: int, batch: int, body: int, seconds: float, record_crc: bool
+    port: int, batch: int, body: int, seconds: float, record_crc: bool, warm_up: float
 ) -> dict[str, object]:
     bodies = [os.urandom(body) for _ in range(batch)]
     async with aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
@@ -112,7 +112,7 @@ async def produce(
                     await stream.read()
                     received += 1
 
-        await run_for(WARM_UP_SECONDS)
+        await run_for(warm_up)
         before, server_cpu = received, struct.unpack(">d", await usage(b""))[0]
         client_cpu, wall = time.process_time(), time.perf_counter()
         await run_for(seconds)
@@ -137,6 +137,7 @@ def run(
     sync: bool,
     directory: str | None,
     record_crc: bool = False,
+    warm_up: float = WARM_UP_SECONDS,
 ) -> dict[str, object]:
     """Start the server, produce in this process, stop the server."""
     command = [sys.executable, "-m", __spec__.name, "--serve"]
@@ -146,7 +147,7 @@ def run(
         assert server.stdout is not None
         try:
             port = int(server.stdout.readline())
-            return asyncio.run(produce(port, batch, body, seconds, record_crc))
+            return asyncio.run(produce(port, batch, body, seconds, record_crc, warm_up))
         finally:
             server.terminate()
 
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256, help="messages per batch")
     parser.add_argument("--body", type=int, default=1024, help="bytes per body, incompressible")
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="seconds before")
     parser.add_argument("--sync", action="store_true", help="answer after fdatasync")
     parser.add_argument("--record-crc", action="store_true", help="a checksum of the whole record")
     parser.add_argument("--dir", default=None, help="where the segment lies")
@@ -171,6 +173,7 @@ def main() -> None:
         sync=options.sync,
         directory=options.dir,
         record_crc=options.record_crc,
+        warm_up=options.warm_up,
     )
     kind = {
         "floor": "stream",

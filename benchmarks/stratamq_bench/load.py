@@ -1,7 +1,7 @@
-"""The messages of every benchmark: which they are, and how to know one again.
+"""The messages of every benchmark: which they are, where they go, and how to know one again.
 
-Sixteen queues (of four topics, or of one), incompressible bodies, one unique key and one tag each.
-A message has a number; its body follows from the number, and its unique key is the number.
+Incompressible bodies, one unique key and one tag each. A message has a number; its body follows
+from the number, and its unique key is the number.
 """
 
 import random
@@ -11,10 +11,29 @@ from stratamq.client import ReceivedMessage
 from stratamq.formats.batch_frames import Row
 from stratamq_bench.checks import Mismatch
 
-QUEUE_COUNT = 16
 RUN_MESSAGES = 16
-"""Messages that go to one queue before the next has its turn: 256 in a batch fill all queues."""
+"""Messages that go to one queue before the next has its turn: 256 in a batch fill 16 queues."""
 _DISTINCT_BODIES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The queues that messages go to in turn, so many at a time each."""
+
+    topics: int = 4
+    queues: int = 4
+    """Of each topic."""
+    run_messages: int = RUN_MESSAGES
+
+    @property
+    def topic_names(self) -> list[str]:
+        return [f"bench-{number}" for number in range(self.topics)]
+
+    @property
+    def in_turn(self) -> list[tuple[str, int]]:
+        """(topic, queue id): all topics before any topic's next queue."""
+        names = self.topic_names
+        return [(name, queue) for queue in range(self.queues) for name in names]
 
 
 @dataclass(slots=True)
@@ -45,13 +64,3 @@ class Load:
         """Mismatch unless the body is the one that belongs to the message's unique key."""
         if message.body != self.body(int(message.unique_key, 16)):
             raise Mismatch(f"{message!r} carries another body than was sent")
-
-
-def topic_names(topics: int) -> list[str]:
-    return [f"bench-{number}" for number in range(topics)]
-
-
-def queue_places(topics: int) -> list[tuple[str, int]]:
-    """Sixteen queues, as (topic, queue id) in the order of their turns: all of equal topics."""
-    names = topic_names(topics)
-    return [(name, queue) for queue in range(QUEUE_COUNT // topics) for name in names]

@@ -19,13 +19,13 @@ import numpy as np
 from stratamq.client import SendResult, SendStatus, connect_async
 from stratamq_bench.broker import START_PATIENCE_S
 from stratamq_bench.checks import Mismatch
-from stratamq_bench.load import Load, topic_names
+from stratamq_bench.load import Load, Places
 
 WARM_UP_MESSAGES = 200
 
 
 async def run(options: argparse.Namespace) -> None:
-    load, (topic, *_) = Load(options.body), topic_names(4)
+    load, (topic, *_) = Load(options.body), Places().topic_names
     answered: list[int] = []
     due: list[int] = []
 

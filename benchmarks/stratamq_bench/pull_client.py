@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stratamq.client import Client, connect
 from stratamq.runtime import discovery
-from stratamq_bench.broker import ROOM_MODULES, START_PATIENCE_S
+from stratamq_bench.broker import START_PATIENCE_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load
 from stratamq_bench.usage import CpuMeter
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--body", type=int, default=1024, help="bytes")
     parser.add_argument("--piece", type=int, default=256 << 10, help="bytes of one response")
     options = parser.parse_args()
-    endpoints = {room: discovery.read(options.root, room) for room in ROOM_MODULES}
+    endpoints = {room: discovery.read(options.root, room) for room in ("commitlog", "dispatcher")}
     pids = {room: endpoint.pid for room, endpoint in endpoints.items() if endpoint is not None}
     load = Load(options.body)
     with connect(options.root, patience_s=START_PATIENCE_S) as client:

@@ -5,17 +5,17 @@ process of its own.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from stratamq_bench import child
-from stratamq_bench.append import SEGMENT_BYTES
 from stratamq_bench.filled import FilledStore, fill
-from stratamq_bench.report import Case, Floor
+from stratamq_bench.plan import MIB, ratio_of
+from stratamq_bench.report import Bar, Case, Floor, at_least
 
-BAR = 0.5
+BAR = at_least(0.5)
+SEGMENT_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def run_scan(directory: Path, options: ScanOptions) -> list[Case]:
     found["copy"].append(_measure(store, "copy", options))
     return [
         _case("scan().to_arrow(), all columns", store, found["scan"], found["copy"], options, BAR),
-        _case("the same, verify=False", store, found["unverified"], found["copy"], options, None),
+        _case("the same, verify=False", store, found["unverified"], found["copy"], options, ()),
     ]
 
 
@@ -55,11 +55,10 @@ def _case(
     scans: list[dict[str, Any]],
     floors: list[dict[str, Any]],
     options: ScanOptions,
-    bar: float | None,
+    bars: tuple[Bar, ...],
 ) -> Case:
     rates = [store.messages / scan["seconds"] for scan in scans]
     floor_rates = [store.messages / floor["seconds"] for floor in floors]
-    beside = [fmean(pair) for pair in pairwise(floor_rates)]
     return Case(
         case=f"{name}, {options.body} B",
         messages_per_s=median(rates),
@@ -69,9 +68,9 @@ def _case(
             messages_per_s=median(floor_rates),
             cpu_us_per_message={"python": _cpu_us(store, floors)},
         ),
-        ratio=median(rate / floor for rate, floor in zip(rates, beside, strict=True)),
+        ratio=ratio_of(rates, floor_rates),
         cpu_us_per_message={"python": _cpu_us(store, scans)},
-        bar=bar,
+        bars=bars,
         pss_mb=max(scan["peak_mb"] for scan in scans),
         messages=store.messages * len(scans) * options.times,
     )

@@ -16,7 +16,7 @@ import stratamq
 from stratamq.errors import StrataError
 from stratamq_bench import child
 from stratamq_bench.filled import FilledStore, fill
-from stratamq_bench.report import Case, Floor
+from stratamq_bench.report import Bar, Case, Floor, at_least
 
 SCAN_BAR, PARTITIONS_BAR = 0.5, 1.6
 WORKER_MB = 500
@@ -77,8 +77,7 @@ def run_spark(directory: Path, options: SparkOptions) -> list[Case]:
             floor=Floor(f"{WORKER_MB} MB", 0.0),
             ratio=peak / WORKER_MB,
             cpu_us_per_message={},
-            bar=1.0,
-            bar_is="at most",
+            bars=(Bar("ratio", "at most", 1.0),),
             pss_mb=peak,
             note=f"{peak:.0f} MB at most, in a segment of {SEGMENT_BYTES >> 20} MiB",
         ),
@@ -100,7 +99,7 @@ def _case(
         floor=floor,
         ratio=ratio,
         cpu_us_per_message={},
-        bar=bar,
+        bars=at_least(bar),
         messages=options.messages * len(rates),
     )
 

@@ -28,7 +28,28 @@ class CpuMeter:
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
-        self._before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+        self.before = {name: cpu_seconds(pid) for name, pid in pids.items()}
 
     def seconds(self) -> dict[str, float]:
-        return {name: cpu_seconds(pid) - self._before[name] for name, pid in self._pids.items()}
+        return {name: cpu_seconds(pid) - self.before[name] for name, pid in self._pids.items()}
+
+
+def descriptors(pid: int) -> int:
+    """How many a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def children(pid: int) -> list[int]:
+    """Processes that it has started and that run, their own children included."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *children(int(child))]
+    return found
+
+
+def room_of(pid: int) -> str:
+    """Which service a Python process runs, by the module on its command line; or its program."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    rooms = [word for word in words if word.startswith("stratamq_")]
+    return rooms[0].removeprefix("stratamq_") if rooms else os.path.basename(words[0])

@@ -1,89 +1,103 @@
-"""`stratamq bench` over real services, briefly: what it measures is checked, and it says so."""
+"""`stratamq bench` over real services, briefly: every case measures, checks, and says so."""
 
 import json
 import subprocess
 import sys
 
 import pytest
-from stratamq_bench.append import check_stored
-from stratamq_bench.checks import Mismatch
-from stratamq_bench.engine_alone import Engine, Load, compare
-from stratamq_bench.load import Load as Messages
-from stratamq_commitlog.messages import BatchResult, PutStatus
+from stratamq_bench.catalogue import ENTRIES, GROUPS, chosen
+from stratamq_bench.commands import QUESTIONS
 
-from stratamq.errors import InvalidRequestError
+SHAPE = {
+    "case": str,
+    "title": str,
+    "messages_per_s": (int, float),
+    "bytes_per_s": (int, float),
+    "cpu_us_per_message": dict,
+    "bar": (int, float),
+    "bars": list,
+    "met": bool,
+    "measured": dict,
+    "messages": int,
+}
+MAYBE = ("ratio", "p50_ms", "p99_ms", "p999_ms", "pss_mb")
 
-BRIEFLY = ["--seconds", "0.5", "--rounds", "1", "--output", "json"]
+
+def bench(tmp_path, *arguments):
+    command = [sys.executable, "-m", "stratamq_bench", *arguments, "--dir", str(tmp_path)]
+    command += ["--seconds", "0.5", "--rounds", "1", "--output", "json"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
-def bench(*arguments):
-    command = [sys.executable, "-m", "stratamq_bench", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_case_measures_what_it_is_held_to(tmp_path, entry):
+    done = bench(tmp_path, entry.group, "--case", entry.name)
     assert done.returncode == 0, done.stderr
-    (case,) = json.loads(done.stdout)["cases"]
-    return case
-
-
-@pytest.mark.parametrize("flush", ["--sync", "--async"])
-def test_append_measures_client_and_log_beside_the_floor(tmp_path, flush):
-    case = bench("append", flush, "--dir", str(tmp_path), *BRIEFLY)
-    assert set(case["cpu_us_per_message"]) == {"client", "commitlog"}
+    found = json.loads(done.stdout)
+    assert found["machine"]["cpu"]
+    (case,) = found["cases"]
+    for name, kind in SHAPE.items():
+        assert isinstance(case[name], kind), name
+    for name in MAYBE:
+        assert case[name] is None or case[name] > 0, name
+    assert case["case"] == entry.name
     assert case["messages"] > 0
-    assert case["ratio"] > 0
-    assert case["bar"] == (0.5 if flush == "--sync" else None)
+    assert [(bar["measure"], bar["limit"]) for bar in case["bars"]] == [
+        (bar.measure, bar.limit) for bar in entry.bars
+    ]
+    assert case["met"] is all(bar["met"] for bar in case["bars"])
+    if any(bar.measure == "ratio" for bar in entry.bars):
+        assert case["floor"]["name"]
+        assert case["floor"]["messages_per_s"] > 0
+        assert case["ratio"] > 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_append_with_followers_measures_them_too(tmp_path):
-    case = bench("append", "--followers", "--dir", str(tmp_path), *BRIEFLY)
-    assert set(case["cpu_us_per_message"]) == {"client", "commitlog", "dispatcher", "index"}
-    assert case["bar"] == 0.35
+def test_results_are_written_after_each_case(tmp_path):
+    results = tmp_path / "kept" / "results.json"
+    place = tmp_path / "stores"
+    done = bench(
+        place, "engine", "--case", "engine-64", "--case", "engine-256", "--results", str(results)
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(results.read_text()) == json.loads(done.stdout)
+    assert len(json.loads(results.read_text())["cases"]) == 2
 
 
-def test_pull_reads_everything_that_was_stored(tmp_path):
-    case = bench("pull", "--messages", "2000", "--dir", str(tmp_path), *BRIEFLY)
-    assert set(case["cpu_us_per_message"]) == {"client", "dispatcher", "commitlog"}
-    assert case["messages"] % 2000 == 0
+def test_a_case_that_nobody_knows_is_refused(tmp_path):
+    done = bench(tmp_path, "append", "--case", "append-sideways")
+    assert done.returncode == 2
+    assert "append-sideways" in done.stderr
 
 
-def test_the_engine_alone_is_held_against_the_floor(tmp_path):
-    found = compare(tmp_path, Load(64, 100, 4), rounds=1, seconds=0.05)
-    assert found.messages > 0
-    assert found.engine_us > found.floor_us * found.passes_ratio * 0.5
-    assert 0 < found.passes_ratio <= found.ratio
+def test_every_row_of_the_table_has_its_bar():
+    """The table of the speed issue, and replication's: no row may lose its case or its bar."""
+    bars = {entry.name: {str(bar) for bar in entry.bars} for entry in ENTRIES}
+    assert bars == {
+        "engine-64": {"≤ 1.6"},
+        "engine-256": {"≤ 1.6"},
+        "append-async": {"≥ 0.75"},
+        "append-async-default": {"≥ 0.75"},
+        "append-sync": {"≥ 0.8"},
+        "append-unary": {"≥ 0.5", "p99_ms < 20"},
+        "follow-both": {"≥ 0.6", "dispatch_age_ms < 1000"},
+        "follow-consumer": {"≥ 0.35"},
+        "follow-small": {"≥ 0.5"},
+        "follow-rebuild": {"≥ 1", "p99_times ≤ 2"},
+        "queues-topics": {"≥ 0.25"},
+        "queues-10000": {"≥ 0.2", "dispatcher_descriptors < 1000"},
+        "pull-stream": {"≥ 0.4"},
+        "latency-append": {"p50_ms < 1.5"},
+        "latency-consumer": {"p99_ms < 20"},
+        "recover-scan": {"≥ 0.7"},
+        "recover-scan-small": {"≥ 0.7"},
+        "replicate-catch-up": {"≥ 0.5"},
+        "replicate-sync": {"≥ 0.5"},
+        "replicate-lag": {"lag_ms < 1000"},
+        "idle-broker": {"cpu_percent < 2", "pss_mb < 350", "first_put_s < 5"},
+    }
 
 
-def stored(offsets=(0,), status=PutStatus.PUT_OK, physical=0, error=None):
-    return BatchResult(status, physical, tuple(offsets), error=error)
-
-
-@pytest.mark.parametrize(
-    ("answers", "batches"),
-    [
-        ([], 1),
-        ([stored(offsets=(1,))], 1),
-        ([stored(status=PutStatus.MESSAGE_ILLEGAL, error=InvalidRequestError("x"))], 1),
-    ],
-    ids=["no answer", "an offset too far", "refused"],
-)
-def test_wrong_answers_of_the_engine_are_a_mismatch(tmp_path, answers, batches):
-    engine = Engine(tmp_path / "store", Load(4, 100))
-    engine._answers += answers
-    try:
-        with pytest.raises(Mismatch):
-            engine.check_and_forget(batches)
-    finally:
-        engine.close()
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        {"messages": 0, "next_offsets": [0] * 16, "next_number": 0, "samples": []},
-        {"messages": 16, "next_offsets": [0] * 16, "next_number": 16, "samples": []},
-    ],
-    ids=["nothing", "offsets that do not add up"],
-)
-def test_what_a_client_says_is_added_up(sent):
-    with pytest.raises(Mismatch):
-        check_stored(None, sent, Messages(100), followers=False)
+def test_every_group_is_a_command():
+    assert set(QUESTIONS) == set(GROUPS) == {entry.group for entry in ENTRIES}
+    assert chosen(("idle",)) == [entry for entry in ENTRIES if entry.name == "idle-broker"]

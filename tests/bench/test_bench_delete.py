@@ -14,7 +14,7 @@ def test_appends_are_timed_while_segments_are_deleted(tmp_path):
     done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (case,) = json.loads(done.stdout)["cases"]
-    assert (case["bar"], case["bar_is"]) == (2.0, "at most")
+    assert [(bar["side"], bar["limit"]) for bar in case["bars"]] == [("at most", 2.0)]
     assert case["messages"] > 500
     assert 0 < case["p50_ms"] <= case["p99_ms"] <= case["p999_ms"]
     assert case["ratio"] > 0

@@ -87,3 +87,18 @@ def test_floor_pull_reports_both_processes(tmp_path):
     answer = run_floor("floor_pull", "--seconds", 0.3, "--dir", tmp_path)
     assert answer["messages_per_s"] > 0
     assert set(answer["cpu_us_per_message"]) == {"client", "server"}
+
+
+@pytest.mark.parametrize("options", [[], ["--sync"]], ids=["echo", "sync"])
+def test_floor_unary_reports_latencies_and_both_processes(tmp_path, options):
+    how = ["--seconds", 0.3, "--warm-up", 0.1, "--in-flight", 4, "--dir", tmp_path]
+    answer = run_floor("floor_unary", *how, *options)
+    assert answer["messages_per_s"] > 0
+    assert 0 < answer["p50_ms"] <= answer["p99_ms"] <= answer["p999_ms"]
+    assert set(answer["cpu_us_per_message"]) == {"client", "server"}
+
+
+def test_floor_replicate_reports_three_processes(tmp_path):
+    answer = run_floor("floor_replicate", "--seconds", 0.3, "--warm-up", 0.1, "--dir", tmp_path)
+    assert answer["messages_per_s"] > 0
+    assert set(answer["cpu_us_per_message"]) == {"master", "replication", "log"}

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 from stratamq_bench import child
 from stratamq_bench.checks import Mismatch
-from stratamq_bench.load import QUEUE_COUNT, Load, queue_places
-from stratamq_bench.report import Case, Floor, as_json, print_table
+from stratamq_bench.load import Load, Places
+from stratamq_bench.report import Bar, Case, Floor, as_json, print_table
 from stratamq_bench.usage import CpuMeter, cpu_seconds, pss_mb
 
 from stratamq.client import ReceivedMessage
@@ -18,24 +19,45 @@ from stratamq.errors import StrataError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 
 
-def case(ratio, bar, **more):
+def case(ratio, bar, side="at least", **more):
+    bars = () if bar is None else (Bar("ratio", side, bar),)
     return Case(
-        "append", 100_000.0, 1e8, Floor("floor", 2e5), ratio, {"client": 4.56789}, bar, **more
+        "append", 100_000.0, 1e8, Floor("floor", 2e5), ratio, {"client": 4.56789}, bars, **more
     )
 
 
 @pytest.mark.parametrize(
-    ("ratio", "bar", "bar_is", "met"),
+    ("ratio", "bar", "side", "met"),
     [
         (0.5, 0.5, "at least", True),
         (0.49, 0.5, "at least", False),
         (1.6, 1.6, "at most", True),
         (1.61, 1.6, "at most", False),
+        (2.0, 2.0, "below", False),
         (0.1, None, "at least", None),
     ],
 )
-def test_a_bar_is_met_from_its_own_side(ratio, bar, bar_is, met):
-    assert case(ratio, bar, bar_is=bar_is).met is met
+def test_a_bar_is_met_from_its_own_side(ratio, bar, side, met):
+    assert case(ratio, bar, side).met is met
+
+
+def test_a_case_meets_all_of_its_bars_or_none():
+    late = replace(case(0.6, 0.5), p99_ms=20.0)
+    late = replace(late, bars=(*late.bars, Bar("p99_ms", "below", 20)))
+    assert late.met is False
+    assert replace(late, p99_ms=19.9).met is True
+
+
+def test_a_bar_may_be_on_what_only_one_case_measures():
+    held = replace(case(0.6, None), bars=(Bar("descriptors", "below", 1000),))
+    assert replace(held, measured={"descriptors": 999}).met is True
+    with pytest.raises(KeyError):
+        _ = held.met
+
+
+def test_a_bar_has_a_side():
+    with pytest.raises(ValueError, match="beside"):
+        Bar("ratio", "beside", 1.0)
 
 
 def test_json_names_the_machine_and_every_field_of_a_case():
@@ -46,6 +68,8 @@ def test_json_names_the_machine_and_every_field_of_a_case():
     wanted |= {"bar", "met", "p50_ms", "p99_ms", "p999_ms", "pss_mb"}
     assert wanted <= set(found)
     assert found["met"] is True
+    assert found["bar"] == 0.5
+    assert found["bars"] == [{"measure": "ratio", "side": "at least", "limit": 0.5, "met": True}]
     assert found["floor"]["name"] == "floor"
     assert found["cpu_us_per_message"] == {"client": 4.568}
 
@@ -65,10 +89,11 @@ def test_the_table_shows_rate_ratio_and_verdict():
         assert expected in text
 
 
-def test_the_load_has_sixteen_queues_whatever_the_topics():
-    for topics in (1, 4):
-        assert len(set(queue_places(topics))) == QUEUE_COUNT
-        assert len({topic for topic, _ in queue_places(topics)}) == topics
+def test_messages_go_to_every_topic_before_any_has_a_second_turn():
+    assert Places(2, 2).in_turn == [
+        ("bench-0", 0), ("bench-1", 0), ("bench-0", 1), ("bench-1", 1),
+    ]  # fmt: skip
+    assert len(set(Places().in_turn)) == 16
 
 
 def received(load):

@@ -1,0 +1,144 @@
+"""The client process of calls that carry one message each: so many in flight, each checked.
+
+    python -m stratamq_bench.unary_client --root DIR --state FILE [--in-flight 64] [--seconds 10]
+
+Prints one JSON object: rate, latencies, CPU. The queue offsets that came back must be dense.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from stratamq.client import AsyncClient, Message, SendResult, connect_async
+from stratamq.runtime import discovery
+from stratamq_bench.append_client import SenderState
+from stratamq_bench.broker import START_PATIENCE_S
+from stratamq_bench.checks import Mismatch
+from stratamq_bench.load import Load, Places
+from stratamq_bench.plan import percentiles
+from stratamq_bench.usage import CpuMeter
+
+SAMPLES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    messages: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    worst_ms: float
+    cpu_s: dict[str, float]
+
+
+class Caller:
+    """Appends one message a call, to the queues in turn."""
+
+    def __init__(self, client: AsyncClient, load: Load, places: Places) -> None:
+        self.results: list[tuple[int, SendResult]] = []
+        self.took_ms: list[float] = []
+        self._client = client
+        self._load = load
+        self._places = places.in_turn
+
+    async def call_until(
+        self, end: float, pause_s: float = 0.0, told: "asyncio.Future[None] | None" = None
+    ) -> None:
+        load = self._load
+        while (began := time.perf_counter()) < end and not (told is not None and told.done()):
+            number = load.next_number
+            load.next_number += 1
+            topic, queue_id = self._places[number % len(self._places)]
+            message = Message(
+                topic, load.body(number), "TagA", queue_id=queue_id, unique_key=f"{number:032X}"
+            )
+            result = await self._client.send_message(message)
+            self.took_ms.append((time.perf_counter() - began) * 1e3)
+            self.results.append((number, result))
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+    async def all_for(self, seconds: float, in_flight: int, pause_s: float = 0.0) -> float:
+        """Returns the seconds it took."""
+        began = time.perf_counter()
+        callers = (self.call_until(began + seconds, pause_s) for _ in range(in_flight))
+        await asyncio.gather(*callers)
+        return time.perf_counter() - began
+
+    async def all_until_told(self, in_flight: int, pause_s: float) -> float:
+        """Until a line comes, or the end, on standard input."""
+        loop = asyncio.get_running_loop()
+        told = loop.create_future()
+        loop.add_reader(sys.stdin, lambda: told.done() or told.set_result(None))
+        began = time.perf_counter()
+        for_ever = [self.call_until(math.inf, pause_s, told) for _ in range(in_flight)]
+        await asyncio.gather(*for_ever)
+        loop.remove_reader(sys.stdin)
+        return time.perf_counter() - began
+
+
+def check_dense(
+    results: list[tuple[int, SendResult]], places: Places, next_offsets: list[int]
+) -> list[int]:
+    """Where each queue goes on, if all offsets that came back follow each other. Mismatch."""
+    found: dict[tuple[str, int], list[int]] = {place: [] for place in places.in_turn}
+    for _, result in results:
+        found[result.topic, result.queue_id].append(result.queue_offset)
+    following = []
+    for place, first in zip(places.in_turn, next_offsets, strict=True):
+        if sorted(found[place]) != list(range(first, first + len(found[place]))):
+            raise Mismatch(f"the offsets of {place} are not dense from {first} on")
+        following.append(first + len(found[place]))
+    return following
+
+
+async def run(options: argparse.Namespace) -> Called:
+    places, state = Places(), SenderState(0, [0] * len(Places().in_turn), [])
+    if options.state.exists():
+        state = SenderState(**json.loads(options.state.read_text()))
+    load = Load(options.body, state.next_number)
+    endpoint = discovery.read(options.root, "commitlog")
+    assert endpoint is not None
+    pause_s = options.in_flight / options.rate if options.rate else 0.0
+    async with connect_async(options.root, patience_s=START_PATIENCE_S) as client:
+        caller = Caller(client, load, places)
+        await caller.all_for(options.warm_up, options.in_flight, pause_s)
+        warmed = len(caller.took_ms)
+        meter = CpuMeter({"client": os.getpid(), "commitlog": endpoint.pid})
+        if options.until_told:
+            print("calling", flush=True)
+            seconds = await caller.all_until_told(options.in_flight, pause_s)
+        else:
+            seconds = await caller.all_for(options.seconds, options.in_flight, pause_s)
+        used = meter.seconds()
+    offsets = check_dense(caller.results, places, state.next_offsets)
+    some = caller.results[:: max(1, len(caller.results) // SAMPLES)]
+    samples = [(result.physical_offset, number) for number, result in some]
+    state = SenderState(load.next_number, offsets, samples)
+    options.state.write_text(json.dumps(asdict(state)))
+    took = sorted(caller.took_ms[warmed:])
+    return Called(len(took), seconds, *percentiles(took), took[-1], used)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--root", type=Path, required=True, help="the broker's store directory")
+    parser.add_argument("--state", type=Path, required=True, help="where clients go on")
+    parser.add_argument("--in-flight", type=int, default=64, help="calls at a time")
+    parser.add_argument("--rate", type=float, default=0.0, help="calls a second, about; 0: all")
+    parser.add_argument("--body", type=int, default=1024, help="bytes")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--until-told", action="store_true", help="until a line on stdin")
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before the measured")
+    print(json.dumps(asdict(asyncio.run(run(parser.parse_args())))))
+
+
+if __name__ == "__main__":
+    main()
