@@ -145,7 +145,8 @@ class Stack:
         self.run("down", *(["--volumes"] if volumes else []))
 
     def services(self) -> list[str]:
-        return self.run("config", "--services").stdout.split()
+        sides = ("", "replica-") if self._profile else ("",)
+        return [side + room for side in sides for room in ROOMS]
 
     def healthy(self) -> bool:
         return all(self.state(name) == "healthy" for name in self.services())
