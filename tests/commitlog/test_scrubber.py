@@ -176,3 +176,24 @@ def test_a_clock_that_went_back_does_not_put_the_next_pass_off():
     store.clock.set_wall_ms(store.clock.wall_ms() - 30 * DAY_MS)
     store.pass_time(100, ticks=50)
     assert store.log.scrubber.state.passes == passes + 1
+
+
+def test_a_segment_that_is_deleted_while_it_is_read_is_left_and_the_next_one_begun(monkeypatch):
+    monkeypatch.setattr(scrubber, "PIECE_BYTES", 1024)
+    store = filled(5, scrub_bytes_per_second=1024, release_timeout_ms=0)
+    assert store.log is not None
+    store.pass_time(60_000)
+    store.clock.advance_ms(DAY_MS)
+    while not 0 < store.log.scrubber.state.position < SEGMENT:
+        store.pass_time(1_000)
+    assert store.log.scrubber.state.passing
+    passes, frames = store.log.scrubber.state.passes, store.log.scrubber.verified_frames
+    store.log.delete_below(2 * SEGMENT, 2, True)
+    while min(store.segments()) < 2 * SEGMENT:
+        store.pass_time(100)
+    while store.log.scrubber.state.passes == passes:
+        store.pass_time(1_000)
+    state = store.log.scrubber.state
+    assert (state.damage, state.position) == ((), 4 * SEGMENT)
+    left = [f for f in store.frames() if 2 * SEGMENT <= f.physical_offset < 4 * SEGMENT]
+    assert store.log.scrubber.verified_frames - frames >= len(left) > 10

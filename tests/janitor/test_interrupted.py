@@ -1,0 +1,127 @@
+"""A janitor that is killed, paused, or not there: nothing is lost, and the log protects itself."""
+
+import random
+import signal
+
+import pytest
+from stratamq_torture.disks.volume import Volume, obstacle
+
+from stratamq.client import Client, connect
+from stratamq.errors import BusyError
+from tests.support.brokers import ROOMS, Broker
+
+JANITOR = "janitor"
+MIB = 1 << 20
+SEGMENT = 65536
+SETTINGS = (
+    f"commitlog.segment_bytes={SEGMENT}",
+    "commitlog.release_timeout_ms=0",
+    "commitlog.snapshot_interval_ms=50",
+    "dispatcher.queue_file_bytes=400",
+    "index.index_slots=64",
+    "index.index_items=128",
+    "janitor.interval_ms=20",
+    f"janitor.retention_bytes={6 * SEGMENT}",
+)
+
+
+def send(client: Client, first: int, count: int) -> int:
+    """Numbered messages; the number that comes next."""
+    with client.producer() as producer:
+        for number in range(first, first + count):
+            producer.send("t", b"%06d" % number + bytes(4096), queue_id=0)
+    return first + count
+
+
+def numbers(client: Client) -> list[int]:
+    """Everything that is there, by the dispatcher, once it has the log's end."""
+    end = client.log_state().appended_offset
+    while client.dispatch_state().applied_offset < end:
+        pass
+    return [int(message.body[:6]) for message in client.consume("t")]
+
+
+def test_a_janitor_that_is_killed_again_and_again_loses_nothing_that_must_stay(tmp_path):
+    chance = random.Random(7)
+    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root, patience_s=60) as client:
+            end = 0
+            for _ in range(6):
+                broker.start([JANITOR])
+                end = send(client, end, chance.randrange(40, 200))
+                minimum = client.log_state().minimum_offset
+                while chance.random() < 0.8:
+                    client.log_state()
+                broker.kill(JANITOR)
+                state = client.log_state()
+                assert state.minimum_offset >= minimum
+                kept = state.appended_offset - state.minimum_offset
+                assert kept >= min(5 * SEGMENT, state.appended_offset)
+                there = numbers(client)
+                assert there == list(range(end - len(there), end))
+            broker.start([JANITOR])
+            while client.log_state().segment_count > 6:
+                pass
+            broker.kill(JANITOR)
+        broker.stop()
+        broker.start(ROOMS)
+        with connect(broker.root, patience_s=60) as client:
+            there = numbers(client)
+            assert there == list(range(end - len(there), end))
+
+
+def test_a_janitor_that_is_paused_holds_nobody_up_and_goes_on_where_the_log_is(tmp_path):
+    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
+        broker.start([*ROOMS, JANITOR])
+        with connect(broker.root, patience_s=60) as client:
+            end = send(client, 0, 50)
+            while client.janitor_state().last is None:
+                pass
+            process = broker._processes[JANITOR]
+            process.send_signal(signal.SIGSTOP)
+            end = send(client, end, 400)
+            assert client.log_state().segment_count > 20, "nobody deletes"
+            process.send_signal(signal.SIGCONT)
+            while client.log_state().segment_count > 6:
+                pass
+            there = numbers(client)
+            assert there == list(range(end - len(there), end))
+            assert len(there) > 60
+
+
+@pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "it can run here")
+def test_without_a_janitor_the_log_refuses_in_time_and_takes_again_when_one_comes(tmp_path):
+    settings = (
+        f"commitlog.segment_bytes={4 * MIB}",
+        "commitlog.reserve_bytes=1048576",
+        "commitlog.populate_ahead_bytes=0",
+        "commitlog.release_timeout_ms=0",
+        "commitlog.snapshot_interval_ms=50",
+        "dispatcher.queue_file_bytes=20000",
+        "index.index_slots=1000",
+        "index.index_items=4000",
+        "janitor.interval_ms=50",
+    )
+    with (
+        Volume(tmp_path, 160 * MIB) as volume,
+        Broker(volume.path / "store", tmp_path / "logs", settings) as broker,
+    ):
+        broker.start(ROOMS)
+        with connect(broker.root, patience_s=60) as client:
+            stored, refusal = 0, None
+            while refusal is None:
+                try:
+                    client.send("t", bytes(256 << 10), queue_id=0)
+                    stored += 1
+                except BusyError as error:
+                    refusal = error
+            assert "90%" in str(refusal)
+            assert 0.8 < volume.used_ratio < 0.95
+            assert client.log_state().minimum_offset == 0, "nothing went"
+            broker.start([JANITOR])
+            while not client.log_state().writable:
+                pass
+            assert client.send("t", b"taken again", queue_id=0).queue_offset == stored
+            assert client.log_state().minimum_offset > 0
+            broker.kill(JANITOR)
