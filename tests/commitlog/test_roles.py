@@ -55,7 +55,7 @@ def test_a_master_with_peers_is_held_at_every_start():
 
 def test_a_role_that_cannot_be_read_is_held_until_somebody_says_what_it_is():
     previous = RoleState(ASYNC, BY_OPERATOR)
-    held = at_start(ASYNC, previous, wait_for_peers=False, damage="role.json: bad").held
+    held = at_start(ASYNC, previous, wait_for_peers=False, damage="role.json: bad").uncertain
     assert held.startswith("role.json: bad") and "replica promote --force" in held
 
 
@@ -80,4 +80,4 @@ def test_what_is_stored_is_found_and_a_damaged_file_is_said_to_be():
     assert again.start(wait_for_peers=False).state == again.state == state
     disk.rot(ROLE_PATH, 90, b"?")
     damaged = Roles(files, SLAVE).start(wait_for_peers=False)
-    assert damaged.state.role is SLAVE and "does not fit its checksum" in damaged.held
+    assert damaged.state.role is SLAVE and "does not fit its checksum" in damaged.uncertain

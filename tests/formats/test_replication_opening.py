@@ -8,7 +8,7 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
-    MAX_OPENING_BYTES,
+    MAX_MESSAGE_BYTES,
     Has,
     Keeps,
     Verdict,
@@ -86,9 +86,9 @@ def test_long_texts_are_cut_between_characters():
 
 
 def test_more_than_anybody_has_to_say_is_refused_before_it_is_read():
-    assert decode_length(LENGTH.pack(MAX_OPENING_BYTES)) == MAX_OPENING_BYTES
+    assert decode_length(LENGTH.pack(MAX_MESSAGE_BYTES)) == MAX_MESSAGE_BYTES
     with pytest.raises(CorruptRecordError):
-        decode_length(LENGTH.pack(MAX_OPENING_BYTES + 1))
+        decode_length(LENGTH.pack(MAX_MESSAGE_BYTES + 1))
 
 
 def test_a_thousand_generations_fit():

@@ -58,7 +58,7 @@ def start(engine: "CommitLog") -> Start:
     """The role with which an opening log begins."""
     started = engine.roles.start(wait_for_peers=engine.config.wait_for_peers)
     engine.role = engine.gate.role = started.state.role
-    engine.gate.held = started.held if engine.role is not Role.SLAVE else ""
+    engine.gate.held, engine.gate.uncertain = started.held, started.uncertain
     engine.tail_unconfirmed = False
     different = started.state.difference(engine.roles.configured)
     if different:
@@ -193,7 +193,7 @@ def _switch(engine: "CommitLog", generations: list[Generation]) -> None:
     """The rest happens in memory: nothing of it can fail."""
     gate, state = engine.gate, engine.roles.state
     engine.role = gate.role = state.role
-    gate.changing = gate.held = gate.master_address = ""
+    gate.changing = gate.held = gate.uncertain = gate.master_address = ""
     engine.replicas.report([])
     engine.hub.generations = generations
     if state.role is not Role.SLAVE:

@@ -60,11 +60,13 @@ class RoleState:
 @dataclass(frozen=True, slots=True)
 class Start:
     """What a start makes of the stored state. `promotes`: a slave begins as a master. `held`: why
-    no messages are taken before somebody says so."""
+    no messages are taken before the peers were asked. `uncertain`: why the role itself is not
+    known, so that only an operator can say."""
 
     state: RoleState
     promotes: bool = False
     held: str = ""
+    uncertain: str = ""
 
 
 def at_start(
@@ -82,14 +84,12 @@ def at_start(
         masters = stored.role is not Role.SLAVE and configured is not Role.SLAVE
         role = configured if masters else stored.role
         state = replace(stored, role=role, peers=stored.peers or wait_for_peers)
-    if damage:
-        return Start(
-            state,
-            promotes,
-            f"{damage}: whether this broker is a master is not known (`stratamq replica promote "
-            "--force` makes it one, `stratamq replica demote --master HOST:PORT` a slave)",
-        )
-    return Start(state, promotes, PEERS_NOT_ASKED if state.peers else "")
+    uncertain = (
+        f"{damage}: whether this broker is a master is not known (`stratamq replica promote "
+        "--force` makes it one, `stratamq replica demote --master HOST:PORT` a slave)"
+    )
+    held = PEERS_NOT_ASKED if state.peers else ""
+    return Start(state, promotes, held, uncertain if damage else "")
 
 
 class Roles:

@@ -25,8 +25,12 @@ def append(
         done(NotWritableError("only a slave takes a master's bytes", "role"))
     elif generation != engine.generation:
         done(NotWritableError(f"the log is in generation {engine.generation}", "generation"))
-    elif gate.closing or gate.changing or gate.stopped_reason:
-        done(UnavailableError(gate.stopped_reason or gate.changing or "the log is closing"))
+    elif gate.closing or gate.changing or gate.uncertain or gate.stopped_reason:
+        done(
+            UnavailableError(
+                gate.stopped_reason or gate.changing or gate.uncertain or "the log is closing"
+            )
+        )
     elif not data:
         done(None)
     else:

@@ -25,6 +25,8 @@ class WriteGate:
     """The role changes: neither messages nor a master's bytes are taken."""
     held: str = ""
     """A master takes no messages for the time being; why, and who must act."""
+    uncertain: str = ""
+    """The broker's role cannot be read: neither messages nor a master's bytes are taken."""
     stopped_reason: str = ""
     """A flush failed: only a restart clears this."""
     disk_full: bool = False
@@ -44,6 +46,8 @@ class WriteGate:
             return NotWritableError(self.stopped_reason, "flush_failed")
         if self.changing:
             return UnavailableError(self.changing)
+        if self.uncertain:
+            return NotWritableError(self.uncertain, "role")
         if self.role is Role.SLAVE:
             at = f" at {self.master_address}" if self.master_address else ""
             return NotWritableError(

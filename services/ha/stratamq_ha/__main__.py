@@ -24,6 +24,7 @@ from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
+from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
@@ -47,8 +48,10 @@ async def main() -> None:
     channels = Channels(endpoints, grpc.aio.insecure_channel)
     own, view = OwnLog(channels), OwnLogView(clock)
     master = Master(config, listen(config.replication_address), files, clock, view, own)
-    slave = Slave(config, own, clock, random.SystemRandom()) if config.master else None
-    servicer = ReplicationServicer(view, master, slave, config.master, clock)
+    chance = random.SystemRandom()
+    slave = Slave(config, own, clock, chance)
+    keeper = RoleKeeper(config, own, view, master, slave, clock, chance.getrandbits(64))
+    servicer = ReplicationServicer(view, master, slave, keeper, clock)
     server = Server(
         "ha",
         root=config.root,
@@ -63,24 +66,29 @@ async def main() -> None:
 
     def new_generation() -> None:
         master.end_all()
-        asking.set()
+        slave.again()
 
     view.on_moved = master.moved
     view.on_generation = new_generation
+    view.on_opened = asking.set
 
     async def ask() -> None:
         """Learn what the log is, whenever it has begun anew."""
         while True:
             await asking.wait()
             asking.clear()
-            while view.facts is None:
+            learned = False
+            while not learned:
                 try:
-                    view.learned(await own.facts())
+                    facts = await own.facts()
+                    view.learned(facts)
+                    learned = facts.generation == view.generation
                     master.log_address = config.advertised_log_address or endpoints.address(
                         COMMITLOG
                     )
                 except StrataError as error:
                     log.debug("the log does not answer", extra={"error": str(error)})
+                if not learned:
                     await asyncio.sleep(ASK_AGAIN_S)
 
     async def tick() -> None:
@@ -92,11 +100,11 @@ async def main() -> None:
     following = run_follower(
         channels,
         view,
-        random=random.SystemRandom(),
+        random=chance,
         replicable=True,
         is_ours=partial(is_listed, files),
     )
-    work = [following, ask(), tick(), master.run(), *([slave.run()] if slave else [])]
+    work = [following, ask(), tick(), master.run(), slave.run(), keeper.run()]
     tasks = [asyncio.ensure_future(each) for each in work]
     for task in tasks[1:]:
         task.add_done_callback(lambda task: _ended(task, server))

@@ -53,6 +53,19 @@ class HaConfig(ServiceConfig):
         doc="An empty slave of a StrataMQ master begins at the first segment, or, as RocketMQ's "
         "do, at the last.",
     )
+    peers: tuple[str, ...] = setting(
+        (),
+        unit="host:port",
+        doc="The replication addresses of the other brokers of this name; its own may be among "
+        "them. A master asks them whether one was promoted before it takes messages, and every "
+        "second; a slave finds its master among them. Their allow-lists must have this broker.",
+    )
+    force_master: bool = setting(
+        False,
+        unit="",
+        doc="A master that starts takes messages although none of its peers answers. For one start "
+        "(`stratamq up --force`), not to be left in a file.",
+    )
     heartbeat_ms: int = setting(
         5_000,
         unit="ms",
@@ -136,10 +149,11 @@ class HaConfig(ServiceConfig):
                 ipaddress.ip_network(text, strict=False)
             except ValueError:
                 yield f"allowed_slaves: {text!r} is neither an address nor a network"
-        if self.master:
+        named = [("master", self.master)] if self.master else []
+        for name, address in [*named, *(("peers", peer) for peer in self.peers)]:
             try:
-                split_address(self.master)
+                split_address(address)
             except ConfigurationError as error:
-                yield f"master: {error}"
+                yield f"{name}: {error}"
         if self.housekeeping_ms <= self.heartbeat_ms:
             yield "housekeeping_ms must be longer than heartbeat_ms"

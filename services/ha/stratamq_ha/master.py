@@ -9,12 +9,15 @@ import contextlib
 import ipaddress
 import logging
 import socket
+from collections.abc import Callable
+from functools import partial
 
 from stratamq.client.replication import OwnLog
 from stratamq.client.values import Role
 from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
-from stratamq.formats.replication_opening import Has, Keeps
+from stratamq.formats.replication_opening import Generations, Has, Keeps, Verdict
+from stratamq.formats.replication_peers import Standing
 from stratamq.runtime.address import reachable_address
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
@@ -49,6 +52,10 @@ class Master:
         self.slaves = Slaves(view)
         self.log_address = log_address
         """Where producers reach this log; told to slaves."""
+        self.asked: Callable[[Standing, str], Standing | None] = lambda theirs, source: None
+        """A broker asks how this one stands, and says how it does itself."""
+        self.opened: Callable[[Generations, str], str] = lambda generations, source: ""
+        """A slave opens with that history; why it is not served, if it is not."""
         self._config = config
         self._listener = listener
         self._files = files
@@ -125,8 +132,9 @@ class Master:
                 self._view,
                 self._settings,
                 self._now_ms,
-                self._judge,
+                partial(self._judge, address),
                 self._heard,
+                self._asked,
             )
             task = loop.create_task(self._serve(peer), name=f"slave {address}")
             self._tasks[task] = peer
@@ -138,9 +146,10 @@ class Master:
             return "its address is not among ha.allowed_slaves"
         if len(self._tasks) >= MAX_PEERS:
             return f"{MAX_PEERS} are connected"
-        if self._view.facts is not None and not self.serves:
-            return "this broker is a slave itself"
         return ""
+
+    def _asked(self, theirs: Standing, source: str) -> Standing | None:
+        return self.asked(theirs, source)
 
     async def _serve(self, peer: Peer) -> None:
         problem = "this service stops, or the log began anew"
@@ -155,20 +164,27 @@ class Master:
             problem, reason = str(error) or type(error).__name__, "lost"
         finally:
             peer.close()
-            self.slaves.left(peer, problem, self._now_ms())
-            self._acknowledged.set()
-            metrics.CLOSED.labels(reason).inc()
-            level = logging.INFO if reason in ("lost", "stopped") else logging.WARNING
-            log.log(level, "slave left", extra={"slave": peer.address, "reason": problem})
+            if not peer.asked:
+                self._left(peer, problem, reason)
+
+    def _left(self, peer: Peer, problem: str, reason: str) -> None:
+        self.slaves.left(peer, problem, self._now_ms())
+        self._acknowledged.set()
+        metrics.CLOSED.labels(reason).inc()
+        level = logging.INFO if reason in ("lost", "stopped") else logging.WARNING
+        log.log(level, "slave left", extra={"slave": peer.address, "reason": problem})
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         if not task.cancelled() and task.exception() is not None:
             log.critical("serving a slave failed", exc_info=task.exception())
 
-    def _judge(self, has: Has) -> Keeps:
+    def _judge(self, source: str, has: Has) -> Keeps:
         facts = self._view.facts
         assert facts is not None
+        newer = self.opened(has.generations, source) if has.name == facts.broker_name else ""
+        if newer:
+            return Keeps(Verdict.REFUSED, 0, 0, 0, newer, "", ())
         return judge(
             self._view.history,
             has,

@@ -33,7 +33,9 @@ class OwnLogView:
         self.generation = 0
         self.on_moved: Callable[[], None] = lambda: None
         self.on_generation: Callable[[], None] = lambda: None
-        """The log has answered: ask it for its facts. Slaves of an older generation must go."""
+        """The log has begun a generation, or has another role: slaves must compare again."""
+        self.on_opened: Callable[[], None] = lambda: None
+        """The log has answered: ask it for its facts."""
         self.stopped_reason = ""
         self._clock = clock
         self._minimum = self._shippable = self._segment_bytes = 0
@@ -64,7 +66,9 @@ class OwnLogView:
     def learned(self, facts: LogFacts) -> None:
         """The log's answer; of another generation it says nothing."""
         if facts.generation == self.generation:
-            self.facts = facts
+            before, self.facts = self.facts, facts
+            if before is not None and before.role is not facts.role:
+                self.on_generation()
             self.on_moved()
 
     def lag_ms(self, acknowledged: int) -> int:
@@ -87,6 +91,7 @@ class OwnLogView:
             self.generation, self.facts = opened.generation, None
             self._grown.clear()
             self.on_generation()
+        self.on_opened()
 
     def apply(self, event: Event) -> Iterator[None]:
         self._minimum = event.minimum

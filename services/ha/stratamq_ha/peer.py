@@ -1,6 +1,7 @@
 """One slave's connection on the master: a socket around `MasterConnection`.
 
-accepted ──► its first four bytes ──► the mark: compare histories ──► a slave of ours
+accepted ──► its first four bytes ──► a peer's mark: tell each other how both stand, and close
+                                 ├──► a slave's mark: compare histories ──► a slave of ours
                                  └──► anything else: an offset, RocketMQ's slave
          ──► reading acknowledgements, writing transfers, until either ends
 """
@@ -24,9 +25,11 @@ from stratamq.formats.replication_opening import (
     decode_length,
     encode_keeps,
 )
+from stratamq.formats.replication_peers import PEER_MARK, Standing
 from stratamq_ha import metrics
 from stratamq_ha.master_connection import Acknowledged, Closed, MasterConnection, MasterSettings
 from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.peers import answer
 from stratamq_ha.sockets import Now, receive, receive_exactly, send, send_file
 
 READ_BYTES = 4_096
@@ -53,7 +56,7 @@ class PeerSettings:
 
 class Peer:
     """`judge` answers what a slave of ours says it has; `heard` is called at its request and at
-    every acknowledgement."""
+    every acknowledgement; `tell` says how this broker stands to one that asks."""
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Peer:
         now_ms: Now,
         judge: Callable[[Has], Keeps],
         heard: Callable[["Peer"], None],
+        tell: Callable[[Standing, str], Standing | None],
     ) -> None:
         self.address = address
         self.name = ""
@@ -79,6 +83,9 @@ class Peer:
         self._now_ms = now_ms
         self._judge = judge
         self._heard = heard
+        self._tell = tell
+        self.asked = False
+        """It is no slave: it asked how this broker stands."""
         self._segment: tuple[int, File] | None = None
 
     @property
@@ -93,6 +100,8 @@ class Peer:
                 await self._open()
         except TimeoutError:
             raise PeerClosed("silent", "the peer connected and said nothing") from None
+        if self.asked:
+            return
         assert self.machine is not None
         tasks = [
             asyncio.ensure_future(self._read(self.machine)),
@@ -117,10 +126,13 @@ class Peer:
         while not self._log.ready:
             self.moved.clear()
             await self.moved.wait()
-        assert self._log.facts is not None
-        if self._log.facts.role is Role.SLAVE:
-            raise PeerClosed("refused", "this broker is a slave itself")
         first = await receive_exactly(self._socket, len(MARK))
+        if first == PEER_MARK:
+            self.asked = True
+            await answer(self._socket, self._stands)
+            return
+        if self._log.facts is None or self._log.facts.role is Role.SLAVE:
+            raise PeerClosed("refused", "this broker is a slave itself")
         if first != MARK:
             self.machine = MasterConnection(self._settings.rocketmq, self._now_ms())
             self._take(self.machine, first)
@@ -134,6 +146,12 @@ class Peer:
         if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
             raise PeerClosed("refused", keeps.sentence)
         self.machine = MasterConnection(self._settings.ours, self._now_ms())
+
+    def _stands(self, theirs: Standing) -> Standing:
+        ours = self._tell(theirs, self.address)
+        if ours is None:
+            raise PeerClosed("asked", "the log is being opened")
+        return ours
 
     async def _read(self, machine: MasterConnection) -> None:
         look_s = min(LOOK_S, self._settings.ours.heartbeat_ms / 2000)

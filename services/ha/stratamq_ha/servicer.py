@@ -6,30 +6,31 @@ from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.api.v1.replication_pb2_grpc import ReplicationServiceServicer
 from stratamq.client.values import Role
-from stratamq.errors import NotWritableError, UnavailableError
+from stratamq.errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    NotWritableError,
+    UnavailableError,
+)
 from stratamq.files.port import Clock
+from stratamq.runtime.address import split_address
+from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.peer_policy import Answer
 from stratamq_ha.slave import Slave
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ReplicationService"].full_name
 
 
 class ReplicationServicer(ReplicationServiceServicer):
-    """`slave` is None where no master is named."""
-
     def __init__(
-        self,
-        view: OwnLogView,
-        master: Master,
-        slave: Slave | None,
-        master_address: str,
-        clock: Clock,
+        self, view: OwnLogView, master: Master, slave: Slave, keeper: RoleKeeper, clock: Clock
     ) -> None:
         self._view = view
         self._master = master
         self._slave = slave
-        self._master_address = master_address
+        self._keeper = keeper
         self._clock = clock
 
     async def GetReplicationStatus(
@@ -44,6 +45,13 @@ class ReplicationServicer(ReplicationServiceServicer):
             minimum_offset=self._view.view.minimum,
             shippable_offset=self._view.view.shippable,
             replication_address=self._master.address if self._master.serves else "",
+            listening_address=self._master.address,
+            term=facts.term,
+            configured_role=_role(facts.configured_role),
+            role_reason=facts.role_reason,
+            held_reason=facts.held,
+            peers=[_peer(one) for one in self._keeper.answers],
+            problem=self._keeper.problem,
         )
         now_ms = self._clock.monotonic_ns() // 1_000_000
         for state in self._master.slaves.known(now_ms):
@@ -65,17 +73,36 @@ class ReplicationServicer(ReplicationServiceServicer):
 
     async def Resync(self, request: pb.ResyncRequest, context: Any) -> pb.ResyncResponse:
         facts = self._view.facts
-        if self._slave is None or facts is None or facts.role is not Role.SLAVE:
+        if facts is None or facts.role is not Role.SLAVE:
             raise NotWritableError("this broker follows nobody: there is nothing to resync", "role")
         self._slave.resync()
         return pb.ResyncResponse()
 
+    async def Promote(self, request: pb.PromoteRequest, context: Any) -> pb.PromoteResponse:
+        wanted = Role(request.role) if request.role else None
+        done = await self._keeper.promote(wanted, force=request.force)
+        return pb.PromoteResponse(
+            role=_role(done.role),
+            term=done.term,
+            generation=common_pb2.Generation(generation=done.generation, start_offset=done.start),
+            missing=done.missing,
+        )
+
+    async def Demote(self, request: pb.DemoteRequest, context: Any) -> pb.DemoteResponse:
+        if request.master_replication_address:
+            try:
+                split_address(request.master_replication_address)
+            except ConfigurationError as error:
+                raise InvalidRequestError(error.message) from None
+        master, missing = await self._keeper.demote(
+            request.master_replication_address, force=request.force
+        )
+        return pb.DemoteResponse(master_replication_address=master, missing=missing)
+
     def _following(self) -> pb.FollowingProgress:
-        if self._slave is None:
-            return pb.FollowingProgress(problem="no master is named (ha.master)")
         state = self._slave.state
         return pb.FollowingProgress(
-            master_address=self._master_address,
+            master_address=self._slave.master,
             connected=state.connected,
             problem=state.problem,
             appended_offset=state.appended,
@@ -84,3 +111,21 @@ class ReplicationServicer(ReplicationServiceServicer):
             heard_ms=state.heard_ms,
             needs_resync=state.needs_resync,
         )
+
+
+def _role(role: Role | None) -> str:
+    return common_pb2.BrokerRole.Name(role.value if role is not None else 0)
+
+
+def _peer(one: Answer) -> pb.PeerView:
+    theirs = one.standing
+    if theirs is None:
+        return pb.PeerView(address=one.address, problem=one.problem)
+    return pb.PeerView(
+        address=one.address,
+        answers=True,
+        role=common_pb2.BrokerRole.Name(theirs.role.value),
+        term=theirs.term,
+        generation=theirs.generation,
+        end_offset=theirs.end,
+    )

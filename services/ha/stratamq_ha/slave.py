@@ -14,7 +14,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratamq.client.replication import LogFacts, OwnLog
 from stratamq.client.values import Role
@@ -30,8 +30,10 @@ from stratamq.formats.replication_opening import (
     decode_length,
     encode_has,
 )
+from stratamq.formats.replication_peers import Standing
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
+from stratamq_ha.promotion import Heard
 from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
 from stratamq_ha.sockets import connect, receive, receive_exactly, send
 
@@ -54,6 +56,10 @@ class MasterLeft(Exception):
         self.sentence = sentence
 
 
+class NoSlave(Exception):
+    """This broker is a master: there is nobody to follow."""
+
+
 @dataclass(slots=True)
 class Following:
     """What is told of it. Offsets of the log."""
@@ -73,12 +79,48 @@ class Slave:
 
     def __init__(self, config: HaConfig, own: OwnLog, clock: Clock, random: Random) -> None:
         self.state = Following()
+        self.master = ""
+        """Whom it follows, or tried to."""
         self._config = config
         self._own = own
         self._clock = clock
         self._random = random
         self._may_begin_anew = False
         self._again = asyncio.Event()
+
+        self._drop = asyncio.Event()
+        self._override = ""
+        """A peer that was found to be the master: not kept, asked for again after a restart."""
+        self._told_master = ""
+        self.of_master = Heard()
+        """What is known of the master, for a promotion."""
+        self.master_role: Role | None = None
+
+    def address(self, facts: LogFacts) -> str:
+        """Where the master's slaves connect, "" if that is not known."""
+        if facts.master != self._told_master:
+            self._told_master, self._override = facts.master, ""
+        return self._override or facts.master or self._config.master
+
+    def follow(self, address: str) -> None:
+        """Another master, from now on."""
+        self._override = address
+        self.drop()
+
+    def drop(self) -> None:
+        """Leave the master, and look again what is to be done."""
+        self._drop.set()
+        self._again.set()
+
+    def again(self) -> None:
+        """The role, or whom to follow, has changed."""
+        self._again.set()
+
+    def heard_of_master(self, standing: Standing) -> None:
+        """It was asked how it stands."""
+        self.of_master = replace(self.of_master, minimum=standing.minimum, end=standing.end)
+        if standing.is_master:
+            self.master_role = Role(standing.role.value)
 
     def resync(self) -> None:
         """An operator says: what this log has may go aside, and it begins anew."""
@@ -91,13 +133,14 @@ class Slave:
         while True:
             try:
                 await self._follow()
+            except NoSlave:
+                self.state.problem, self.state.needs_resync = "", False
             except MasterLeft as left:
                 self._told(left.sentence, left.reason)
             except StrataError as error:
                 self._told(str(error), "own_log")
             except (OSError, EOFError) as error:
-                master = self._config.master
-                self._told(f"{master}: {str(error) or type(error).__name__}", "lost")
+                self._told(f"{self.master}: {str(error) or type(error).__name__}", "lost")
             if self.state.connected:
                 delay_s = FIRST_DELAY_S
             self.state.connected = False
@@ -112,7 +155,8 @@ class Slave:
     def _told(self, problem: str, reason: str) -> None:
         metrics.LEFT.labels(reason).inc()
         # Said once; that nobody answers is said again and again at DEBUG only.
-        level = logging.WARNING if problem != self.state.problem else logging.DEBUG
+        news = problem != self.state.problem and reason != "own_log"
+        level = logging.WARNING if news else logging.DEBUG
         log.log(level, "the master is not followed", extra={"reason": problem})
         self.state.problem = problem
 
@@ -121,13 +165,23 @@ class Slave:
     async def _follow(self) -> None:
         facts = await self._own.facts()
         self.state.appended = facts.appended
+        self._drop.clear()
         if facts.role is not Role.SLAVE:
-            raise MasterLeft("role", "this log is no slave's (commitlog.role): it follows nobody")
+            raise NoSlave
+        self.master = self.address(facts)
+        if not self.master:
+            raise MasterLeft(
+                "no_master",
+                "no master is known: name one (`stratamq replica demote --master HOST:PORT`, "
+                "ha.master), or brokers to ask (ha.peers)",
+            )
+        if self.of_master.address != self.master:
+            self.of_master = Heard(self.master, rocketmq=self._config.master_kind == "ROCKETMQ")
         try:
             async with asyncio.timeout(CONNECT_S):
-                connection = await connect(self._config.master)
+                connection = await connect(self.master)
         except TimeoutError:
-            raise MasterLeft("lost", f"{self._config.master} does not answer") from None
+            raise MasterLeft("lost", f"{self.master} does not answer") from None
         try:
             end, generation = await self._agree(connection, facts)
             machine = SlaveConnection(
@@ -155,9 +209,15 @@ class Slave:
         except TimeoutError:
             raise MasterLeft(
                 "kind",
-                f"{self._config.master} does not answer as a StrataMQ master does; if it is "
+                f"{self.master} does not answer as a StrataMQ master does; if it is "
                 "RocketMQ's, say so: ha.master_kind=ROCKETMQ",
             ) from None
+        self.of_master = replace(
+            self.of_master,
+            minimum=keeps.minimum,
+            end=max(self.of_master.end, keeps.end),
+            stranger=keeps.verdict is Verdict.STRANGER,
+        )
         if keeps.verdict is Verdict.REFUSED:
             raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")
         if keeps.verdict is Verdict.STRANGER and not self._may_begin_anew:
@@ -181,7 +241,7 @@ class Slave:
     async def _compare(self, connection: socket.socket, facts: LogFacts) -> Keeps:
         await send(connection, MARK)
         if await receive_exactly(connection, len(MARK)) != MARK:
-            raise MasterLeft("protocol", f"{self._config.master} is no replication port")
+            raise MasterLeft("protocol", f"{self.master} is no replication port")
         has = Has(
             facts.appended,
             facts.minimum,
@@ -216,7 +276,13 @@ class Slave:
         """`size` bytes have come, which continue the log up to `end`."""
         self.state.heard_ms = self._clock.wall_ms()
         self.state.received = end
+        self.of_master = replace(self.of_master, received=end)
         metrics.RECEIVED.inc(size)
+
+    async def dropped(self) -> None:
+        """Until somebody wants the master to be left."""
+        await self._drop.wait()
+        raise MasterLeft("role", "the role, or whom this broker follows, has changed")
 
 
 class _Stream:
@@ -249,6 +315,7 @@ class _Stream:
             asyncio.ensure_future(self._read()),
             asyncio.ensure_future(self._append()),
             asyncio.ensure_future(self._measure()),
+            asyncio.ensure_future(self._slave.dropped()),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -113,10 +113,13 @@ def _health(address: str) -> str:
 
 def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
     slave = state.role is Role.SLAVE and state.not_writable_reason.startswith("a slave ")
+    role = state.role.name if state.role else "no role"
+    if state.term:
+        role += f" of term {state.term}"
     if not state.writable and not slave and row["state"] == "ready":
         row["state"] = "not writable"
     detail = (
-        f"{state.role.name if state.role else 'no role'}, "
+        f"{role}, "
         f"{'sync' if state.sync_flush else 'async'} flush, segments: {state.segment_count} of "
         f"{state.segment_bytes} bytes, disk {state.disk_used_ratio:.0%} full, {_scrub(state)}"
     )
@@ -129,6 +132,8 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         "confirmed": state.confirmed_offset,
         "role": state.role.name if state.role else "",
         "generation": state.generation,
+        "term": state.term,
+        "configuredRole": state.configured_role.name if state.configured_role else "",
         "writable": state.writable,
         "segmentBytes": state.segment_bytes,
         "segments": state.segment_count,
@@ -140,6 +145,8 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         "scrubPasses": state.scrub.passes,
     }
     notes = [_note(row, "report", line) for line in state.recovery_report]
+    if state.role_reason and state.role_reason not in state.recovery_report:
+        notes.append(_note(row, "report", state.role_reason))
     notes += [
         _note(
             row,
@@ -173,7 +180,8 @@ def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]
         }
         if not following.connected and row["state"] == "ready":
             row["state"] = "not following"
-        return row, [_note(row, "problem", following.problem)] if following.problem else []
+        problems = [text for text in (following.problem, state.problem) if text]
+        return row, [_note(row, "problem", text) for text in problems]
     connected = [one for one in state.slaves if one.connected]
     row |= {
         "applied": state.shippable_offset,
@@ -207,6 +215,8 @@ def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]
         for one in state.slaves
         if not one.connected
     ]
+    if state.problem:
+        notes.append(_note(row, "problem", state.problem))
     return row, notes
 
 

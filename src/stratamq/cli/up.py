@@ -5,7 +5,7 @@ import enum
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -96,6 +96,19 @@ def up(
             "says where)",
         ),
     ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--peer",
+            metavar="HOST:PORT",
+            help="where the slaves of another broker of this name connect, master or slave; may be "
+            "repeated. A master asks its peers whether one was promoted before it takes messages",
+        ),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="of a master: take messages although no peer answers"),
+    ] = False,
 ) -> None:
     """Start the services of a broker over one directory, watch them, and stop them on Ctrl-C.
 
@@ -106,12 +119,17 @@ def up(
 
     With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, has every
     byte of its master's log, and serves pulls, queries and searches. Segments must be as large as
-    the master's (--set commitlog.segment_bytes=…).
+    the master's (--set commitlog.segment_bytes=…). `--role` is the first role: `stratamq replica
+    promote` and `demote` change it for good.
 
     Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
     store was refused.
     """
-    overrides = [*addresses(address), *replication(role, master), *(settings or ())]
+    overrides = [
+        *addresses(address),
+        *replication(role, master, peer or (), force),
+        *(settings or ()),
+    ]
     data.mkdir(parents=True, exist_ok=True)
     lock = take_lock(data)
     try:
@@ -135,6 +153,11 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     if not is_given("ha", "replication_address", config, overrides=overrides):
         # Two brokers of one machine do not want the same port.
         sizes.append("ha.replication_address=127.0.0.1:0")
+    if is_given("ha", "peers", config, overrides=overrides) and not is_given(
+        "commitlog", "wait_for_peers", config, overrides=overrides
+    ):
+        # The log must not begin before its replication service says that there are peers.
+        sizes.append("commitlog.wait_for_peers=true")
     arguments = [] if config is None else ["--config", str(config)]
     for override in (*sizes, *overrides):
         arguments += ["--set", override]
@@ -174,18 +197,32 @@ def addresses(address: str | None) -> list[str]:
     return [*listening, f"ha.replication_address={join_address(host, slaves_port)}"]
 
 
-def replication(role: BrokerRole | None, master: str | None) -> list[str]:
-    """Settings of a master or a slave. ConfigurationError when the two options do not fit."""
+def replication(
+    role: BrokerRole | None, master: str | None, peers: Sequence[str] = (), force: bool = False
+) -> list[str]:
+    """Settings of a master or a slave. ConfigurationError when the options do not fit."""
+    for address in peers:
+        split_address(address)
+    settings = [f"ha.peers={','.join(peers)}"] if peers else []
+    if force:
+        settings.append("ha.force_master=true")
+    return [*_role_settings(role, master, bool(peers)), *settings]
+
+
+def _role_settings(role: BrokerRole | None, master: str | None, peers: bool) -> list[str]:
     if master is not None and role is not BrokerRole.SLAVE:
         raise ConfigurationError(["--master is for a slave: add --role slave"])
     if role is None:
         return []
     if role is not BrokerRole.SLAVE:
         return [f"commitlog.role={role.value.replace('-', '_').upper()}"]
-    if master is None:
-        raise ConfigurationError(["--role slave needs --master HOST:PORT"])
-    split_address(master)
-    return ["commitlog.role=SLAVE", "commitlog.broker_id=1", f"ha.master={master}"]
+    settings = ["commitlog.role=SLAVE", "commitlog.broker_id=1"]
+    if master is not None:
+        split_address(master)
+        settings.append(f"ha.master={master}")
+    elif not peers:
+        raise ConfigurationError(["--role slave needs --master HOST:PORT, or --peer HOST:PORT"])
+    return settings
 
 
 def has_port(address: str) -> bool:

@@ -17,7 +17,15 @@ from stratamq.client.endpoints import Channels, Endpoints, parse_target
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.replication_state import ReplicationState, replication_state, resync
+from stratamq.client.replication_state import (
+    Demotion,
+    Promotion,
+    ReplicationState,
+    demote,
+    promote,
+    replication_state,
+    resync,
+)
 from stratamq.client.values import (
     CleaningLook,
     FollowerServiceState,
@@ -26,6 +34,7 @@ from stratamq.client.values import (
     LogState,
     Message,
     Queue,
+    Role,
     SendResult,
     TimeBoundary,
     Topic,
@@ -320,6 +329,16 @@ class AsyncClient:
     async def resync(self) -> None:
         """Let a slave begin anew; see the synchronous client's."""
         await self._run(resync())
+
+    async def promote(self, role: Role | None = None, *, force: bool = False) -> Promotion:
+        """Make this broker the master: everybody who hears of its higher term stops writing.
+        NotWritableError says what speaks against it; `force` does it all the same."""
+        return await self._run(promote(role, force))
+
+    async def demote(self, master: str = "", *, force: bool = False) -> Demotion:
+        """Make this broker a slave that follows the master whose slaves connect to `master`; "":
+        its peers know. NotWritableError if no slave has everything, unless `force`."""
+        return await self._run(demote(master, force))
 
     async def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""

@@ -402,6 +402,10 @@ def log_state() -> Operation[LogState]:
             recovery_report=tuple(state.recovery_report),
             broker_name=state.broker_name,
             broker_id=state.broker_id,
+            configured_role=Role(state.configured_role) if state.configured_role else None,
+            role_reason=state.role_reason,
+            term=state.term,
+            held_reason=state.held_reason,
             replicas=tuple(
                 ReplicaState(
                     one.address,

@@ -31,6 +31,14 @@ class LogFacts:
     appended: int
     segment_bytes: int
     broker_name: str
+    configured_role: Role | None = None
+    role_reason: str = ""
+    term: int = 0
+    master: str = ""
+    """Of a slave that was told whom to follow: where that master's slaves connect."""
+    held: str = ""
+    """Why a master takes no messages for the time being."""
+    has_peers: bool = False
 
     @property
     def generation(self) -> int:
@@ -63,7 +71,32 @@ class OwnLog:
             appended=status.appended_offset,
             segment_bytes=status.segment_bytes,
             broker_name=status.broker_name,
+            configured_role=Role(status.configured_role) if status.configured_role else None,
+            role_reason=status.role_reason,
+            term=status.term,
+            master=status.master_replication_address,
+            held=status.held_reason,
+            has_peers=status.has_peers,
         )
+
+    async def set_role(
+        self, role: Role, *, term: int = 0, master: str = "", reason: str = ""
+    ) -> tuple[int, int]:
+        """The log's last generation and its start, once the role is durable."""
+        response = await self._call(
+            "SetRole",
+            pb.SetRoleRequest(
+                role=common_pb2.BrokerRole.Name(role.value),
+                term=term,
+                master_replication_address=master,
+                reason=reason,
+            ),
+        )
+        return response.generation.generation, response.generation.start_offset
+
+    async def hold(self, reason: str, *, has_peers: bool) -> None:
+        """Let a master take no messages because of `reason`, or again with ""."""
+        await self._call("HoldWrites", pb.HoldWritesRequest(reason=reason, has_peers=has_peers))
 
     async def report(self, generation: int, replicas: Iterable[ReplicaReport]) -> None:
         await self._call(

@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 
+from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client.operations import Operation
 from stratamq.client.values import Role
 from stratamq.client.wire import METHODS
+
+CHANGE_S = 30.0
+"""A change of role may flush, and wait for slaves and for peers that do not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,23 @@ class FollowingProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerView:
+    """What a configured peer answered last; `problem` why it did not."""
+
+    address: str
+    answers: bool
+    role: Role | None
+    term: int
+    generation: int
+    end_offset: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicationState:
-    """Offsets in bytes from the start of the log. `replication_address`: where slaves connect."""
+    """Offsets in bytes from the start of the log. `replication_address`: where slaves connect;
+    `listening_address`: where they would if this broker were a master. `role_reason`: why the role
+    is not the configured one. `held_reason`: why a master takes no messages for the time being."""
 
     role: Role | None
     generation: int
@@ -48,6 +67,32 @@ class ReplicationState:
     replication_address: str
     slaves: tuple[SlaveProgress, ...]
     following: FollowingProgress | None
+    term: int = 0
+    configured_role: Role | None = None
+    role_reason: str = ""
+    held_reason: str = ""
+    problem: str = ""
+    listening_address: str = ""
+    peers: tuple[PeerView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A promotion that has happened: the generation that began, and what is missing."""
+
+    role: Role | None
+    term: int
+    generation: int
+    start_offset: int
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demotion:
+    """A demotion that has happened: whom the broker follows, "" if its peers must say so."""
+
+    master_address: str
+    missing: tuple[str, ...]
 
 
 def replication_state() -> Operation[ReplicationState]:
@@ -72,6 +117,24 @@ def replication_state() -> Operation[ReplicationState]:
                 for one in state.slaves
             ),
             following=_following(state.following) if state.HasField("following") else None,
+            term=state.term,
+            configured_role=Role(state.configured_role) if state.configured_role else None,
+            role_reason=state.role_reason,
+            held_reason=state.held_reason,
+            problem=state.problem,
+            listening_address=state.listening_address,
+            peers=tuple(
+                PeerView(
+                    one.address,
+                    one.answers,
+                    Role(one.role) if one.role else None,
+                    one.term,
+                    one.generation,
+                    one.end_offset,
+                    one.problem,
+                )
+                for one in state.peers
+            ),
         )
 
     return Operation(METHODS["GetReplicationStatus"], pb.GetReplicationStatusRequest(), result)
@@ -92,3 +155,30 @@ def _following(state: pb.FollowingProgress) -> FollowingProgress:
 
 def resync() -> Operation[None]:
     return Operation(METHODS["Resync"], pb.ResyncRequest(), lambda _: None)
+
+
+def promote(role: Role | None, force: bool) -> Operation[Promotion]:
+    def result(done: pb.PromoteResponse) -> Promotion:
+        return Promotion(
+            Role(done.role) if done.role else None,
+            done.term,
+            done.generation.generation,
+            done.generation.start_offset,
+            tuple(done.missing),
+        )
+
+    request = pb.PromoteRequest(
+        role=common_pb2.BrokerRole.Name(role.value if role is not None else 0), force=force
+    )
+    return Operation(METHODS["Promote"], request, result, safe=False, wait_s=CHANGE_S)
+
+
+def demote(master: str, force: bool) -> Operation[Demotion]:
+    request = pb.DemoteRequest(master_replication_address=master, force=force)
+    return Operation(
+        METHODS["Demote"],
+        request,
+        lambda done: Demotion(done.master_replication_address, tuple(done.missing)),
+        safe=False,
+        wait_s=CHANGE_S,
+    )

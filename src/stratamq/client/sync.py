@@ -25,7 +25,15 @@ from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled
 from stratamq.client.producer import Producer
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.replication_state import ReplicationState, replication_state, resync
+from stratamq.client.replication_state import (
+    Demotion,
+    Promotion,
+    ReplicationState,
+    demote,
+    promote,
+    replication_state,
+    resync,
+)
 from stratamq.client.values import (
     CleaningLook,
     FollowerServiceState,
@@ -34,6 +42,7 @@ from stratamq.client.values import (
     LogState,
     Message,
     Queue,
+    Role,
     SendResult,
     TimeBoundary,
     Topic,
@@ -368,6 +377,16 @@ class Client:
         """Let a slave that has nothing in common with its master begin anew; what its log holds is
         kept aside. It happens at its next contact with the master."""
         self._run(resync())
+
+    def promote(self, role: Role | None = None, *, force: bool = False) -> Promotion:
+        """Make this broker the master: everybody who hears of its higher term stops writing.
+        NotWritableError says what speaks against it; `force` does it all the same."""
+        return self._run(promote(role, force))
+
+    def demote(self, master: str = "", *, force: bool = False) -> Demotion:
+        """Make this broker a slave that follows the master whose slaves connect to `master`; "":
+        its peers know. NotWritableError if no slave has everything, unless `force`."""
+        return self._run(demote(master, force))
 
     def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""

@@ -269,6 +269,13 @@ class LogState:
     broker_id: int
     scrub: ScrubState
     replicas: tuple[ReplicaState, ...] = ()
+    configured_role: Role | None = None
+    role_reason: str = ""
+    """Why the role is not the configured one."""
+    term: int = 0
+    """The highest that the log has, or has heard of."""
+    held_reason: str = ""
+    """Why a master takes no messages for the time being."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,21 @@ Big-endian. The first byte of the mark makes an offset negative, which nobody se
 
 import enum
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stratamq.errors import CorruptRecordError
+from stratamq.formats.replication_fields import (
+    LENGTH,
+    MAX_MESSAGE_BYTES,
+    U8,
+    Generations,
+    Reader,
+    decode_length,
+    encode_generations,
+    encode_text,
+    with_length,
+)
 
 MARK = b"\xffSTQ"
-MAX_OPENING_BYTES = 64 * 1024
-"""A thousand generations take a quarter of it."""
-LENGTH = struct.Struct(
-    ">I"  # bytes that follow
-)
 _HAS = struct.Struct(
     ">"
     "q"  # end of the slave's log
@@ -41,16 +45,6 @@ _KEEPS = struct.Struct(
     "q"  # the master's minimum
     "q"  # up to where it ships now
 )
-_PAIR = struct.Struct(
-    ">"
-    "q"  # generation
-    "q"  # start
-)
-_U8 = struct.Struct(">B")
-_U16 = struct.Struct(">H")
-
-Generations = Sequence[tuple[int, int]]
-"""(number, log offset of its start), in the order of their starts."""
 
 
 class Verdict(enum.IntEnum):
@@ -92,30 +86,28 @@ class Keeps:
 
 def encode_has(has: Has) -> bytes:
     """With its length before it."""
-    name = has.name.encode()[:255].decode(errors="ignore").encode()
-    return _with_length(
+    return with_length(
         _HAS.pack(has.end, has.minimum, has.segment_bytes)
-        + _U8.pack(len(name))
-        + name
-        + _generations(has.generations)
+        + encode_text(has.name, U8)
+        + encode_generations(has.generations)
     )
 
 
 def encode_keeps(keeps: Keeps) -> bytes:
     """With its length before it."""
-    return _with_length(
+    return with_length(
         _KEEPS.pack(keeps.verdict, keeps.cut_to, keeps.minimum, keeps.end)
-        + _text(keeps.sentence)
-        + _text(keeps.address)
-        + _generations(keeps.generations)
+        + encode_text(keeps.sentence)
+        + encode_text(keeps.address)
+        + encode_generations(keeps.generations)
     )
 
 
 def decode_has(data: bytes) -> Has:
     """Without its length. CorruptRecordError."""
-    reader = _Reader(data)
+    reader = Reader(data)
     end, minimum, segment_bytes = reader.take(_HAS)
-    name = reader.text(_U8)
+    name = reader.text(U8)
     generations = reader.generations()
     if end < minimum or minimum < 0 or segment_bytes <= 0:
         raise reader.bad(f"a log of [{minimum}, {end})")
@@ -124,67 +116,26 @@ def decode_has(data: bytes) -> Has:
 
 def decode_keeps(data: bytes) -> Keeps:
     """Without its length. CorruptRecordError."""
-    reader = _Reader(data)
+    reader = Reader(data)
     number, cut_to, minimum, end = reader.take(_KEEPS)
-    sentence, address = reader.text(_U16), reader.text(_U16)
+    sentence, address = reader.text(), reader.text()
     generations = reader.generations()
     if number not in list(Verdict) or cut_to < 0 or not 0 <= minimum <= end:
         raise reader.bad(f"verdict {number}, cut to {cut_to}, minimum {minimum}")
     return Keeps(Verdict(number), cut_to, minimum, end, sentence, address, generations)
 
 
-def decode_length(data: bytes) -> int:
-    """CorruptRecordError for more than anybody has to say."""
-    (length,) = LENGTH.unpack(data)
-    if length > MAX_OPENING_BYTES:
-        raise CorruptRecordError(f"an opening of {length} bytes", 0, "length")
-    return int(length)
-
-
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, layout: struct.Struct) -> tuple[int, ...]:
-        return layout.unpack(self._bytes(layout.size))
-
-    def text(self, length: struct.Struct) -> str:
-        (size,) = self.take(length)
-        try:
-            return self._bytes(size).decode()
-        except UnicodeDecodeError as error:
-            raise self.bad("a text that is not UTF-8") from error
-
-    def generations(self) -> Generations:
-        """The last thing."""
-        (count,) = self.take(_U16)
-        pairs = list(_PAIR.iter_unpack(self._bytes(count * _PAIR.size)))
-        starts = [start for _, start in pairs]
-        if self._at != len(self._data) or starts != sorted(starts) or min(starts, default=0) < 0:
-            raise self.bad("generations in disorder")
-        return pairs
-
-    def bad(self, what: str) -> CorruptRecordError:
-        return CorruptRecordError(f"the peer's opening makes no sense: {what}", self._at, "opening")
-
-    def _bytes(self, size: int) -> bytes:
-        taken = self._data[self._at : self._at + size]
-        if len(taken) < size:
-            raise self.bad("it is cut short")
-        self._at += size
-        return taken
-
-
-def _with_length(data: bytes) -> bytes:
-    return LENGTH.pack(len(data)) + data
-
-
-def _text(text: str) -> bytes:
-    raw = text.encode()[:1024]
-    raw = raw.decode(errors="ignore").encode()
-    return _U16.pack(len(raw)) + raw
-
-
-def _generations(generations: Generations) -> bytes:
-    return _U16.pack(len(generations)) + b"".join(_PAIR.pack(*pair) for pair in generations)
+__all__ = [
+    "LENGTH",
+    "MARK",
+    "MAX_MESSAGE_BYTES",
+    "Generations",
+    "Has",
+    "Keeps",
+    "Verdict",
+    "decode_has",
+    "decode_keeps",
+    "decode_length",
+    "encode_has",
+    "encode_keeps",
+]

@@ -191,7 +191,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             role_reason=engine.roles.state.difference(engine.roles.configured),
             term=highest_term(engine),
             master_replication_address=engine.roles.state.master,
-            held_reason=engine.gate.held if master else "",
+            held_reason=(engine.gate.uncertain or engine.gate.held) if master else "",
+            has_peers=engine.roles.state.peers,
         )
 
     async def GetQueueTable(

@@ -52,7 +52,7 @@ class FollowingProgress(_message.Message):
     def __init__(self, master_address: _Optional[str] = ..., connected: bool = ..., problem: _Optional[str] = ..., appended_offset: _Optional[int] = ..., received_offset: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., heard_ms: _Optional[int] = ..., needs_resync: bool = ...) -> None: ...
 
 class GetReplicationStatusResponse(_message.Message):
-    __slots__ = ("role", "generation", "minimum_offset", "shippable_offset", "replication_address", "slaves", "following", "term", "configured_role", "role_reason", "held_reason", "peers")
+    __slots__ = ("role", "generation", "minimum_offset", "shippable_offset", "replication_address", "slaves", "following", "term", "configured_role", "role_reason", "held_reason", "peers", "listening_address", "problem")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,8 @@ class GetReplicationStatusResponse(_message.Message):
     ROLE_REASON_FIELD_NUMBER: _ClassVar[int]
     HELD_REASON_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
+    LISTENING_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     role: _common_pb2.BrokerRole
     generation: int
     minimum_offset: int
@@ -77,7 +79,9 @@ class GetReplicationStatusResponse(_message.Message):
     role_reason: str
     held_reason: str
     peers: _containers.RepeatedCompositeFieldContainer[PeerView]
-    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., shippable_offset: _Optional[int] = ..., replication_address: _Optional[str] = ..., slaves: _Optional[_Iterable[_Union[SlaveProgress, _Mapping]]] = ..., following: _Optional[_Union[FollowingProgress, _Mapping]] = ..., term: _Optional[int] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., held_reason: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[PeerView, _Mapping]]] = ...) -> None: ...
+    listening_address: str
+    problem: str
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., shippable_offset: _Optional[int] = ..., replication_address: _Optional[str] = ..., slaves: _Optional[_Iterable[_Union[SlaveProgress, _Mapping]]] = ..., following: _Optional[_Union[FollowingProgress, _Mapping]] = ..., term: _Optional[int] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., held_reason: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[PeerView, _Mapping]]] = ..., listening_address: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class PeerView(_message.Message):
     __slots__ = ("address", "answers", "role", "term", "generation", "end_offset", "problem")
