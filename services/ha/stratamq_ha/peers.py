@@ -1,0 +1,77 @@
+"""Asks other brokers how they stand, and answers those who ask, on the replication port."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+
+from stratamq.errors import ConfigurationError, CorruptRecordError
+from stratamq.formats.replication_fields import LENGTH, decode_length
+from stratamq.formats.replication_peers import (
+    PEER_MARK,
+    Standing,
+    decode_standing,
+    encode_standing,
+)
+from stratamq.runtime.address import join_address, split_address
+from stratamq_ha.peer_policy import Answer
+from stratamq_ha.sockets import connect, receive_exactly, send
+
+ANSWER_S = 2.0
+_WILDCARDS = ("0.0.0.0", "::")
+
+
+async def ask_all(addresses: Iterable[str], own: Standing) -> list[Answer]:
+    """Every broker's answer, all asked at once; those that do not answer say why."""
+    return list(await asyncio.gather(*(ask(address, own) for address in addresses)))
+
+
+async def ask(address: str, own: Standing) -> Answer:
+    """Never raises for what the other does or is."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            connection = await connect(address)
+            try:
+                return Answer(address, await _exchange(connection, own))
+            finally:
+                connection.close()
+    except TimeoutError:
+        return Answer(address, None, f"no answer within {ANSWER_S:.0f} s")
+    except CorruptRecordError as error:
+        return Answer(address, None, error.message)
+    except EOFError:
+        return Answer(address, None, "it closed the connection")
+    except OSError as error:
+        return Answer(address, None, error.strerror or str(error) or type(error).__name__)
+
+
+async def _exchange(connection: socket.socket, own: Standing) -> Standing:
+    await send(connection, PEER_MARK)
+    if await receive_exactly(connection, len(PEER_MARK)) != PEER_MARK:
+        raise CorruptRecordError("it is no StrataMQ replication port", 0, "mark")
+    await send(connection, encode_standing(own))
+    return await _receive(connection)
+
+
+async def answer(connection: socket.socket, tell: Callable[[Standing], Standing]) -> None:
+    """The other side, after the asker's mark has come. `tell` hears how the asker stands and says
+    how this broker does. EOFError, OSError, CorruptRecordError."""
+    await send(connection, PEER_MARK)
+    theirs = await _receive(connection)
+    await send(connection, encode_standing(tell(theirs)))
+
+
+async def _receive(connection: socket.socket) -> Standing:
+    length = decode_length(await receive_exactly(connection, LENGTH.size))
+    return decode_standing(await receive_exactly(connection, length))
+
+
+def reached_at(theirs: Standing, source: str) -> str:
+    """Where the slaves of a broker that asked connect: what it says, and where it says only
+    "everywhere", the host it asked from. `source` is that connection's address."""
+    try:
+        host, port = split_address(theirs.replication_address)
+    except ConfigurationError:
+        return ""
+    if host in _WILDCARDS:
+        host = split_address(source)[0]
+    return join_address(host, port)
