@@ -6,6 +6,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from stratamq_pipeline.batch import BatchReader
@@ -249,6 +250,35 @@ def test_segments_that_are_deleted_while_they_are_read(tmp_path, caplog):
     ]
     assert found == [place for place in log.places.values() if place >= minimum]
     assert [record.message for record in caplog.records] == ["data lost"]
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_spark_job_whose_segments_are_deleted_while_it_runs(spark, tmp_path, loss):
+    """Its partitions are read one after another; what they would read next is gone."""
+    log = WrittenLog(tmp_path / "store")
+    log.put_many(300)
+    frame = load(spark, log.root, failOnDataLoss=loss, partitionBytes="8192")
+    assert frame.rdd.getNumPartitions() > 3
+    found = frame.select("physicalOffset", "queueOffset", "topic", "queueId").toLocalIterator()
+    read = [next(found)]
+    *gone, last = sorted((log.root / "commitlog").iterdir())
+    for path in gone:
+        path.unlink()
+    if loss == "true":
+        # Iterating over partitions, Spark hands the worker's error on as the JVM's.
+        with pytest.raises(
+            (PySparkException, Py4JJavaError), match="was deleted while it was read"
+        ):
+            read += found
+    else:
+        read += found
+        assert {place for place in log.places.values() if place >= int(last.name)} <= {
+            row["physicalOffset"] for row in read
+        }
+    assert 1 < len(read) < len(log.places)
+    for row in read:
+        key = (row["topic"], row["queueId"], row["queueOffset"])
+        assert log.places[key] == row["physicalOffset"]
 
 
 def test_damage_ends_a_read_or_is_a_row_of_the_report(spark, tmp_path):
