@@ -194,3 +194,17 @@ def test_topics_survive_a_restart_of_the_log_with_their_settings():
     store.restart()
     assert store.log.topics.get("wide") == TopicConfig("wide", 64, 32, 4, True, 1)
     assert store.log.topics.get("orders") == TopicConfig("orders", 4, 4)
+
+
+def test_an_export_is_the_same_bytes_until_a_topic_changes():
+    """A slave is sent the document again when its digest is another."""
+    clock = SimulatedClock()
+    disk = SimulatedDisk()
+    made = TopicTable(MetadataFile(disk.files(), PATH), clock, auto_create=True, default_queues=4)
+    made.load(foreign=True)
+    made.put(TopicConfig("orders"))
+    before = made.export_json()
+    clock.advance_ms(5_000)
+    assert made.export_json() == before
+    made.put(TopicConfig("more"))
+    assert made.export_json() != before

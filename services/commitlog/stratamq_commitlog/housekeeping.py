@@ -126,7 +126,10 @@ class Housekeeping:
         if now_ns >= self._next_snapshot_ns:
             interval = self._engine.config.snapshot_interval_ms
             self._next_snapshot_ns = now_ns + interval * 1_000_000
-            if self._engine.offsets.appended != self._snapshot_offset and self._snapshot is None:
+            engine = self._engine
+            moved = engine.offsets.appended != self._snapshot_offset
+            # Once writing has ended the queue table may be ahead of the log.
+            if moved and self._snapshot is None and engine.commit.failure is None:
                 try:
                     self._snapshot = self._take_snapshot()
                 except OSError as error:
@@ -237,6 +240,10 @@ class Housekeeping:
         self._checkpoint = checkpoint
 
     # --- snapshot ---
+
+    def snapshot_again(self) -> None:
+        """The queue table has changed, and the log's end has not: the next interval saves it."""
+        self._snapshot_offset = -1
 
     def _take_snapshot(self) -> Snapshot:
         engine = self._engine

@@ -75,6 +75,7 @@ class TopicTable:
         self._raw: dict[str, dict[str, object]] = {}
         self._rest: JsonObject = {}
         self._counter = 0
+        self._changed_ms = 0
         self.dirty = False
         self.version = 0
         """Grows with every change, so that caches of `writable` answers can be dropped."""
@@ -151,6 +152,7 @@ class TopicTable:
         return config
 
     def export_json(self) -> bytes:
+        """The file's content; the same bytes until something changes."""
         return json.dumps(self._document()).encode()
 
     def import_json(self, raw: bytes) -> None:
@@ -196,6 +198,7 @@ class TopicTable:
 
     def _changed(self) -> None:
         self.dirty = True
+        self._changed_ms = self._clock.wall_ms()
         self.version += 1
 
     def _take(self, document: JsonObject) -> None:
@@ -203,6 +206,8 @@ class TopicTable:
         version = document.get("dataVersion")
         if isinstance(version, dict) and isinstance(version.get("counter"), int):
             self._counter = version["counter"]
+        if isinstance(version, dict) and isinstance(version.get("timestamp"), int):
+            self._changed_ms = version["timestamp"]
         table = document.get("topicConfigTable")
         for name, entry in table.items() if isinstance(table, dict) else ():
             if not isinstance(entry, dict) or not isinstance(name, str) or not name:
@@ -237,7 +242,7 @@ class TopicTable:
         version = {
             **(kept_version if isinstance(kept_version, dict) else {}),
             "counter": self._counter,
-            "timestamp": self._clock.wall_ms(),
+            "timestamp": self._changed_ms,
         }
         return {**self._rest, "dataVersion": version, "topicConfigTable": table}
 
