@@ -50,6 +50,19 @@ def pair(tree: Path, session: str, image: str) -> Iterator[Stack]:
     yield from _running(Stack(tree, f"{session}-pair", image, settings, profile="replica"))
 
 
+@pytest.fixture(scope="module")
+def equals(tree: Path, session: str, image: str) -> Iterator[Stack]:
+    """Two brokers that ask each other who is the master."""
+    settings = {
+        "STRATAMQ_HA_HEARTBEAT_MS": "1000",
+        "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
+        "STRATAMQ_COMMITLOG_ROLE": "SYNC_MASTER",
+    }
+    peers = {"STRATAMQ_HA_PEERS": "replica-ha:10912"}
+    stack = Stack(tree, f"{session}-equals", image, settings, "replica", peers)
+    yield from _running(stack)
+
+
 def _running(stack: Stack) -> Iterator[Stack]:
     try:
         stack.up(build=True)

@@ -15,8 +15,9 @@ QUEUES = 4
 class Load:
     """Sends numbered messages from a thread of its own, from `with` on until its end."""
 
-    def __init__(self, stack: Stack, topic: str) -> None:
+    def __init__(self, stack: Stack, topic: str, side: str = "") -> None:
         self.topic = topic
+        self._side = side
         self.acknowledged: set[str] = set()
         """Unique keys that were answered PUT_OK."""
         self.unconfirmed: set[str] = set()
@@ -46,7 +47,7 @@ class Load:
         assert self._thread.is_alive(), "the producer has died"
 
     def _run(self) -> None:
-        with self._stack.client() as client:
+        with self._stack.client(self._side) as client:
             while not self._stopping.is_set():
                 try:
                     with client.producer(on_result=self._answered, batch_bytes=16_384) as producer:

@@ -73,7 +73,8 @@ def docker(*arguments: str, check: bool = True) -> str:
 
 
 class Stack:
-    """One compose project. `settings` are added to broker.env, `profile` to every command."""
+    """One compose project. `settings` are added to broker.env, `variables` to .env, `profile` to
+    every command."""
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class Stack:
         image: str,
         settings: Mapping[str, str] = {},
         profile: str = "",
+        variables: Mapping[str, str] = {},
     ) -> None:
         self.name = name
         self.image = image
@@ -98,7 +100,7 @@ class Stack:
                 self._published[side + room] = next(ports)
                 lines.append(f"{prefix}{room.upper()}_PORT={self._published[side + room]}")
             lines.append(f"{prefix}REPLICATION_PORT={next(ports)}")
-        self._append(".env", lines)
+        self._append(".env", [*lines, *(f"{name}={value}" for name, value in variables.items())])
         self.set(SMALL | dict(settings))
 
     def set(self, settings: Mapping[str, str]) -> None:
