@@ -11,6 +11,7 @@ import grpc
 from stratamq.api.v1 import replication_pb2_grpc
 from stratamq.client.endpoints import Channels, Endpoints
 from stratamq.client.follow import run_follower
+from stratamq.client.owners import Owners
 from stratamq.client.replication import OwnLog
 from stratamq.client.wire import COMMITLOG
 from stratamq.errors import StrataError
@@ -26,6 +27,7 @@ from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
+from stratamq_ha.metadata import MetadataFollower, answer
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
 from stratamq_ha.slave import Slave
@@ -51,6 +53,9 @@ async def main() -> None:
     chance = random.SystemRandom()
     slave = Slave(config, own, clock, chance)
     keeper = RoleKeeper(config, own, view, master, slave, clock, chance.getrandbits(64))
+    owners = Owners(channels)
+    master.documents = partial(answer, own=own, owners=owners)
+    metadata = MetadataFollower(slave, own, owners, config.metadata_interval_ms)
     servicer = ReplicationServicer(view, master, slave, keeper, clock)
     server = Server(
         "ha",
@@ -104,7 +109,7 @@ async def main() -> None:
         replicable=True,
         is_ours=partial(is_listed, files),
     )
-    work = [following, ask(), tick(), master.run(), slave.run(), keeper.run()]
+    work = [following, ask(), tick(), master.run(), slave.run(), keeper.run(), metadata.run()]
     tasks = [asyncio.ensure_future(each) for each in work]
     for task in tasks[1:]:
         task.add_done_callback(lambda task: _ended(task, server))

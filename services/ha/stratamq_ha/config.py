@@ -103,6 +103,14 @@ class HaConfig(ServiceConfig):
         maximum=600_000,
         doc="The longest wait of a slave before it tries its master again; the first is 50 ms.",
     )
+    metadata_interval_ms: int = setting(
+        2_000,
+        unit="ms",
+        minimum=10,
+        maximum=3_600_000,
+        doc="How often a slave asks its StrataMQ master for topics and consumer offsets that have "
+        "changed. RocketMQ's slaves ask every 10 s.",
+    )
     stop_slaves_ms: int = setting(
         2_000,
         unit="ms",

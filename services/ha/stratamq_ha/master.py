@@ -9,7 +9,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from stratamq.client.replication import OwnLog
@@ -56,6 +56,8 @@ class Master:
         """A broker asks how this one stands, and says how it does itself."""
         self.opened: Callable[[Generations, str], str] = lambda generations, source: ""
         """A slave opens with that history; why it is not served, if it is not."""
+        self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
+        """A slave asks for topics and offsets; the connection's other half is answered."""
         self._config = config
         self._listener = listener
         self._files = files
@@ -135,6 +137,7 @@ class Master:
                 partial(self._judge, address),
                 self._heard,
                 self._asked,
+                self.documents,
             )
             task = loop.create_task(self._serve(peer), name=f"slave {address}")
             self._tasks[task] = peer
@@ -237,3 +240,7 @@ class Master:
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
+
+
+async def _no_documents(connection: socket.socket) -> None:
+    raise PeerClosed("refused", "this broker gives no documents")

@@ -11,3 +11,6 @@ FOLLOWS = gauge("ha_follows", "1 while this slave is connected to its master.")
 RECEIVED = counter("ha_received_bytes", "Bytes of the log that came from the master.")
 APPENDED = gauge("ha_appended_offset_bytes", "Up to here this slave has its master's log.")
 LEFT = counter("ha_left_masters", "Connections to the master that ended, by reason.", ["reason"])
+METADATA = counter(
+    "ha_metadata_documents", "Documents of the master that this slave took over.", ["kind"]
+)

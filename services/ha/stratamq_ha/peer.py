@@ -9,12 +9,13 @@ accepted ──► its first four bytes ──► a peer's mark: tell each other
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from stratamq.client.values import Role
 from stratamq.files.port import File, Files
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.replication_metadata import METADATA_MARK
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
@@ -69,6 +70,7 @@ class Peer:
         judge: Callable[[Has], Keeps],
         heard: Callable[["Peer"], None],
         tell: Callable[[Standing, str], Standing | None],
+        documents: Callable[[socket.socket], Awaitable[None]],
     ) -> None:
         self.address = address
         self.name = ""
@@ -84,8 +86,9 @@ class Peer:
         self._judge = judge
         self._heard = heard
         self._tell = tell
+        self._documents = documents
         self.asked = False
-        """It is no slave: it asked how this broker stands."""
+        """It is no slave: it asked how this broker stands, or for documents."""
         self._segment: tuple[int, File] | None = None
 
     @property
@@ -130,6 +133,10 @@ class Peer:
         if first == PEER_MARK:
             self.asked = True
             await answer(self._socket, self._stands)
+            return
+        if first == METADATA_MARK:
+            self.asked = True
+            await self._documents(self._socket)
             return
         if self._log.facts is None or self._log.facts.role is Role.SLAVE:
             raise PeerClosed("refused", "this broker is a slave itself")

@@ -110,6 +110,7 @@ class ReplicationServicer(ReplicationServiceServicer):
             bytes_per_second=state.bytes_per_second,
             heard_ms=state.heard_ms,
             needs_resync=state.needs_resync,
+            metadata_problem=self._slave.metadata_problem,
         )
 
 

@@ -81,11 +81,14 @@ class Slave:
         self.state = Following()
         self.master = ""
         """Whom it follows, or tried to."""
+        self.metadata_problem = ""
+        """Why topics and consumer offsets are not the master's; empty when they are."""
         self._config = config
         self._own = own
         self._clock = clock
         self._random = random
         self._may_begin_anew = False
+        self._connections = 0
         self._again = asyncio.Event()
 
         self._drop = asyncio.Event()
@@ -101,6 +104,13 @@ class Slave:
         if facts.master != self._told_master:
             self._told_master, self._override = facts.master, ""
         return self._override or facts.master or self._config.master
+
+    @property
+    def followed(self) -> tuple[int, str]:
+        """The number of the connection and its master's address, "" while there is none, or when
+        the master is RocketMQ's."""
+        ours = self.state.connected and self._config.master_kind == "STRATAMQ"
+        return self._connections, self.master if ours else ""
 
     def follow(self, address: str) -> None:
         """Another master, from now on."""
@@ -187,6 +197,7 @@ class Slave:
             machine = SlaveConnection(
                 self._config.slave_settings, facts.segment_bytes, end, self._now_ms()
             )
+            self._connections += 1
             self.state.connected, self.state.problem = True, ""
             self.state.needs_resync = self._may_begin_anew = False
             self.state.appended = self.state.received = end

@@ -180,7 +180,8 @@ def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]
         }
         if not following.connected and row["state"] == "ready":
             row["state"] = "not following"
-        problems = [text for text in (following.problem, state.problem) if text]
+        told = (following.problem, following.metadata_problem, state.problem)
+        problems = [text for text in told if text]
         return row, [_note(row, "problem", text) for text in problems]
     connected = [one for one in state.slaves if one.connected]
     row |= {

@@ -39,6 +39,8 @@ class FollowingProgress:
     bytes_per_second: float
     heard_ms: int
     needs_resync: bool
+    metadata_problem: str = ""
+    """Why topics and consumer offsets are not the master's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def _following(state: pb.FollowingProgress) -> FollowingProgress:
         state.bytes_per_second,
         state.heard_ms,
         state.needs_resync,
+        state.metadata_problem,
     )
 
 

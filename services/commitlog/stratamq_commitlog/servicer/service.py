@@ -17,6 +17,7 @@ from stratamq.errors import (
 )
 from stratamq.formats.hosts import encode_host
 from stratamq.runtime.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
+from stratamq_commitlog import masters_queues
 from stratamq_commitlog.cutting import Cut, CutDone
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import Generation, Role
@@ -257,10 +258,17 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self, request: pb.ImportMetadataRequest, context: Any
     ) -> pb.ImportMetadataResponse:
         engine = self._ready()
-        engine.topics.import_json(request.topics_json)
-        engine.topics.discover(engine.appender.queues)
-        await _saved(engine)
-        return pb.ImportMetadataResponse()
+        learned = 0
+        if request.queues:
+            table = [(one.topic, one.queue_id, one.next_queue_offset) for one in request.queues]
+            learned = masters_queues.learn(
+                engine, request.generation, request.appended_offset, table
+            )
+        if request.topics_json:
+            engine.topics.import_json(request.topics_json)
+            engine.topics.discover(engine.appender.queues)
+            await _saved(engine)
+        return pb.ImportMetadataResponse(learned_queues=learned)
 
     # --- what the janitor and replication ask ---
 

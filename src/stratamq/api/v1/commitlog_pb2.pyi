@@ -590,11 +590,19 @@ class ExportMetadataResponse(_message.Message):
     def __init__(self, topics_json: _Optional[bytes] = ...) -> None: ...
 
 class ImportMetadataRequest(_message.Message):
-    __slots__ = ("topics_json",)
+    __slots__ = ("topics_json", "generation", "appended_offset", "queues")
     TOPICS_JSON_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
     topics_json: bytes
-    def __init__(self, topics_json: _Optional[bytes] = ...) -> None: ...
+    generation: int
+    appended_offset: int
+    queues: _containers.RepeatedCompositeFieldContainer[_common_pb2.QueueOffset]
+    def __init__(self, topics_json: _Optional[bytes] = ..., generation: _Optional[int] = ..., appended_offset: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[_common_pb2.QueueOffset, _Mapping]]] = ...) -> None: ...
 
 class ImportMetadataResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("learned_queues",)
+    LEARNED_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    learned_queues: int
+    def __init__(self, learned_queues: _Optional[int] = ...) -> None: ...

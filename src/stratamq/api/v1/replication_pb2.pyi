@@ -32,7 +32,7 @@ class SlaveProgress(_message.Message):
     def __init__(self, address: _Optional[str] = ..., acknowledged_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., connected: bool = ..., name: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class FollowingProgress(_message.Message):
-    __slots__ = ("master_address", "connected", "problem", "appended_offset", "received_offset", "bytes_per_second", "heard_ms", "needs_resync")
+    __slots__ = ("master_address", "connected", "problem", "appended_offset", "received_offset", "bytes_per_second", "heard_ms", "needs_resync", "metadata_problem")
     MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class FollowingProgress(_message.Message):
     BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     HEARD_MS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_RESYNC_FIELD_NUMBER: _ClassVar[int]
+    METADATA_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     master_address: str
     connected: bool
     problem: str
@@ -49,7 +50,8 @@ class FollowingProgress(_message.Message):
     bytes_per_second: float
     heard_ms: int
     needs_resync: bool
-    def __init__(self, master_address: _Optional[str] = ..., connected: bool = ..., problem: _Optional[str] = ..., appended_offset: _Optional[int] = ..., received_offset: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., heard_ms: _Optional[int] = ..., needs_resync: bool = ...) -> None: ...
+    metadata_problem: str
+    def __init__(self, master_address: _Optional[str] = ..., connected: bool = ..., problem: _Optional[str] = ..., appended_offset: _Optional[int] = ..., received_offset: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., heard_ms: _Optional[int] = ..., needs_resync: bool = ..., metadata_problem: _Optional[str] = ...) -> None: ...
 
 class GetReplicationStatusResponse(_message.Message):
     __slots__ = ("role", "generation", "minimum_offset", "shippable_offset", "replication_address", "slaves", "following", "term", "configured_role", "role_reason", "held_reason", "peers", "listening_address", "problem")

@@ -1,0 +1,144 @@
+"""What stands in no message reaches the slave: topics, consumer offsets, next offsets of queues
+whose messages the master has deleted. Real processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stratamq.api.v1 import commitlog_pb2 as log_pb
+from stratamq.client import Topic, connect
+from stratamq.errors import StrataError
+from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
+from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+
+QUICKLY = ["ha.metadata_interval_ms=50"]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with Pair(tmp_path, rooms=[DISPATCHER], both=QUICKLY) as pair:
+        pair.start_master()
+        yield pair
+
+
+def topics(broker: Broker) -> dict[str, Topic]:
+    with connect(broker.root) as client:
+        return {one.name: one for one in client.topics()}
+
+
+def offsets(broker: Broker) -> dict[tuple[str, int], int]:
+    with connect(broker.root) as client:
+        try:
+            return client.committed_offsets("billing")
+        except StrataError:
+            return {}  # a log or dispatcher that is on its way
+
+
+def table(broker: Broker) -> dict[tuple[str, int], int]:
+    answer = broker.log.GetQueueTable(log_pb.GetQueueTableRequest())
+    return {(one.topic, one.queue_id): one.next_queue_offset for one in answer.queues}
+
+
+def test_topics_and_consumer_offsets_reach_the_slave_and_so_do_changes(pair: Pair):
+    pair.start_slave()
+    pair.send(20)
+    with connect(pair.master.root) as client:
+        client.put_topic(Topic("idle", read_queue_count=7, write_queue_count=3, permission=4))
+        client.commit_offsets("billing", {("t1", 0): 5, ("idle", 6): 0})
+    until(lambda: topics(pair.slave).get("idle") == topics(pair.master)["idle"], "the topic")
+    until(lambda: offsets(pair.slave) == {("t1", 0): 5, ("idle", 6): 0}, "the offsets")
+    with connect(pair.master.root) as client:
+        client.put_topic(Topic("idle", read_queue_count=9, write_queue_count=9, permission=6))
+        client.commit_offsets("billing", {("t1", 0): 3})
+    until(lambda: topics(pair.slave)["idle"].write_queue_count == 9, "the changed topic")
+    until(lambda: offsets(pair.slave)["t1", 0] == 3, "the changed offset")
+    assert ha_status(pair.slave).following.metadata_problem == ""
+
+
+def test_they_outlive_the_master(pair: Pair):
+    pair.start_slave()
+    pair.send(20)
+    with connect(pair.master.root) as client:
+        client.put_topic(Topic("idle", read_queue_count=7, write_queue_count=3, permission=6))
+        client.commit_offsets("billing", {("t1", 1): 8})
+    until(lambda: offsets(pair.slave) == {("t1", 1): 8} and "idle" in topics(pair.slave), "both")
+    pair.caught_up()
+    pair.master.stop()
+    pair.slave.stop()
+    pair.slave.start(pair.rooms)
+    assert offsets(pair.slave) == {("t1", 1): 8}
+    assert topics(pair.slave)["idle"].read_queue_count == 7
+    with connect(pair.slave.root) as client:
+        client.promote()
+        result = client.send("idle", b"x", queue_id=2)
+        assert (result.queue_offset, result.stored) == (0, True)
+
+
+def with_gone_messages(pair: Pair) -> tuple[int, dict[tuple[str, int], int]]:
+    """A master that has deleted every message of one queue: its minimum and its queue table."""
+    with connect(pair.master.root) as client:
+        for _ in range(5):
+            client.send("gone", b"x", queue_id=3)
+    pair.send(300)
+    # A snapshot at the end: what is below may go.
+    pair.master.terminate(COMMITLOG)
+    pair.master.start([COMMITLOG])
+    pair.master.log.DeleteBelow(
+        log_pb.DeleteBelowRequest(offset=2 * SEGMENT, max_segments=2, urgent=True)
+    )
+    minimum = log_status(pair.master).minimum_offset
+    assert minimum == 2 * SEGMENT
+    return minimum, table(pair.master)
+
+
+def test_a_queue_whose_messages_are_gone_goes_on_at_its_offset_on_the_slave(pair: Pair):
+    minimum, known = with_gone_messages(pair)
+    assert known["gone", 3] == 5
+    pair.start_slave()
+    until(lambda: table(pair.slave) == known, "the slave to know every queue")
+    with connect(pair.master.root) as client:
+        assert client.send("gone", b"y", queue_id=3).queue_offset == 5
+    pair.caught_up()
+    assert table(pair.slave)["gone", 3] == 6
+    with connect(pair.slave.root) as slave:
+        until(lambda: [m.body for m in slave.consume("gone")] == [b"y"], "the slave's consumers")
+    pair.assert_equal_from(minimum)
+
+
+def test_what_a_slave_learned_of_such_a_queue_survives_its_restart_and_a_promotion(pair: Pair):
+    _, known = with_gone_messages(pair)
+    pair.start_slave()
+    until(lambda: table(pair.slave) == known, "the slave to know every queue")
+    pair.caught_up()
+    pair.master.stop()
+    pair.slave.stop()
+    pair.slave.start(pair.rooms)
+    assert table(pair.slave) == known
+    with connect(pair.slave.root) as client:
+        client.promote()
+        assert client.send("gone", b"y", queue_id=3).queue_offset == 5
+
+
+def test_under_load_the_queue_table_is_taken_all_the_same(pair: Pair):
+    """It is always behind the log's end: the slave keeps it until its own log has come so far."""
+    _, known = with_gone_messages(pair)
+    pair.start_slave()
+    while ("gone", 3) not in table(pair.slave):
+        pair.send(50)
+    assert table(pair.slave)["gone", 3] == known["gone", 3]
+
+
+def test_a_dispatcher_that_is_away_is_named_and_asked_again(pair: Pair):
+    pair.start_slave()
+    pair.send(20)
+    pair.master.terminate(DISPATCHER)
+    until(
+        lambda: "CONSUMER_OFFSETS" in ha_status(pair.slave).following.metadata_problem,
+        "the slave to say what it does not get",
+    )
+    pair.master.start([DISPATCHER])
+    with connect(pair.master.root) as client:
+        client.commit_offsets("billing", {("t1", 0): 5})
+    until(lambda: offsets(pair.slave) == {("t1", 0): 5}, "the offsets")
+    until(lambda: not ha_status(pair.slave).following.metadata_problem, "no problem")
