@@ -79,6 +79,10 @@ def test_what_was_acknowledged_is_on_the_promoted_replica_and_the_old_master_fol
 ):
     old = master_of(equals)
     (new,) = set(SIDES) - {old}
+    read = {(f"before-{fault}", 0): 7}
+    with equals.client(old) as client, equals.client(new) as other:
+        client.commit_offsets("readers", read)
+        until(lambda: other.committed_offsets("readers", f"before-{fault}") == read, "the offsets")
     with Load(equals, f"before-{fault}", old) as load:
         load.goes_on()
         lose(equals, fault, old)
@@ -87,6 +91,7 @@ def test_what_was_acknowledged_is_on_the_promoted_replica_and_the_old_master_fol
         assert "this broker is SYNC_MASTER of term" in told
         assert load.acknowledged and lost(equals, load, new) == set()
         with equals.client(new) as client:
+            assert client.committed_offsets("readers", load.topic) == read
             # Nobody follows it yet: stored, and said to be here alone.
             status = until(lambda: sent(client, b"alone"), "the promoted one to take messages")
             assert status is SendStatus.SLAVE_NOT_AVAILABLE
