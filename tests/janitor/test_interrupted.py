@@ -95,7 +95,6 @@ def test_without_a_janitor_the_log_refuses_in_time_and_takes_again_when_one_come
     settings = (
         f"commitlog.segment_bytes={4 * MIB}",
         "commitlog.reserve_bytes=1048576",
-        "commitlog.populate_ahead_bytes=0",
         "commitlog.release_timeout_ms=0",
         "commitlog.snapshot_interval_ms=50",
         "dispatcher.queue_file_bytes=20000",

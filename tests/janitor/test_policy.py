@@ -396,7 +396,7 @@ def test_what_stays_first_says_why():
         found = decide(*facts_of(line)).kept
         return "" if found is None else found.sentence
 
-    assert "70.0 h old, it expires after 72 h" in kept("disk 50% at 10:00, ages 70 50 1")
+    assert "70 h old, it expires after 72 h" in kept("disk 50% at 10:00, ages 70 50 1")
     assert "goes at 04:00 local time, above 75%" in kept("disk 50% at 10:00, ages 100 50 1")
     assert "last one" in kept("disk 50% at 04:00, ages 100 90 80")
     assert "nobody knows" in kept("disk 50% at 04:00, ages ? 90 1")

@@ -108,6 +108,8 @@ def test_a_streaming_reader_goes_on_at_the_new_minimum(broker, client):
         for number in range(MESSAGES, LARGE_END):
             producer.send("t", b"%06d" % number + large, queue_id=0)
     end = client.log_state().appended_offset
+    while client.dispatch_state().applied_offset < end:
+        pass
     minimum = end - end % SEGMENT - SEGMENT
     with client.consume("t", max_bytes=4096) as consumer:
         messages = iter(consumer)

@@ -110,6 +110,7 @@ def test_what_a_group_has_not_consumed_is_held_back_until_it_has(broker, client)
     assert 0 < after <= needed < after + 65536
     held = client.plan_cleaning(manual=True).held
     assert [one.reason for one in held] == ["consumed"]
+    assert "group billing in topic t queue 0, at offset 100" in held[0].sentence
     client.commit_offsets("billing", {("t", 0): 200, ("t", 1): 200})
     clean(client)
     assert client.log_state().segment_count == 1
@@ -120,6 +121,8 @@ def test_a_group_that_never_committed_holds_everything(broker, client):
     broker._settings += ["janitor.hold=consumed", "janitor.hold_groups=nobody"]
     broker.start([JANITOR])
     assert clean(client) == (0, 0)
+    (held,) = client.plan_cleaning(manual=True).held
+    assert "group nobody has never committed an offset" in held.sentence
 
 
 def test_the_store_goes_on_after_a_restart_with_the_new_minimum(broker, client):

@@ -12,7 +12,6 @@ SEGMENT = 4 * MIB
 SETTINGS = (
     f"commitlog.segment_bytes={SEGMENT}",
     "commitlog.reserve_bytes=1048576",
-    "commitlog.populate_ahead_bytes=0",
     "commitlog.release_timeout_ms=0",
     "dispatcher.queue_file_bytes=20000",
     "index.index_slots=1000",

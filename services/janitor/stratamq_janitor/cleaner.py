@@ -70,6 +70,11 @@ class Cleaner:
         self._finished_ms = watch.previous_ms
         """What the wall showed at the last look that left nothing over for want of time."""
 
+    @property
+    def policy(self) -> str:
+        """The settings as a sentence."""
+        return str(self._settings)
+
     def plan(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
         """What a run would do now; nothing is changed."""
         return self._look(manual, "" if trust_clock else self._watch.doubt())
@@ -114,9 +119,9 @@ class Cleaner:
     def _facts(self, manual: bool, doubt: str) -> Facts:
         state, config = self._services.log_state(), self._config
         space, now_ms = self._files.space(), self._clock.wall_ms()
-        held_at = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
+        reaches = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
         if CONSUMED in config.hold:
-            held_at[CONSUMED] = consumed_up_to(
+            reaches[CONSUMED] = consumed_up_to(
                 self._services, config.hold_groups, state.appended_offset
             )
         previous, newest_ms = self._finished_ms, newest_message_ms(self._files)
@@ -132,7 +137,8 @@ class Cleaner:
             segments=segment_facts(
                 self._files, state, now_ms, by_file_time=config.retention_by == "FILE_TIME"
             ),
-            held_at=held_at,
+            held_at={hold: reach.offset for hold, reach in reaches.items()},
+            holders={hold: reach.who for hold, reach in reaches.items()},
             manual=manual,
             clock_doubt=doubt,
             future_ms=max(0, (newest_ms or 0) - now_ms),

@@ -1,6 +1,7 @@
 """What the policy needs to know, read from the log's files and asked of the services."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from stratamq.client.values import GroupQueue, LogState, Unit
@@ -97,28 +98,44 @@ def _changed_ms(files: Files, start: int) -> int | None:
     return None if entry is None else entry.mtime_ns // 1_000_000
 
 
-def replicated_up_to(state: LogState) -> int:
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far something has come in the log, and who is furthest back."""
+
+    offset: int
+    who: str = ""
+
+
+def replicated_up_to(state: LogState) -> Reach:
     """What every slave that the log knows of has; 0 without one."""
-    return min((one.acknowledged_offset for one in state.replicas), default=0)
+    if not state.replicas:
+        return Reach(0, "the log knows of no slave")
+    last = min(state.replicas, key=lambda one: one.acknowledged_offset)
+    away = "" if last.connected else ", which is not connected"
+    return Reach(last.acknowledged_offset, f"slave {last.address}{away}")
 
 
-def tiered_up_to(state: LogState) -> int:
+def tiered_up_to(state: LogState) -> Reach:
     """What the tier has made durable; 0 without one."""
-    return max((one.durable_offset for one in state.followers if one.name == "tier"), default=0)
+    tier = next((one for one in state.followers if one.name == "tier"), None)
+    return Reach(0, "there is no tier") if tier is None else Reach(tier.durable_offset)
 
 
-def consumed_up_to(services: Services, groups: Iterable[str], end: int) -> int:
+def consumed_up_to(services: Services, groups: Iterable[str], end: int) -> Reach:
     """The log offset below which the named groups have consumed every queue they read.
 
     A group that has never committed an offset holds everything back.
     """
     named = set(groups)
     offsets = [one for one in services.groups() if one.group in named]
-    if named - {one.group for one in offsets}:
-        return 0
-    upto = end
+    if silent := sorted(named - {one.group for one in offsets}):
+        return Reach(0, f"group {silent[0]} has never committed an offset")
+    reach = Reach(end)
     for one in offsets:
         units: Sequence[Unit] = services.units(one.topic, one.queue_id, one.offset, 1)
         if units and units[0].queue_offset == one.offset:
-            upto = min(upto, units[0].physical_offset)
-    return upto
+            place = units[0].physical_offset
+            if place < reach.offset:
+                where = f"topic {one.topic} queue {one.queue_id}, at offset {one.offset}"
+                reach = Reach(place, f"group {one.group} in {where}")
+    return reach

@@ -43,6 +43,22 @@ class Settings:
     hold: frozenset[str] = frozenset()
     """Of `HOLDS`: what a segment must be before it may go."""
 
+    def __str__(self) -> str:
+        """The rules in one sentence, for people."""
+        age = f"Segments expire after {_span(self.retention_ms)}"
+        hours = ", ".join(f"{hour:02}:00" for hour in sorted(self.delete_hours))
+        when = f"from {hours} for an hour, local time, and " if hours else ""
+        rules = [
+            age,
+            f"expired ones go {when}above {self.clean_ratio:.0%} of the disk",
+            f"any but the last above {self.force_ratio:.0%}",
+        ]
+        if self.retention_bytes:
+            rules.append(f"the oldest beyond {self.retention_bytes} bytes")
+        if self.hold:
+            rules.append(f"none before it is {' and '.join(sorted(self.hold))}")
+        return "; ".join(rules)
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
@@ -72,6 +88,8 @@ class Facts:
     """What is deleted and waits to be unlinked not counted: it is on its way."""
     segments: Sequence[SegmentFacts]
     held_at: dict[str, int] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)
+    """For each hold: who is furthest back, as far as somebody is known."""
     manual: bool = False
     clock_doubt: str = ""
     """Why the wall clock is not believed: ages mean nothing then. Empty: it is."""
@@ -188,8 +206,7 @@ def _reason(
         elif used / total > settings.clean_ratio:
             why = f"the disk is {used / total:.1%} full"
         if why is not None:
-            hours = settings.retention_ms / 3_600_000
-            return EXPIRED, f"stored more than {hours:g} h ago, and {why}"
+            return EXPIRED, f"stored more than {_span(settings.retention_ms)} ago, and {why}"
     if used / total > settings.force_ratio:
         return SPACE, f"the disk is {used / total:.1%} full, above {settings.force_ratio:.0%}"
     if settings.retention_bytes and left > settings.retention_bytes:
@@ -216,7 +233,9 @@ def _held_by(segment: SegmentFacts, facts: Facts, settings: Settings) -> Held | 
     for hold in HOLDS:
         if hold in settings.hold and facts.held_at.get(hold, 0) < segment.end:
             upto = facts.held_at.get(hold, 0)
-            return Held(segment, hold, f"{words[hold]} (only up to {upto})")
+            who = facts.holders.get(hold, "")
+            place = f"only up to {upto}" + (f": {who}" if who else "")
+            return Held(segment, hold, f"{words[hold]} ({place})")
     return None
 
 
@@ -236,10 +255,16 @@ def _kept(facts: Facts, settings: Settings, gone: int, limited: bool) -> Kept | 
         sentence = f"it has expired and goes {when}above {settings.clean_ratio:.0%} of the disk, "
         sentence += "or by `stratamq janitor run`"
     else:
-        age = (facts.now_ms - segment.newest_ms) / 3_600_000
-        hours = f"{settings.retention_ms / 3_600_000:g}"
-        sentence = f"its newest message is {age:.1f} h old, it expires after {hours} h"
+        age = _span(facts.now_ms - segment.newest_ms)
+        sentence = f"its newest message is {age} old, it expires after "
+        sentence += _span(settings.retention_ms)
     return Kept(segment, sentence)
+
+
+def _span(milliseconds: int) -> str:
+    if abs(milliseconds) >= 3_600_000:
+        return f"{round(milliseconds / 3_600_000, 1):g} h"
+    return f"{round(milliseconds / 1000, 1):g} s"
 
 
 def _alarm(facts: Facts, settings: Settings, forcing: bool, used: int, held: Sequence[Held]) -> str:

@@ -29,6 +29,7 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
             deleted_segments=cleaner.deleted_files.total(),
             freed_bytes=cleaner.freed_bytes,
             failure=self.failure,
+            policy=cleaner.policy,
         )
 
     async def PlanCleaning(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_output import Output, Printer, show_time
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 
 if TYPE_CHECKING:
@@ -44,7 +44,13 @@ def status(
     if state.last is not None:
         _rows(printer, state.last)
     printer.flush()
-    total = f"{state.deleted_segments} segments deleted since the start, {state.freed_bytes} bytes"
+    printer.note({"kind": "policy", "text": state.policy}, state.policy, False)
+    if state.last is not None:
+        _summary(printer, state.last, _counted(state.last.segments, "segment"))
+    total = (
+        f"{_counted(state.deleted_segments, 'segment')} deleted since the start, "
+        f"{_counted(state.freed_bytes, 'byte')}"
+    )
     printer.note(
         {"kind": "total", "segments": state.deleted_segments, "bytes": state.freed_bytes},
         total,
@@ -93,23 +99,29 @@ def _show(output: Output, look: "CleaningLook") -> None:
     printer = Printer(output, COLUMNS)
     _rows(printer, look)
     printer.flush()
-    summary = (
-        f"{look.segments} segments, disk {look.disk_used_ratio:.1%} full, "
-        f"{len(look.deletions)} to go, {len(look.deleted)} deleted"
-    )
+    going = f"{len(look.deletions)} to go, {len(look.deleted)} deleted"
+    _summary(printer, look, f"{_counted(look.segments, 'segment')}, {going}")
+    if look.alarm:
+        printer.note({"kind": "problem", "text": look.alarm}, look.alarm, True)
+
+
+def _summary(printer: Printer, look: "CleaningLook", words: str) -> None:
     printer.note(
         {
             "kind": "look",
+            "atMs": look.at_ms,
             "segments": look.segments,
             "diskUsedRatio": look.disk_used_ratio,
             "deleted": list(look.deleted),
             "minimumOffset": look.minimum_offset,
         },
-        summary,
+        f"at {show_time(look.at_ms)}: {words}, disk {look.disk_used_ratio:.1%} full",
         False,
     )
-    if look.alarm:
-        printer.note({"kind": "problem", "text": look.alarm}, look.alarm, True)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _rows(printer: Printer, look: "CleaningLook") -> None:

@@ -452,6 +452,7 @@ def janitor_state() -> Operation[JanitorState]:
             deleted_segments=state.deleted_segments,
             freed_bytes=state.freed_bytes,
             failure=state.failure,
+            policy=state.policy,
         )
 
     return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)

@@ -206,12 +206,13 @@ class CleaningLook:
 
 @dataclass(frozen=True, slots=True)
 class JanitorState:
-    """`last` is None before the first look."""
+    """`last` is None before the first look. `policy`: the settings as a sentence."""
 
     last: CleaningLook | None
     deleted_segments: int
     freed_bytes: int
     failure: str
+    policy: str
 
 
 @dataclass(frozen=True, slots=True)

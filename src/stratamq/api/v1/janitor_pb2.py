@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/janitor.proto\x12\x0fstratamq.api.v1\"]\n\x0fPlannedDeletion\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"U\n\x0bHeldSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"I\n\x0bKeptSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x10\n\x08sentence\x18\x03 \x01(\t\"\x85\x02\n\x04Look\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x17\n\x0f\x64isk_used_ratio\x18\x02 \x01(\x01\x12\x10\n\x08segments\x18\x03 \x01(\x05\x12\x33\n\tdeletions\x18\x04 \x03(\x0b\x32 .stratamq.api.v1.PlannedDeletion\x12*\n\x04held\x18\x05 \x03(\x0b\x32\x1c.stratamq.api.v1.HeldSegment\x12\r\n\x05\x61larm\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x07 \x03(\t\x12\x16\n\x0eminimum_offset\x18\x08 \x01(\x03\x12*\n\x04kept\x18\t \x01(\x0b\x32\x1c.stratamq.api.v1.KeptSegment\"\x19\n\x17GetJanitorStatusRequest\"\x7f\n\x18GetJanitorStatusResponse\x12#\n\x04last\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\x12\x18\n\x10\x64\x65leted_segments\x18\x02 \x01(\x03\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07\x66\x61ilure\x18\x04 \x01(\t\":\n\x13PlanCleaningRequest\x12\x0e\n\x06manual\x18\x01 \x01(\x08\x12\x13\n\x0btrust_clock\x18\x02 \x01(\x08\";\n\x14PlanCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\")\n\x12RunCleaningRequest\x12\x13\n\x0btrust_clock\x18\x01 \x01(\x08\":\n\x13RunCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look2\xb0\x02\n\x0eJanitorService\x12g\n\x10GetJanitorStatus\x12(.stratamq.api.v1.GetJanitorStatusRequest\x1a).stratamq.api.v1.GetJanitorStatusResponse\x12[\n\x0cPlanCleaning\x12$.stratamq.api.v1.PlanCleaningRequest\x1a%.stratamq.api.v1.PlanCleaningResponse\x12X\n\x0bRunCleaning\x12#.stratamq.api.v1.RunCleaningRequest\x1a$.stratamq.api.v1.RunCleaningResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/janitor.proto\x12\x0fstratamq.api.v1\"]\n\x0fPlannedDeletion\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"U\n\x0bHeldSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"I\n\x0bKeptSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x10\n\x08sentence\x18\x03 \x01(\t\"\x85\x02\n\x04Look\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x17\n\x0f\x64isk_used_ratio\x18\x02 \x01(\x01\x12\x10\n\x08segments\x18\x03 \x01(\x05\x12\x33\n\tdeletions\x18\x04 \x03(\x0b\x32 .stratamq.api.v1.PlannedDeletion\x12*\n\x04held\x18\x05 \x03(\x0b\x32\x1c.stratamq.api.v1.HeldSegment\x12\r\n\x05\x61larm\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x07 \x03(\t\x12\x16\n\x0eminimum_offset\x18\x08 \x01(\x03\x12*\n\x04kept\x18\t \x01(\x0b\x32\x1c.stratamq.api.v1.KeptSegment\"\x19\n\x17GetJanitorStatusRequest\"\x8f\x01\n\x18GetJanitorStatusResponse\x12#\n\x04last\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\x12\x18\n\x10\x64\x65leted_segments\x18\x02 \x01(\x03\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07\x66\x61ilure\x18\x04 \x01(\t\x12\x0e\n\x06policy\x18\x05 \x01(\t\":\n\x13PlanCleaningRequest\x12\x0e\n\x06manual\x18\x01 \x01(\x08\x12\x13\n\x0btrust_clock\x18\x02 \x01(\x08\";\n\x14PlanCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\")\n\x12RunCleaningRequest\x12\x13\n\x0btrust_clock\x18\x01 \x01(\x08\":\n\x13RunCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look2\xb0\x02\n\x0eJanitorService\x12g\n\x10GetJanitorStatus\x12(.stratamq.api.v1.GetJanitorStatusRequest\x1a).stratamq.api.v1.GetJanitorStatusResponse\x12[\n\x0cPlanCleaning\x12$.stratamq.api.v1.PlanCleaningRequest\x1a%.stratamq.api.v1.PlanCleaningResponse\x12X\n\x0bRunCleaning\x12#.stratamq.api.v1.RunCleaningRequest\x1a$.stratamq.api.v1.RunCleaningResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,16 +41,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOOK']._serialized_end=569
   _globals['_GETJANITORSTATUSREQUEST']._serialized_start=571
   _globals['_GETJANITORSTATUSREQUEST']._serialized_end=596
-  _globals['_GETJANITORSTATUSRESPONSE']._serialized_start=598
-  _globals['_GETJANITORSTATUSRESPONSE']._serialized_end=725
-  _globals['_PLANCLEANINGREQUEST']._serialized_start=727
-  _globals['_PLANCLEANINGREQUEST']._serialized_end=785
-  _globals['_PLANCLEANINGRESPONSE']._serialized_start=787
-  _globals['_PLANCLEANINGRESPONSE']._serialized_end=846
-  _globals['_RUNCLEANINGREQUEST']._serialized_start=848
-  _globals['_RUNCLEANINGREQUEST']._serialized_end=889
-  _globals['_RUNCLEANINGRESPONSE']._serialized_start=891
-  _globals['_RUNCLEANINGRESPONSE']._serialized_end=949
-  _globals['_JANITORSERVICE']._serialized_start=952
-  _globals['_JANITORSERVICE']._serialized_end=1256
+  _globals['_GETJANITORSTATUSRESPONSE']._serialized_start=599
+  _globals['_GETJANITORSTATUSRESPONSE']._serialized_end=742
+  _globals['_PLANCLEANINGREQUEST']._serialized_start=744
+  _globals['_PLANCLEANINGREQUEST']._serialized_end=802
+  _globals['_PLANCLEANINGRESPONSE']._serialized_start=804
+  _globals['_PLANCLEANINGRESPONSE']._serialized_end=863
+  _globals['_RUNCLEANINGREQUEST']._serialized_start=865
+  _globals['_RUNCLEANINGREQUEST']._serialized_end=906
+  _globals['_RUNCLEANINGRESPONSE']._serialized_start=908
+  _globals['_RUNCLEANINGRESPONSE']._serialized_end=966
+  _globals['_JANITORSERVICE']._serialized_start=969
+  _globals['_JANITORSERVICE']._serialized_end=1273
 # @@protoc_insertion_point(module_scope)

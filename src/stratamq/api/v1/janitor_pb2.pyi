@@ -67,16 +67,18 @@ class GetJanitorStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetJanitorStatusResponse(_message.Message):
-    __slots__ = ("last", "deleted_segments", "freed_bytes", "failure")
+    __slots__ = ("last", "deleted_segments", "freed_bytes", "failure", "policy")
     LAST_FIELD_NUMBER: _ClassVar[int]
     DELETED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     last: Look
     deleted_segments: int
     freed_bytes: int
     failure: str
-    def __init__(self, last: _Optional[_Union[Look, _Mapping]] = ..., deleted_segments: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+    policy: str
+    def __init__(self, last: _Optional[_Union[Look, _Mapping]] = ..., deleted_segments: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., failure: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...
 
 class PlanCleaningRequest(_message.Message):
     __slots__ = ("manual", "trust_clock")
