@@ -41,13 +41,13 @@ def body_of(message: bytes) -> bytes:
 
 def test_an_ask_is_these_bytes():
     message = encode_ask(Ask("b", {Kind.TOPICS: NO_DIGEST}))
-    assert message == bytes.fromhex("000000250101620101") + NO_DIGEST
+    assert message == bytes.fromhex("00000025 01 0162 01 01") + NO_DIGEST
 
 
 def test_news_are_these_bytes():
     message = encode_news(News(7, {Kind.CONSUMER_OFFSETS: b"{}"}, "no"))
-    head = bytes.fromhex("00000015" "01" "0000000000000007" "0002")
-    assert message == head + b"no" + bytes.fromhex("01" "03" "00000002") + b"{}"
+    head = bytes.fromhex("00000015 01 0000000000000007 0002")
+    assert message == head + b"no" + bytes.fromhex("01 03 00000002") + b"{}"
 
 
 @given(ASKS)
