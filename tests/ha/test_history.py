@@ -61,6 +61,13 @@ def test_verdicts(has, verdict, cut_to):
     assert (keeps.address, keeps.generations) == ("h:1", [(1, 0)])
 
 
+def test_an_empty_master_asks_for_a_promotion_and_not_for_the_slaves_log():
+    has = Has(150, 0, 64, "b", [(1, 0)])
+    keeps = told(has, History([(9, 0)], 0, 0))
+    assert keeps.verdict is Verdict.STRANGER
+    assert "promote the slave" in keeps.sentence
+
+
 @dataclass
 class Log:
     """A log as a list of unique bytes: whoever shares one got it from the same write."""

@@ -63,6 +63,14 @@ def judge(
         return answer(Verdict.BEGIN, master.minimum)
     slave = History(has.generations, has.minimum, has.end)
     shared = shared_end(master, slave)
+    if shared is None and master.end == master.minimum:
+        return answer(
+            Verdict.STRANGER,
+            master.minimum,
+            f"the master's log is empty, and the slave's is [{has.minimum}, {has.end}): promote "
+            "the slave (`stratamq replica promote` there), or let it begin anew with nothing "
+            "(`stratamq replica resync`; what it has is kept)",
+        )
     if shared is None:
         return answer(
             Verdict.STRANGER,

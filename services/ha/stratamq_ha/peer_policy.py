@@ -3,6 +3,7 @@
     this broker is                and                                       it
     a master                      hears of a higher term of its history     stops writing, follows
     a master that waits           nobody of its peers answers               waits, unless forced
+                                  it has nothing, and a peer is the master  follows that peer
                                   it has nothing, and a peer has something  waits for an operator
                                   a peer is master of the same term         waits for an operator
                                   none of these                             takes messages
@@ -109,6 +110,10 @@ def decide(
     if not others:
         return Wait(_nobody(answers) + _FORCE)
     if own.end == own.minimum:
+        for answer, theirs in others:
+            if theirs.is_master and not theirs.held:
+                reason = f"this log is empty, and the broker at {answer.address} is the master"
+                return Follow(answer.address, theirs.term, reason)
         longer = max(others, key=lambda pair: pair[1].end - pair[1].minimum)
         if longer[1].end > longer[1].minimum:
             return Wait(

@@ -5,6 +5,7 @@ What works is imported when it is called: every other command of `stratamq` impo
 
 import typer
 
+from stratamq_torture.commands.brokers import brokers
 from stratamq_torture.commands.damage import damage
 from stratamq_torture.commands.disk import disk
 from stratamq_torture.commands.everything import everything
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     torture.command("all")(everything)
+    torture.command("brokers")(brokers)
     torture.command("damage")(damage)
     torture.command("disk")(disk)
     torture.command("kill")(kill)

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 PLENTY = 1_000_000
 """More rounds than any time is enough for: the seconds end a trial."""
-SHARES = {"sim": 0.4, "kill": 0.2, "power": 0.12, "power async": 0.06, "disk": 0.1, "damage": 0.12}
+SHARES = {
+    "sim": 0.34,
+    "brokers": 0.1,
+    "kill": 0.18,
+    "power": 0.12,
+    "power async": 0.06,
+    "disk": 0.1,
+    "damage": 0.1,
+}
 """Of the whole time; the order of flushes takes what it takes, a few seconds."""
 
 
@@ -45,6 +53,8 @@ Progress = Callable[[int, int], None] | None
 
 
 def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], Report]]":
+    from stratamq_torture.brokers.trial import BrokersOptions
+    from stratamq_torture.brokers.trial import simulate as simulate_brokers
     from stratamq_torture.damage.trial import DamageOptions, run_damage
     from stratamq_torture.disks.trial import DiskOptions, run_disks
     from stratamq_torture.processes.kill import KillOptions, run_kills
@@ -57,6 +67,9 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     simulation = SimulationOptions(
         seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["sim"]
     )
+    brokers = BrokersOptions(
+        seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["brokers"]
+    )
     kills = KillOptions(PLENTY, first_seed, share["kill"])
     power = PowerOptions(PLENTY, first_seed, "SYNC_FLUSH", share["power"])
     power_async = PowerOptions(PLENTY, first_seed, "ASYNC_FLUSH", share["power async"])
@@ -64,6 +77,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     damage = DamageOptions(PLENTY, first_seed, jobs, share["damage"])
     return {
         "sim": lambda progress: simulate(simulation, progress),
+        "brokers": lambda progress: simulate_brokers(brokers, progress),
         "kill": lambda progress: run_kills(kills, progress),
         "power": lambda progress: run_power_losses(power, progress),
         "power async": lambda progress: run_power_losses(power_async, progress),

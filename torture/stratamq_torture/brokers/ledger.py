@@ -1,0 +1,94 @@
+"""What was promised to producers and shown to consumers, and for how long it counts.
+
+    answer                     counts
+    PUT_OK of a SYNC_MASTER    whoever is promoted, as architecture section 3 says
+    any other that is stored   in that broker's log, until another is promoted
+
+    flush, failures            what is excused
+    sync                       nothing; a forced promotion of a broker that lacks it
+    async, one broker lost     the answers of that log alone that it had not flushed
+      its power
+    async, a second one before what not every broker has on its disk
+      all was whole again
+
+What a consumer was shown counts as the answers do: with `hold_without_slave` under SYNC_MASTER like
+PUT_OK, otherwise like the rest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stratamq_commitlog.messages import PutStatus
+
+from stratamq_torture.simulated.model import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A frame that is to stay where it is. `replicated`: promotions do not end it."""
+
+    offset: int
+    raw: bytes
+    replicated: bool
+    broker: str
+    """Whose log it was that promised."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.raw)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Promises by their log offset."""
+
+    acknowledged: int = 0
+    shown: int = 0
+    promises: dict[int, Promise] = field(default_factory=dict)
+    views: dict[int, Promise] = field(default_factory=dict)
+
+    def answered(
+        self, status: PutStatus, offset: int, raw: bytes, *, broker: str, sync_master: bool
+    ) -> None:
+        """A producer was told that its message is stored."""
+        self.acknowledged += 1
+        replicated = sync_master and status is PutStatus.PUT_OK
+        self._enter(self.promises, Promise(offset, raw, replicated, broker))
+
+    def pulled(self, offset: int, raw: bytes, *, broker: str, replicated: bool) -> None:
+        """A consumer was given this frame."""
+        self.shown += 1
+        self._enter(self.views, Promise(offset, raw, replicated, broker))
+
+    def _enter(self, book: dict[int, Promise], promise: Promise) -> None:
+        before = book.get(promise.offset)
+        if before is not None and before.raw != promise.raw and before.replicated:
+            raise Violation("replaced", f"another message stands at {promise.offset}")
+        if before is None or promise.replicated or not before.replicated:
+            book[promise.offset] = promise
+
+    def excuse(self, excused: Callable[[Promise], bool]) -> None:
+        """These do not count any more."""
+        for book in (self.promises, self.views):
+            for promise in [one for one in book.values() if excused(one)]:
+                del book[promise.offset]
+
+    def promoted(self) -> None:
+        """Another broker's log is the one that counts."""
+        self.excuse(lambda promise: not promise.replicated)
+
+    def check(self, broker: str, read: Callable[[int, int], bytes | None]) -> None:
+        """The log of the broker that serves has everything that counts. `read` gives the bytes at
+        an offset, None where the log has none."""
+        for book, rule in ((self.promises, "lost"), (self.views, "seen")):
+            for promise in book.values():
+                if not promise.replicated and promise.broker != broker:
+                    continue
+                found = read(promise.offset, len(promise.raw))
+                if found != promise.raw:
+                    what = "nothing" if found is None else "something else"
+                    raise Violation(
+                        rule,
+                        f"broker {broker} has {what} at {promise.offset}, promised by "
+                        f"{promise.broker}, {'replicated' if promise.replicated else 'alone'}",
+                    )

@@ -1,0 +1,297 @@
+"""A slave's connection to its master, in steps: the real machines of both sides, and a wire.
+
+    apart ──connect──▶ comparing ──Cut──▶ cut ──▶ shipping ──▶ apart
+                                                   │ bytes in pieces of any size, both ways
+
+The order of the calls is that of `stratamq_ha.slave` and `stratamq_ha.peer`; what comes when, and
+how much of it, is chance. A wire that is cut loses what is under way.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stratamq_commitlog.cutting import Cut
+from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.role_change import highest_term
+from stratamq_ha.history import judge
+from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
+from stratamq_ha.peer_policy import related
+from stratamq_ha.promotion import Heard
+from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
+
+from stratamq.errors import StrataError
+from stratamq.formats.generation_number import term_of
+from stratamq.formats.replication_opening import (
+    LENGTH,
+    Has,
+    Keeps,
+    Verdict,
+    decode_has,
+    decode_keeps,
+    encode_has,
+    encode_keeps,
+)
+from stratamq_torture.brokers.node import BROKER_NAME, Node
+
+if TYPE_CHECKING:
+    from stratamq_torture.brokers.cluster import Cluster
+
+MASTER_SETTINGS = MasterSettings(
+    heartbeat_ms=1_000, housekeeping_ms=20_000, transfer_bytes=900, whole_log=True
+)
+SLAVE_SETTINGS = SlaveSettings(report_ms=1_000, housekeeping_ms=20_000, append_bytes=700)
+
+
+class Link:
+    """Belongs to one slave, whomever it follows."""
+
+    def __init__(self, cluster: "Cluster", slave: Node) -> None:
+        self.slave = slave
+        self.master: Node | None = None
+        self._cluster = cluster
+        self._down = bytearray()
+        """On its way to the slave."""
+        self._up = bytearray()
+        self._of_master: MasterConnection | None = None
+        self._of_slave: SlaveConnection | None = None
+        self._generation = 0
+        self._master_generation = 0
+        self._appends: deque[Append] = deque()
+        self._appending = False
+        self._life = 0
+
+    @property
+    def connected(self) -> bool:
+        return self._of_slave is not None
+
+    @property
+    def acknowledged(self) -> int:
+        """What the master has heard; −1: nothing."""
+        return self._of_master.acknowledged if self._of_master is not None else -1
+
+    @property
+    def idle(self) -> bool:
+        """The slave has all there is, and the master knows it."""
+        master = self.master.log if self.master is not None else None
+        waiting = self._down or self._up or self._appends or self._appending
+        return (
+            self.connected
+            and not waiting
+            and master is not None
+            and self.acknowledged == master.offsets.appended
+        )
+
+    def break_off(self) -> None:
+        """What was under way is lost."""
+        if self.master is not None:
+            told, self.master = self.master, None
+            self._life += 1
+            self._cluster.report(told)
+        self._down.clear()
+        self._up.clear()
+        self._appends.clear()
+        self._of_master = self._of_slave = None
+        self._appending = False
+
+    def steps(self) -> Iterator[Callable[[], None]]:
+        """What could happen next."""
+        slave = self.slave.log
+        if self.master is None:
+            if slave is not None and slave.role is Role.SLAVE and not self.slave.changing:
+                yield self._connect
+            return
+        master = self.master.log
+        broken = master is None or slave is None or slave.role is not Role.SLAVE
+        if broken or not self._cluster.reach(self.slave, self.master):
+            yield self.break_off
+            return
+        if self._of_slave is None or self._of_master is None or master is None:
+            return
+        if master.generation != self._master_generation or master.role is Role.SLAVE:
+            yield self.break_off
+            return
+        if not self._down:
+            yield self._ship
+        else:
+            yield self._receive
+        if self._appends and not self._appending:
+            yield self._append
+        if self._up:
+            yield self._hear
+
+    def tick(self) -> None:
+        now = self._now_ms()
+        if self._of_slave is not None:
+            said = self._of_slave.tick(now)
+            if isinstance(said, Left):
+                self.break_off()
+                return
+            if said is not None:
+                self._up += said.data
+        if self._of_master is not None and self.master is not None and self.master.log is not None:
+            closed = self._of_master.tick(self.master.view(self.master.log), now)
+            if closed is not None:
+                self._cluster.note(f"{self.master.address} closes {self.slave.address}: {closed}")
+                self.break_off()
+
+    # --- the beginning ---
+
+    def _connect(self) -> None:
+        slave, master = self.slave, self._cluster.find(self.slave.follows)
+        engine = slave.log
+        assert engine is not None
+        if master is None or master is slave or not self._cluster.reach(slave, master):
+            return
+        theirs = master.log
+        if theirs is None or theirs.role is Role.SLAVE:
+            return
+        history = slave.history(engine)
+        has = decode_has(
+            encode_has(
+                Has(
+                    history.end,
+                    history.minimum,
+                    engine.segment_bytes,
+                    BROKER_NAME,
+                    history.generations,
+                )
+            )[LENGTH.size :]
+        )
+        if self._steps_down(master, has):
+            return
+        view = master.view(theirs)
+        answer = judge(
+            master.history(theirs),
+            has,
+            shippable=view.shippable,
+            segment_bytes=theirs.segment_bytes,
+            name=BROKER_NAME,
+            address=master.address,
+        )
+        keeps = decode_keeps(encode_keeps(answer)[LENGTH.size :])
+        slave.heard = Heard(
+            master.address,
+            keeps.minimum,
+            max(slave.heard.end, keeps.end),
+            history.end,
+            stranger=keeps.verdict is Verdict.STRANGER and keeps.end > keeps.minimum,
+        )
+        if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
+            self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")
+            return
+        self.master = master
+        self._master_generation = theirs.generation
+        self._cut(keeps)
+
+    def _steps_down(self, master: Node, has: Has) -> bool:
+        """A master that hears of a higher term of its history does not serve."""
+        engine = master.log
+        assert engine is not None
+        term = max((term_of(number) for number, _ in has.generations), default=0)
+        known = master.history(engine).generations
+        if term <= highest_term(engine) or not related(known, has.generations):
+            return False
+        self._cluster.step_down(master, term, "")
+        return True
+
+    def _cut(self, keeps: Keeps) -> None:
+        life = self._life
+        empty = keeps.verdict is Verdict.BEGIN
+        generations = tuple(Generation(number, start) for number, start in keeps.generations)
+        cut = Cut(keeps.minimum if empty else keeps.cut_to, empty, generations)
+        self._cluster.note(f"{self.slave.address} follows {keeps.address}: {cut.offset}, {empty=}")
+
+        def cut_done(error: StrataError | None) -> None:
+            if life != self._life or self.master is None:
+                return
+            slave = self.slave.log
+            if error is not None or slave is None:
+                self._cluster.note(f"{self.slave.address} is not cut: {error}")
+                self.break_off()
+                return
+            end = slave.offsets.appended
+            self._generation = slave.generation
+            self._of_master = MasterConnection(MASTER_SETTINGS, self._now_ms())
+            self._of_slave = SlaveConnection(
+                SLAVE_SETTINGS, slave.segment_bytes, end, self._now_ms()
+            )
+            self._up += self._of_slave.begin(self._now_ms()).data
+
+        self.slave.cut(cut, cut_done)
+
+    # --- bytes ---
+
+    def _ship(self) -> None:
+        """The master writes one transfer."""
+        assert self.master is not None and self._of_master is not None
+        engine = self.master.log
+        assert engine is not None
+        transfer = self._of_master.next_transfer(self.master.view(engine), self._now_ms())
+        if transfer is None:
+            return
+        self._down += transfer.head
+        if transfer.length:
+            self._down += engine.read_back(transfer.offset, transfer.length)
+        self._of_master.written(self._now_ms())
+
+    def _receive(self) -> None:
+        """A piece of what is under way arrives at the slave."""
+        machine = self._of_slave
+        assert machine is not None
+        piece = self._piece(self._down)
+        actions = list(machine.received(piece, self._now_ms()))
+        if not self._down:
+            actions += machine.drained()
+        self.slave.heard = replace(self.slave.heard, received=machine.received_end)
+        for action in actions:
+            if isinstance(action, Left):
+                self._cluster.fail("slave", f"{self.slave.address} leaves: {action.sentence}")
+            else:
+                self._appends.append(action)
+
+    def _append(self) -> None:
+        engine, life = self.slave.log, self._life
+        assert engine is not None
+        append = self._appends.popleft()
+        self._appending = True
+
+        def appended(error: StrataError | None) -> None:
+            if life != self._life or self._of_slave is None:
+                return
+            self._appending = False
+            if error is not None:
+                self._cluster.note(f"{self.slave.address} does not append: {error}")
+                self.break_off()
+                return
+            end = append.offset + len(append.data)
+            report = self._of_slave.was_appended(end, self._now_ms())
+            if report is not None:
+                self._up += report.data
+
+        engine.append_data(self._generation, append.offset, append.data, appended)
+
+    def _hear(self) -> None:
+        """A piece of what the slave reports arrives at the master."""
+        assert self.master is not None and self._of_master is not None
+        engine = self.master.log
+        assert engine is not None
+        piece = self._piece(self._up)
+        view = self.master.view(engine)
+        for action in self._of_master.received(piece, view, self._now_ms()):
+            if isinstance(action, Acknowledged):
+                self._cluster.report(self.master)
+            else:
+                self._cluster.fail("master", f"{self.master.address} closes: {action.sentence}")
+
+    def _piece(self, waiting: bytearray) -> bytes:
+        chance: random.Random = self._cluster.chance
+        count = chance.choice((1, 7, 8, 100, len(waiting), len(waiting)))
+        piece = bytes(waiting[:count])
+        del waiting[:count]
+        return piece
+
+    def _now_ms(self) -> int:
+        return self._cluster.clock.monotonic_ns() // 1_000_000

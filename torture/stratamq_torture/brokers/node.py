@@ -1,0 +1,215 @@
+"""One broker of several: its disk, its log, and what its replication service asks of the log.
+
+The log is the real one. What its service does with an answer (open again after a cut) is done here
+in the same order, one task at a time, so that the process can die between any two.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from stratamq_commitlog.cutting import Cut, CutDone
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.messages import Role
+from stratamq_commitlog.role_change import highest_term
+from stratamq_ha.history import History
+from stratamq_ha.master_connection import LogView
+from stratamq_ha.promotion import Heard
+
+from stratamq.errors import StrataError
+from stratamq.files.simulated import CrashChoice, SimulatedFiles, SimulatedScheduler, random_choice
+from stratamq.formats.replication_peers import Standing, StandingRole
+from stratamq_torture.simulated.disk import TortureDisk
+from stratamq_torture.simulated.model import Violation
+
+if TYPE_CHECKING:
+    from stratamq_torture.brokers.cluster import Cluster
+
+BROKER_NAME = "broker-a"
+
+
+class Node:
+    """Brokers are addressed by their numbers, as text."""
+
+    def __init__(self, cluster: "Cluster", number: int, role: Role) -> None:
+        self.number = number
+        self.address = str(number)
+        self.cluster = cluster
+        self.disk = TortureDisk(cluster.chance, clock=cluster.clock)
+        self.configured = role
+        self.engine: CommitLog | None = None
+        self.files: SimulatedFiles | None = None
+        self.scheduler = SimulatedScheduler(cluster.chance)
+        self.woken = False
+        self.changing = False
+        """A change of role, or of what is held back, is under way."""
+        self.override = ""
+        """A peer that was found to be the master."""
+        self.heard = Heard()
+        self.flushed = 0
+        """Durable for certain, as of its last life."""
+        self.was_master = False
+        """It was one when it died."""
+        self.starts = 0
+        self._reopened: Callable[[StrataError | None], None] | None = None
+
+    # --- lives ---
+
+    @property
+    def up(self) -> bool:
+        return self.engine is not None
+
+    @property
+    def has_died(self) -> bool:
+        """It met a planned crash point, and nobody has taken note yet."""
+        return self.files is not None and self.files.dead and self.engine is not None
+
+    def start(self) -> None:
+        """SimulatedCrash when it dies on the way."""
+        self.starts += 1
+        self.files = self.disk.files(name=f"{self.address}-{self.starts}")
+        self.scheduler = SimulatedScheduler(self.cluster.chance)
+        engine = CommitLog(
+            self.files,
+            self.cluster.config(self.configured),
+            clock=self.cluster.clock,
+            random=random.Random(self.cluster.chance.getrandbits(32)),
+            flush_worker=self.scheduler.worker(),
+            allocate_worker=self.scheduler.worker(),
+            pid=self.starts,
+        )
+        try:
+            engine.open()
+        except StrataError as error:
+            raise Violation("start", f"{self.address} does not start: {error}") from error
+        self.engine = engine
+        self._wire(engine)
+
+    def _wire(self, engine: CommitLog) -> None:
+        engine.wake = self._wake
+        engine.commit.on_idle = self._wake
+        self.woken = True
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    def die(self) -> None:
+        """SIGKILL: the page cache survives."""
+        if self.engine is not None and self.engine.gate.open:
+            self.flushed = self.engine.offsets.flushed
+            self.was_master = self.engine.role is not Role.SLAVE
+        if self.files is not None:
+            self.files.kill()
+        self.scheduler.discard()
+        self.engine = None
+        self.changing = False
+        self.override = ""
+        self.heard = Heard()
+        self._reopened = None
+
+    def lose_power(self, choice: CrashChoice | None = None) -> None:
+        self.die()
+        self.disk.crash(choice or random_choice(self.cluster.chance))
+
+    def replace(self, role: Role) -> None:
+        """A new machine by the same name, with nothing on its disk."""
+        self.die()
+        self.disk = TortureDisk(self.cluster.chance, clock=self.cluster.clock)
+        self.flushed = 0
+        self.configured = role
+        self.was_master = False
+
+    # --- work ---
+
+    def steps(self) -> Iterator[Callable[[], object]]:
+        """What could happen next in this process."""
+        if self.engine is None:
+            return
+        if self.scheduler.pending:
+            yield self.scheduler.run_one
+        elif self._reopened is not None:
+            yield self._reopen
+        if self.woken and self.engine.gate.open:
+            yield self._run_pass
+
+    def _run_pass(self) -> None:
+        assert self.engine is not None
+        self.woken = False
+        self.engine.run_pass()
+
+    def tick(self) -> None:
+        if self.engine is not None:
+            self.engine.tick()
+            self.woken |= self.engine.gate.open and self.engine.appender.waiting
+
+    # --- what the replication service asks for ---
+
+    @property
+    def log(self) -> CommitLog | None:
+        """The log, while it is open."""
+        engine = self.engine
+        return engine if engine is not None and engine.gate.open else None
+
+    @property
+    def is_master(self) -> bool:
+        return self.log is not None and self.log.role is not Role.SLAVE
+
+    @property
+    def serves(self) -> bool:
+        """It is a master that takes messages."""
+        return self.is_master and self.log is not None and self.log.writable[0]
+
+    def history(self, engine: CommitLog) -> History:
+        generations = tuple((g.number, g.start) for g in engine.hub.generations)
+        return History(generations, engine.offsets.minimum, engine.offsets.appended)
+
+    def view(self, engine: CommitLog) -> LogView:
+        offsets = engine.offsets
+        return LogView(offsets.minimum, offsets.replicable, offsets.appended, engine.segment_bytes)
+
+    def standing(self) -> Standing | None:
+        """None while it does not answer."""
+        engine = self.log
+        if engine is None:
+            return None
+        history = self.history(engine)
+        return Standing(
+            instance=self.number * 1000 + self.starts,
+            role=StandingRole[engine.role.value],
+            held=bool(engine.gate.held),
+            term=highest_term(engine),
+            minimum=history.minimum,
+            end=history.end,
+            name=BROKER_NAME,
+            log_address=self.address,
+            replication_address=self.address,
+            follows=self.follows if engine.role is Role.SLAVE else "",
+            generations=history.generations,
+        )
+
+    @property
+    def follows(self) -> str:
+        """Whom it follows: what it found, what it was told, what is configured."""
+        told = self.engine.roles.state.master if self.engine is not None else ""
+        return self.override or told or "0"
+
+    def cut(self, cut: Cut, done: Callable[[StrataError | None], None]) -> None:
+        """As the service does it: `done` once the log is open again."""
+        assert self.engine is not None
+
+        def ended(result: CutDone) -> None:
+            if result.reopen:
+                self._reopened = done
+            else:
+                done(result.error)
+
+        self.engine.cut(cut, ended)
+
+    def _reopen(self) -> None:
+        engine, done = self.engine, self._reopened
+        assert engine is not None and done is not None
+        self._reopened = None
+        engine.close()
+        engine.open()
+        self._wire(engine)
+        done(None)

@@ -1,0 +1,52 @@
+"""The settings of simulated brokers: everything small, so that everything happens often."""
+
+import random
+from dataclasses import dataclass, replace
+
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.messages import Role
+
+from stratamq_torture.simulated.settings import ASYNC, SYNC, standard
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`required`: so many slaves acknowledge before PUT_OK. `log.role` is set for each broker."""
+
+    brokers: int
+    required: int
+    sync_master: bool
+    hold: bool
+    sync_flush: bool
+    log: CommitLogConfig
+
+    @property
+    def role(self) -> Role:
+        """Of whoever is the master."""
+        return Role.SYNC_MASTER if self.sync_master else Role.ASYNC_MASTER
+
+
+def chosen(chance: random.Random) -> Settings:
+    """Brokers of a seed's choice."""
+    brokers = chance.choice((2, 3, 3))
+    required = chance.randint(1, brokers - 1)
+    sync_master = chance.random() < 0.8
+    hold = chance.random() < 0.5
+    sync_flush = chance.random() < 0.6
+    log = standard(
+        flush=SYNC if sync_flush else ASYNC,
+        segment_bytes=chance.choice((2048, 4096, 8192)),
+        property_checksum=chance.random() < 0.5,
+        flush_interval_ms=chance.choice((50, 500, 5_000)),
+        snapshot_interval_ms=chance.choice((100, 2_000, 20_000)),
+        pass_messages=chance.choice((1, 4, 64)),
+    ).log
+    log = replace(
+        log,
+        followers=(),
+        required_replicas=required,
+        hold_without_slave=hold,
+        slave_timeout_ms=chance.choice((300, 3_000)),
+        wait_for_peers=True,
+    )
+    return Settings(brokers, required, sync_master, hold, sync_flush, log)

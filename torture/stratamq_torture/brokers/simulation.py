@@ -1,0 +1,351 @@
+"""One seed: brokers of one name, and what happens to them, one operation after the other.
+
+Whatever happens is chosen by the seed, so that a seed that fails does so again. Each operation has
+a seed of its own.
+"""
+
+import random
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+
+from stratamq_commitlog.messages import Role
+from stratamq_commitlog.role_change import RoleChange
+
+from stratamq.files.simulated import SimulatedCrash
+from stratamq_torture.brokers.cluster import Cluster
+from stratamq_torture.brokers.node import Node
+from stratamq_torture.brokers.settings import chosen
+from stratamq_torture.simulated import log_reader
+from stratamq_torture.simulated.model import Violation
+
+WEIGHTS = {
+    "send": 30,
+    "run": 40,
+    "tick": 10,
+    "pull": 6,
+    "start": 20,
+    "kill": 4,
+    "power_loss": 3,
+    "crash_point": 3,
+    "cut_off": 4,
+    "part": 3,
+    "heal": 10,
+    "promote": 8,
+    "replace": 4,
+    "rest": 12,
+}
+CRASH_PATTERNS = (
+    ("replace", "*"),
+    ("replace", "stratamq/role.json*"),
+    ("replace", "stratamq/generations.json*"),
+    ("sync_directory", "stratamq*"),
+    ("flush", "commitlog/*"),
+    ("create", "*"),
+    ("unlink", "*"),
+)
+STEPS = (5, 20, 60, 200)
+REST_STEPS = 4_000
+FINISH_SEED = 4711
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one seed came to. Crosses process borders."""
+
+    seed: int
+    violation: Violation | None = None
+    settings: str = ""
+    crash_points: int = 0
+    kills: int = 0
+    power_losses: int = 0
+    promotions: int = 0
+    acknowledged: int = 0
+    situations: Counter[str] = field(default_factory=Counter)
+    trace: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """`run` once."""
+
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.seed = seed
+        self._plan = random.Random(seed)
+        self.cluster = Cluster(chosen(self._plan), random.Random(seed))
+        self._trace: list[str] | None = [] if trace else None
+        self.cluster.notes = [] if trace else None
+        self._number = 0
+
+    def run(self, operations: int) -> Outcome:
+        outcome = Outcome(self.seed)
+        cluster = self.cluster
+        try:
+            for node in cluster.nodes:
+                cluster.start(node)
+            self._apply("rest", self._plan.getrandbits(32))
+            for _ in range(operations):
+                kind = self._plan.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+                self._apply(kind, self._plan.getrandbits(32))
+            self._finish()
+        except Violation as violation:
+            outcome.violation = violation
+        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others go on
+            self._say("raised", traceback.format_exc())
+            outcome.violation = Violation("raised", repr(error))
+        settings = cluster.settings
+        outcome.settings = (
+            f"{settings.brokers} brokers, {'SYNC' if settings.sync_master else 'ASYNC'}_MASTER of "
+            f"{settings.required}, {settings.log.flush_disk_type}"
+            f"{', hold_without_slave' if settings.hold else ''}"
+        )
+        outcome.crash_points, outcome.kills = cluster.crash_points, cluster.kills
+        outcome.power_losses, outcome.promotions = cluster.power_losses, cluster.promotions
+        outcome.acknowledged = cluster.ledger.acknowledged
+        outcome.situations = cluster.situations
+        outcome.trace = self._trace or []
+        return outcome
+
+    # --- operations ---
+
+    def _apply(self, kind: str, seed: int) -> None:
+        self._number += 1
+        self.cluster.chance.seed(seed)
+        self._say(kind, getattr(self, f"_{kind}")())
+
+    def _say(self, kind: str, said: str | None) -> None:
+        if self._trace is None:
+            return
+        self._trace.append(f"{self._number:4d} {kind}{': ' + said if said else ''}")
+        self._trace += [f"       {line}" for line in self.cluster.notes or ()]
+        self.cluster.notes = []
+
+    @property
+    def _chance(self) -> random.Random:
+        return self.cluster.chance
+
+    def _any(self) -> Node:
+        return self._chance.choice(self.cluster.nodes)
+
+    def _send(self) -> str:
+        masters = self.cluster.masters()
+        node = self._chance.choice(masters) if masters else self._any()
+        said = ""
+
+        def act() -> None:
+            nonlocal said
+            said = self.cluster.send(node)
+
+        self.cluster.act(node, act)
+        return said
+
+    def _run(self) -> str:
+        steps = self._chance.choice(STEPS)
+        self.cluster.run(steps)
+        return f"{steps} steps"
+
+    def _tick(self) -> None:
+        self.cluster.tick()
+
+    def _pull(self) -> str:
+        serving = [node for node in self.cluster.nodes if node.serves]
+        return self.cluster.pull(self._chance.choice(serving)) if serving else "nobody serves"
+
+    def _start(self) -> str:
+        down = [node for node in self.cluster.nodes if not node.up]
+        if not down:
+            return "all are up"
+        node = self._chance.choice(down)
+        if self.cluster.needs_promotion(node):
+            return f"{node.address} waits for a promotion"
+        return f"{node.address}: {'up' if self.cluster.start(node) else 'died on the way'}"
+
+    def _kill(self) -> str:
+        node = self._any()
+        if not node.up:
+            return "it is down"
+        self.cluster.kill(node)
+        return node.address
+
+    def _power_loss(self) -> str:
+        node = self._any()
+        self.cluster.lose_power(node)
+        return node.address
+
+    def _crash_point(self) -> str:
+        cluster, node = self.cluster, self._any()
+        node.disk.clear_faults()
+        cluster.crash_means_power = self._chance.random() < 0.5
+        operation, path = self._chance.choice(CRASH_PATTERNS)
+        nth = self._chance.choice((1, 1, 2, 4))
+        node.disk.crash_on(operation, path, nth)
+        return f"{node.address} at {operation} {path}, {nth} calls from now"
+
+    def _cut_off(self) -> str:
+        """Nobody hears one broker, often the master."""
+        masters = self.cluster.masters()
+        node = self._chance.choice(masters) if masters else self._any()
+        for other in self.cluster.nodes:
+            if other is not node:
+                self.cluster.apart.add(frozenset((node.number, other.number)))
+        return node.address
+
+    def _part(self) -> str:
+        one, other = self._chance.sample(self.cluster.nodes, 2)
+        self.cluster.apart.add(frozenset((one.number, other.number)))
+        return f"{one.address} and {other.address}"
+
+    def _heal(self) -> None:
+        self.cluster.heal()
+
+    def _promote(self) -> str:
+        cluster = self.cluster
+        lost = [
+            node
+            for node in cluster.nodes
+            if not node.serves
+            or all(not cluster.reach(node, o) for o in cluster.nodes if o is not node)
+        ]
+        lost = [n for n in lost if n.was_master or n.is_master or n.number in cluster.bare]
+        if not lost:
+            return "no master is lost"
+        return cluster.promote(self._chance.choice(lost))
+
+    def _replace(self) -> str:
+        """One machine breaks while all the others are well."""
+        cluster, node = self.cluster, self._any()
+        if not cluster.whole() or cluster.hurt or cluster.bare or not cluster.ledger.promises:
+            return "not now"
+        role = cluster.settings.role if self._chance.random() < 0.5 else Role.SLAVE
+        cluster.replace(node, role)
+        return f"{node.address}, configured as {role.value}"
+
+    def _rest(self) -> str:
+        """Nothing happens for a while."""
+        cluster = self.cluster
+        for _ in range(REST_STEPS):
+            cluster.step()
+            if cluster.whole():
+                cluster.take_stock()
+                return "all is whole"
+        return "not whole"
+
+    # --- the end ---
+
+    def _finish(self) -> None:
+        """All faults over, everything up: one master, all logs equal, all there is there."""
+        cluster = self.cluster
+        self._chance.seed(FINISH_SEED)
+        for node in cluster.nodes:
+            node.disk.clear_faults()
+        cluster.run(200)
+        cluster.lost = None
+        cluster.heal()
+        for _ in range(10):
+            self._all_up()
+            self._say("finish", self._rest())
+            if cluster.whole():
+                break
+        else:
+            raise Violation("rest", f"the brokers do not come to rest: {self._where()}")
+        self._say("finish", "whole")
+        self._check_equal()
+
+    def _all_up(self) -> None:
+        """What a patient operator does."""
+        cluster = self.cluster
+        for node in cluster.nodes:
+            if node.up:
+                continue
+            if cluster.needs_promotion(node):
+                self._bring_up_others(node)
+                said = cluster.promote(node)
+                self._say("finish", said)
+                if "is lost" not in said:
+                    # More than one failure: what that log alone promised is gone.
+                    everywhere = min(each.flushed for each in cluster.nodes)
+                    cluster.ledger.excuse(lambda p, end=everywhere: p.end > end)
+                    cluster.hurt.discard(node.number)
+                cluster.run(200)
+            cluster.start(node)
+        for node in cluster.nodes:
+            if not any(each.serves for each in cluster.nodes):
+                self._say("finish", cluster.promote(node))
+                cluster.run(200)
+
+        if not any(node.serves for node in cluster.nodes):
+            self._count_losses()
+        self._settle_rivals()
+
+    def _count_losses(self) -> None:
+        """More failed at a time than is promised for: what not every log has may be gone."""
+        cluster = self.cluster
+        ends = [
+            n.log.offsets.appended for n in cluster.nodes if n.log and n.number not in cluster.bare
+        ]
+        end = min(ends, default=0)
+        cluster.ledger.excuse(lambda promise: promise.end > end)
+        cluster.hurt.clear()
+
+    def _settle_rivals(self) -> None:
+        """Two were promoted to one term: the one that waits follows the other, as it is told."""
+        serving = [node for node in self.cluster.nodes if node.serves]
+        for node in self.cluster.masters():
+            if serving and not node.serves and node.log is not None and not node.changing:
+                change = RoleChange(Role.SLAVE, 0, serving[0].address, "demoted")
+                node.log.set_role(change, lambda error: None)
+
+    def _bring_up_others(self, lost: Node) -> None:
+        for node in self.cluster.nodes:
+            if node is not lost:
+                self.cluster.start(node)
+        self.cluster.run(200)
+
+    def _where(self) -> str:
+        parts = []
+        for node in self.cluster.nodes:
+            engine, link = node.log, self.cluster.links[node.number]
+            parts.append(
+                f"{node.address}: down"
+                if engine is None
+                else f"{node.address}: {engine.role.value} {engine.offsets} {engine.writable[1]} "
+                f"link {link.connected} {link.acknowledged} follows {node.follows}"
+            )
+        return "; ".join(parts)
+
+    def _check_equal(self) -> None:
+        cluster = self.cluster
+        master = next(node for node in cluster.nodes if node.serves)
+        assert master.log is not None
+        cluster.check(master)
+        end, size = master.log.offsets.appended, master.log.segment_bytes
+        for node in cluster.nodes:
+            assert node.log is not None
+            if node.log.offsets.appended != end:
+                raise Violation("equal", f"{node.address} ends at {node.log.offsets.appended}")
+            for base in log_reader.segments(node.disk):
+                if base >= end or base < master.log.offsets.minimum:
+                    continue
+                length = min(size, end - base)
+                if bytes(log_reader.shown(node.disk, base)[:length]) != bytes(
+                    log_reader.shown(master.disk, base)[:length]
+                ):
+                    raise Violation(
+                        "equal", f"the segment at {base} of {node.address} is not the master's"
+                    )
+        frames = log_reader.frames(master.disk, master.log.offsets.minimum, end, size)
+        self._check_queues([raw for _, raw in frames])
+
+    def _check_queues(self, frames: list[bytes]) -> None:
+        """Queue offsets are dense and unique."""
+        from stratamq.formats.frame import Frame, decode
+
+        following: dict[tuple[bytes, int], int] = {}
+        for raw in frames:
+            frame = decode(raw)
+            assert isinstance(frame, Frame)
+            key = frame.topic, frame.queue_id
+            if key in following and frame.queue_offset != following[key]:
+                raise Violation(
+                    "queue", f"{key} goes from {following[key]} to {frame.queue_offset}"
+                )
+            following[key] = frame.queue_offset + 1
