@@ -32,6 +32,8 @@ from stratamq_ha.slaves import SlaveState
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+PATIENCE, PAUSE_S = 15, 0.2
+"""How long an operator's word waits for the log."""
 ASKING = "its peers (ha.peers) are being asked whether one of them was promoted"
 
 
@@ -196,6 +198,14 @@ class RoleKeeper:
             raise UnavailableError("the log does not say what it is")
         return facts
 
+    async def _facts_soon(self) -> LogFacts:
+        """The same, for an operator who may have started the log a moment ago."""
+        for _ in range(PATIENCE):
+            with contextlib.suppress(UnavailableError):
+                return await self._facts()
+            await asyncio.sleep(PAUSE_S)
+        return await self._facts()
+
     async def _ask(self, own: Standing, *, master_too: bool) -> list[Answer]:
         followed = self._followed(own) if master_too else []
         addresses = list(dict.fromkeys([*self._config.peers, *followed]))
@@ -218,7 +228,7 @@ class RoleKeeper:
         if wanted is Role.SLAVE:
             raise InvalidRequestError("a promotion makes an ASYNC_MASTER or a SYNC_MASTER")
         async with self._one_at_a_time:
-            facts = await self._facts()
+            facts = await self._facts_soon()
             own = self.standing(facts)
             answers = await self._ask(own, master_too=True)
             assessment = assess(own, answers, self._slave.of_master)
@@ -254,7 +264,7 @@ class RoleKeeper:
         """Whom it follows now, and what its slaves did not have. NotWritableError if no slave has
         everything."""
         async with self._one_at_a_time:
-            facts = await self._facts()
+            facts = await self._facts_soon()
             if facts.role is Role.SLAVE:
                 return await self._follow_another(facts, master), []
             if not master and not self._config.peers:

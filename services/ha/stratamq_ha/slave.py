@@ -227,7 +227,7 @@ class Slave:
             self.of_master,
             minimum=keeps.minimum,
             end=max(self.of_master.end, keeps.end),
-            stranger=keeps.verdict is Verdict.STRANGER,
+            stranger=keeps.verdict is Verdict.STRANGER and keeps.end > keeps.minimum,
         )
         if keeps.verdict is Verdict.REFUSED:
             raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")

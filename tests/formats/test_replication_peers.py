@@ -1,0 +1,74 @@
+"""How two brokers tell each other how they stand, byte by byte."""
+
+import random
+
+import pytest
+
+from stratamq.errors import CorruptRecordError
+from stratamq.formats.generation_number import make_number, starts_of, term_of
+from stratamq.formats.replication_fields import LENGTH
+from stratamq.formats.replication_opening import MARK
+from stratamq.formats.replication_peers import (
+    PEER_MARK,
+    Standing,
+    StandingRole,
+    decode_standing,
+    encode_standing,
+)
+
+STANDING = Standing(
+    7, StandingRole.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "", [(5, 0), (9, 64)]
+)
+
+
+def test_the_bytes():
+    assert PEER_MARK == b"\xffSTP" != MARK
+    assert encode_standing(STANDING) == bytes.fromhex(
+        "00000053"
+        "0000000000000007" "02" "01" "0003" "0000000000000080" "0000000000001000"
+        "08" "62726f6b65722d61"
+        "0003" "683a31" "0003" "683a39" "0000"
+        "0002" "0000000000000005" "0000000000000000" "0000000000000009" "0000000000000040"
+    )  # fmt: skip
+
+
+def test_what_is_said_is_understood():
+    assert decode_standing(encode_standing(STANDING)[LENGTH.size :]) == STANDING
+    assert STANDING.is_master and STANDING.generation == 9
+
+
+def test_a_number_gives_back_what_it_was_made_of():
+    number = make_number(4095, (1 << 24) - 1, (1 << 27) - 1)
+    assert number == (1 << 63) - 1
+    assert (term_of(make_number(5, 9, 1)), starts_of(make_number(5, 9, 1))) == (5, 9)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"role": 0}, {"role": 4}, {"held": 2}, {"minimum": -1}, {"minimum": 5000},
+        {"generations": [(5, 64), (9, 0)]}, {"generations": [(-5, 0)]}, {"term": 4096},
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused(bad):
+    fields = {name: getattr(STANDING, name) for name in STANDING.__slots__} | bad
+    raw = encode_standing(Standing(**fields))[LENGTH.size :]
+    with pytest.raises(CorruptRecordError):
+        decode_standing(raw)
+
+
+def test_every_prefix_and_random_bytes_are_refused():
+    raw = encode_standing(STANDING)[LENGTH.size :]
+    for length in range(len(raw)):
+        with pytest.raises(CorruptRecordError):
+            decode_standing(raw[:length])
+    with pytest.raises(CorruptRecordError):
+        decode_standing(raw + b"x")
+    chance = random.Random(1)
+    for _ in range(2_000):
+        noise = chance.randbytes(chance.randrange(120))
+        try:
+            decode_standing(noise)
+        except CorruptRecordError:
+            continue
+        raise AssertionError(noise)

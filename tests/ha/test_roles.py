@@ -1,0 +1,324 @@
+"""Masters that die, slaves that are promoted, old masters that come back: real processes."""
+
+import contextlib
+import threading
+
+import pytest
+
+from stratamq.api.v1 import commitlog_pb2 as log_pb
+from stratamq.api.v1 import common_pb2
+from stratamq.client import SendStatus, connect
+from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from tests.ha.brokers_of_one_name import Brokers, ignored
+from tests.ha.pairs import log_status, until
+from tests.support.brokers import COMMITLOG, DISPATCHER, HA, INDEX
+
+SYNC = common_pb2.BROKER_ROLE_SYNC_MASTER
+SLAVE = common_pb2.BROKER_ROLE_SLAVE
+
+
+def test_every_message_of_a_lost_sync_master_is_on_the_promoted_slave_and_consumers_go_on(tmp_path):
+    with Brokers(tmp_path, "a", "b", role="SYNC_MASTER", rooms=[DISPATCHER, INDEX]) as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        brokers.counted("a")
+        promised = brokers.send("a", 80)
+        assert len(promised) == 80
+        with connect(brokers["a"].root) as client:
+            seen = [m.body for m in client.consume("t1", group="g")]
+        brokers.kill("a")
+        done = brokers.promote("b")
+        assert (done.role, done.term) == (SYNC, 1), "what the lost master was"
+        assert [line for line in done.missing if "did not answer" not in line] == []
+        brokers.shows("b", promised)
+        with connect(brokers["b"].root) as client:
+            again = [m.body for m in client.consume("t1", group="h")]
+        assert again[: len(seen)] == seen
+        after = brokers.send("b", 20)
+        assert after == [], "stored, and on no slave yet"
+        brokers.start("a")
+        brokers.same("b", "a")
+        assert log_status(brokers["a"]).role == SLAVE
+        brokers.counted("b")
+        promised += brokers.send("b", 20)
+        brokers.same("b", "a")
+        brokers.shows("a", promised)
+
+
+def test_an_old_master_that_starts_alone_first_and_diverges_is_cut_and_follows(tmp_path):
+    """It has no peers to ask, so that it serves; the new master asks it, and it steps down."""
+    with Brokers(
+        tmp_path,
+        "a",
+        "b",
+        rooms=[DISPATCHER],
+        of={"a": ["ha.peers=", "commitlog.wait_for_peers=false"]},
+    ) as brokers:
+        brokers.start("a", "b")
+        kept = brokers.send("a", 40)
+        brokers.same("a", "b")
+        brokers.kill("a")
+        brokers.promote("b")
+        kept += brokers.send("b", 10)
+        brokers.kill("b")
+        brokers.start("a")
+        lost = brokers.send("a", 30)
+        assert len(lost) == 30
+        brokers.shows("a", lost)
+        brokers.start("b")
+        brokers.same("b", "a")
+        assert log_status(brokers["b"]).role != SLAVE, "a promotion survives a restart"
+        assert brokers.aside("a"), "what was never promised is kept"
+        state = brokers.state("a")
+        assert "was promoted to term 1" in state.role_reason
+        brokers.shows("a", kept)
+        assert not brokers.bodies("a") & set(lost)
+        kept += brokers.send("b", 10)
+        brokers.shows("a", kept)
+
+
+def test_an_old_master_with_peers_waits_for_them_and_takes_nothing_alone(tmp_path):
+    with Brokers(tmp_path, "a", "b") as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        brokers.send("a", 20)
+        brokers.same("a", "b")
+        brokers.kill("a")
+        brokers.promote("b")
+        brokers.send("b", 10)
+        brokers.kill("b")
+        brokers.start("a")
+        held = until(
+            lambda: (state := brokers.state("a")) and "none of this" in state.held_reason and state,
+            "it says why it waits",
+        )
+        assert "`stratamq replica promote --force`" in held.held_reason
+        message = log_pb.Message(topic="t", body=b"x")
+        answer = brokers["a"].log.Append(log_pb.AppendRequest(messages=[message])).results[0]
+        assert answer.status == common_pb2.PUT_MESSAGE_STATUS_SERVICE_NOT_AVAILABLE
+        assert "none of this master's peers" in answer.error
+        brokers.start("b")
+        brokers.serving("b")
+        brokers.same("b", "a")
+        assert brokers.aside("a") == [], "it took nothing, and lost nothing"
+
+
+def test_a_master_whose_peers_are_gone_goes_on_when_an_operator_says_so(tmp_path):
+    with Brokers(tmp_path, "a", "b", of={"b": ["ha.force_master=true"]}) as brokers:
+        brokers.start("a")
+        until(lambda: "none of this" in brokers.state("a").held_reason, "it waits")
+        brokers.promote("a", force=True)
+        assert brokers.send("a", 5)
+        brokers.start("b")
+        brokers.same("a", "b")
+        brokers.kill("a")
+        brokers.promote("b")
+        brokers["b"].kill_all()
+        brokers.start("b")
+        brokers.serving("b")  # ha.force_master
+
+
+def test_a_planned_change_of_masters_there_and_back(tmp_path):
+    with Brokers(tmp_path, "a", "b", rooms=[DISPATCHER], peers=False) as brokers:
+        brokers.start("a", "b")
+        kept = brokers.send("a", 30)
+        brokers.same("a", "b")
+        with pytest.raises(NotWritableError, match="demote it first"):
+            brokers.promote("b")
+        with pytest.raises(NotWritableError, match="is the master already, of term 0"):
+            brokers.promote("a")
+        with pytest.raises(InvalidRequestError, match="--master HOST:PORT"):
+            brokers.demote("a")
+        for master, slave, term in (("b", "a", 1), ("a", "b", 2)):
+            assert list(brokers.demote(slave, to=master).missing) == []
+            assert not brokers.is_master(slave)
+            done = brokers.promote(master)
+            assert (done.term, list(done.missing)) == (term, [])
+            assert done.generation.start_offset == log_status(brokers[slave]).appended_offset
+            kept += brokers.send(master, 20)
+            brokers.same(master, slave)
+        assert len(kept) == 70
+        brokers.shows("b", kept)
+        assert not (brokers.aside("a") or brokers.aside("b"))
+
+
+def test_a_master_is_not_demoted_while_no_slave_has_everything(tmp_path):
+    with Brokers(tmp_path, "a", "b", peers=False, settings=["ha.stop_slaves_ms=100"]) as brokers:
+        brokers.start("a", "b")
+        brokers.send("a", 5)
+        brokers.same("a", "b")
+        brokers.wires["a"].hold()
+        brokers.send("a", 1)
+        with pytest.raises(NotWritableError, match=r"has not acknowledged \d+ bytes"):
+            brokers.demote("a", to="b")
+        assert brokers.is_master("a"), "it goes on"
+        missing = brokers.demote("a", to="b", force=True).missing
+        assert len(missing) == 1 and "has not acknowledged" in missing[0]
+        brokers.wires["a"].release()
+        assert log_status(brokers["a"]).role == SLAVE
+
+
+def test_a_slave_is_told_to_follow_another_and_a_second_word_changes_nothing(tmp_path):
+    with Brokers(tmp_path, "a", "b", "c", peers=False) as brokers:
+        brokers.start("a", "b", "c")
+        brokers.send("a", 10)
+        brokers.same("a", "b", "c")
+        with pytest.raises(NotWritableError, match="is a slave already, it follows"):
+            brokers.demote("b")
+        brokers.kill("a")
+        brokers.promote("b", force=True)
+        assert brokers.demote("c", to="b").master_replication_address
+        brokers.send("b", 10)
+        brokers.same("b", "c")
+
+
+def test_with_peers_the_other_slave_finds_the_new_master_by_itself(tmp_path):
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
+        brokers.start("a", "b", "c")
+        brokers.serving("a")
+        brokers.counted("a", 2)
+        promised = brokers.send("a", 30)
+        brokers.same("a", "b", "c")
+        brokers.kill("a")
+        brokers.promote("c")
+        brokers.counted("c", 1)
+        promised += brokers.send("c", 10)
+        brokers.same("c", "b")
+        brokers.start("a")
+        brokers.same("c", "a", "b")
+        assert len(promised) == 40
+
+
+def test_a_slave_that_has_less_than_another_is_not_promoted(tmp_path):
+    with Brokers(tmp_path, "a", "b", "c") as brokers:
+        brokers.start("a", "b", "c")
+        brokers.serving("a")
+        brokers.send("a", 10)
+        brokers.same("a", "b", "c")
+        brokers["c"].kill(HA)
+        brokers.send("a", 10)
+        brokers.same("a", "b")
+        brokers.kill("a")
+        brokers["c"].start([HA])
+        brokers.reachable("c")
+        with pytest.raises(NotWritableError, match="has more, up to"):
+            brokers.promote("c")
+        brokers.promote("b")
+        brokers.same("b", "c")
+
+
+def test_a_master_that_hears_of_a_higher_term_from_a_slave_stops_writing(tmp_path):
+    """Nobody has peers: the slave that was a master itself says so when it opens."""
+    with Brokers(tmp_path, "a", "b", peers=False) as brokers:
+        brokers.start("a", "b")
+        brokers.send("a", 10)
+        brokers.same("a", "b")
+        brokers.kill("a")
+        brokers.promote("b")
+        brokers.send("b", 10)
+        brokers.start("a")
+        assert brokers.is_master("a")
+        brokers.demote("b", to="a", force=True)
+        until(lambda: log_status(brokers["a"]).role == SLAVE, "a stops")
+        until(lambda: "no master is known" in brokers.state("a").following.problem, "a says so")
+        assert brokers.promote("b").term == 2
+        brokers.demote("a", to="b")
+        brokers.same("b", "a")
+
+
+def test_a_promotion_in_the_middle_of_replication_stops_the_master_and_loses_no_promise(tmp_path):
+    with Brokers(tmp_path, "a", "b", role="SYNC_MASTER", rooms=[DISPATCHER]) as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        brokers.counted("a")
+        promised: list[bytes] = []
+        running, refused = threading.Event(), threading.Event()
+
+        def produce() -> None:
+            with connect(brokers["a"].root) as client, contextlib.suppress(StrataError):
+                status = SendStatus.PUT_OK
+                while status is not SendStatus.SERVICE_NOT_AVAILABLE:
+                    body, status = brokers.sent_one(client)
+                    if status is SendStatus.PUT_OK:
+                        promised.append(body)
+                    if len(promised) == 30:
+                        running.set()
+            refused.set()
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        assert running.wait(60)
+        brokers.promote("b", SYNC, force=True)
+        thread.join(60)
+        assert refused.is_set(), "the old master refuses"
+        brokers.same("b", "a")
+        brokers.shows("b", promised)
+        assert log_status(brokers["a"]).role == SLAVE
+
+
+@pytest.mark.parametrize("room", [COMMITLOG, HA])
+def test_a_promotion_that_a_kill_interrupts_ends_in_one_role_or_the_other(tmp_path, room):
+    """The kill comes at one moment after another of what a promotion takes."""
+    with Brokers(tmp_path, "a", "b", role="SYNC_MASTER", rooms=[DISPATCHER]) as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        brokers.counted("a")
+        master, slave = "a", "b"
+        promised: list[bytes] = []
+        for delay_s in (0.0, 0.01, 0.03):
+            promised += brokers.send(master, 10)
+            brokers.kill(master)
+            killer = threading.Timer(delay_s, brokers[slave].kill, [room])
+            killer.start()
+            with ignored():
+                brokers.promote(slave)
+            killer.join()
+            brokers[slave].start([room])
+            brokers.reachable(slave)
+            if log_status(brokers[slave]).role == SLAVE:
+                brokers.promote(slave, SYNC)
+            elif not brokers.is_master(slave):
+                brokers.promote(slave, SYNC, force=True)
+            brokers.shows(slave, promised)
+            brokers.start(master)
+            brokers.same(slave, master)
+            brokers.counted(slave)
+            master, slave = slave, master
+        terms = [g.generation >> 51 for g in log_status(brokers[master]).generations]
+        assert terms == sorted(terms)
+
+
+def test_a_promoted_broker_says_that_it_is_configured_otherwise(tmp_path):
+    with Brokers(tmp_path, "a", "b", peers=False) as brokers:
+        brokers.start("a", "b")
+        brokers.send("a", 5)
+        brokers.same("a", "b")
+        brokers.kill("a")
+        brokers.promote("b")
+        brokers["b"].kill_all()
+        brokers.start("b")
+        status = log_status(brokers["b"])
+        assert status.role_reason == (
+            "the role is ASYNC_MASTER and not SLAVE (commitlog.role): it was promoted to term 1"
+        )
+        assert (status.broker_id, status.term) == (0, 1)
+        assert status.role_reason in status.recovery_report
+        assert status.role_reason in brokers["b"].output(COMMITLOG)
+
+
+def test_an_empty_broker_of_the_name_is_not_taken_for_the_master_of_those_that_have_messages(
+    tmp_path,
+):
+    """The master's disk was replaced: it is as new."""
+    with Brokers(tmp_path, "a", "b") as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        promised = brokers.send("a", 20)
+        brokers.same("a", "b")
+        brokers.kill("a")
+        brokers["a"].root.rename(tmp_path / "gone")
+        brokers.start("a")
+        until(lambda: "this log is empty" in brokers.state("a").held_reason, "it says why")
+        brokers.promote("b")
+        brokers.same("b", "a")
+        assert len(promised) == 20
