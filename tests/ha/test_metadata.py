@@ -1,14 +1,28 @@
 """What stands in no message reaches the slave: topics, consumer offsets, next offsets of queues
 whose messages the master has deleted. Real processes."""
 
+import asyncio
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stratamq_ha.metadata import fetch
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Topic, connect
 from stratamq.errors import StrataError
+from stratamq.formats.replication_metadata import (
+    LENGTH,
+    METADATA_MARK,
+    NO_DIGEST,
+    Ask,
+    Kind,
+    News,
+    encode_ask,
+)
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 
@@ -142,3 +156,111 @@ def test_a_dispatcher_that_is_away_is_named_and_asked_again(pair: Pair):
         client.commit_offsets("billing", {("t1", 0): 5})
     until(lambda: offsets(pair.slave) == {("t1", 0): 5}, "the offsets")
     until(lambda: not ha_status(pair.slave).following.metadata_problem, "no problem")
+
+
+def fetched(broker: str, address: str) -> News:
+    ask = Ask(broker, dict.fromkeys(Kind, NO_DIGEST))
+    return asyncio.run(fetch(address, ask))
+
+
+def test_a_master_gives_documents_to_its_own_broker_only(pair: Pair):
+    pair.send(5)
+    address = pair.replication_address()
+    assert set(fetched("broker-a", address).documents) == set(Kind)
+    foreign = fetched("broker-b", address)
+    assert (dict(foreign.documents), foreign.sentence) == ({}, "this is no master of broker-b")
+
+
+def test_a_slave_gives_none(pair: Pair):
+    pair.start_slave()
+    pair.send(5)
+    pair.caught_up()
+    assert fetched("broker-a", pair.listening(pair.slave)).documents == {}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        LENGTH.pack(0xFFFF_FFFF),
+        LENGTH.pack(0),
+        LENGTH.pack(3) + b"\2\0\0",
+        LENGTH.pack(3) + b"\1\xff\0",
+        encode_ask(Ask("broker-a", {9: NO_DIGEST}))[:-1],
+    ],
+    ids=["endless", "empty", "another version", "cut short inside", "cut short"],
+)
+def test_whoever_asks_for_nonsense_is_closed_and_nobody_else_is(pair: Pair, said: bytes):
+    address = pair.replication_address()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as asker:
+        asker.sendall(METADATA_MARK + said)
+        asker.shutdown(socket.SHUT_WR)
+        answered = b"".join(iter(lambda: asker.recv(65536), b""))
+    assert answered == METADATA_MARK
+    assert set(fetched("broker-a", address).documents) == set(Kind)
+
+
+def test_a_master_that_answers_nonsense_is_named_and_asked_again(tmp_path: Path):
+    """The log is followed all the same: only the documents' connections are spoiled."""
+    with Pair(tmp_path, rooms=[DISPATCHER], both=QUICKLY) as pair:
+        pair.start_master()
+        with Spoiler(pair.replication_address()) as spoiler:
+            assert pair.wire is not None
+            pair.wire.lead_to(spoiler.address)
+            pair.start_slave()
+            until(
+                lambda: "makes no sense" in ha_status(pair.slave).following.metadata_problem,
+                "the slave to say what it was told",
+            )
+            pair.send(5)
+            pair.caught_up()
+            spoiler.honest.set()
+            until(lambda: not ha_status(pair.slave).following.metadata_problem, "no problem")
+        until(lambda: "t1" in topics(pair.slave), "the topics")
+
+
+class Spoiler:
+    """In front of a replication port: asks for documents are answered with nonsense."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.honest = threading.Event()
+
+    def __enter__(self) -> "Spoiler":
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near, contextlib.suppress(OSError):
+            first = near.recv(4, socket.MSG_WAITALL)
+            if first == METADATA_MARK and not self.honest.is_set():
+                near.sendall(METADATA_MARK + LENGTH.pack(4) + b"\1abc")
+                while near.recv(65536):
+                    continue
+                return
+            with socket.create_connection(self._target) as far:
+                far.sendall(first)
+                back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+                back.start()
+                _pump(near, far)
+                back.join()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
