@@ -1,6 +1,7 @@
 """Asks other brokers how they stand, and answers those who ask, on the replication port."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Iterable
 
@@ -41,7 +42,8 @@ async def ask(address: str, own: Standing) -> Answer:
     except EOFError:
         return Answer(address, None, "it closed the connection")
     except OSError as error:
-        return Answer(address, None, error.strerror or str(error) or type(error).__name__)
+        said = os.strerror(error.errno) if error.errno else str(error)
+        return Answer(address, None, said or type(error).__name__)
 
 
 async def _exchange(connection: socket.socket, own: Standing) -> Standing:
