@@ -1,0 +1,96 @@
+"""What an operator types when masters change, and what is said."""
+
+import pytest
+
+from stratamq.cli.up import BrokerRole, plan, replication
+from stratamq.errors import ConfigurationError
+from tests.cli.processes import SMALL, Up, stratamq
+from tests.cli.test_replica import rows
+from tests.ha.brokers_of_one_name import NOWHERE
+from tests.ha.pairs import Wire, until
+
+
+def said(*arguments: str, data, code: int = 0) -> str:
+    done = stratamq(*arguments, data=data)
+    assert done.returncode == code, done.stdout + done.stderr
+    return (done.stdout + done.stderr).decode()
+
+
+def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
+    ours, theirs = tmp_path / "a", tmp_path / "b"
+    wires = Wire(NOWHERE), Wire(NOWHERE)
+    peers = [text for wire in wires for text in ("--peer", wire.address)]
+    up = {ours: Up(ours, *SMALL, "--role", "sync-master", *peers)}
+    up[theirs] = Up(theirs, *SMALL, "--role", "slave", *peers)
+    try:
+        for data, wire in zip((ours, theirs), wires, strict=True):
+            up[data].wait_ready()
+            with up[data].client() as client:
+                wire.lead_to(client.replication_state().listening_address)
+        with up[ours].client() as client:
+            until(lambda: client.log_state().writable, "a takes messages")
+            until(lambda: client.send("t", b"x").status.name == "PUT_OK", "b counts")
+        assert "is the master already, of term 0" in said("replica", "promote", data=ours, code=1)
+        assert "demote it first" in said("replica", "promote", data=theirs, code=1)
+        assert "follows whichever peer is promoted" in said("replica", "demote", data=ours)
+        assert "a slave takes no messages" in said("status", data=ours, code=1)
+        told = said("replica", "promote", data=theirs)
+        assert "this broker is SYNC_MASTER of term 1 from now on; what it writes begins at" in told
+        with up[ours].client() as client:
+            until(lambda: client.replication_state().following.connected, "a follows")
+        (following,) = [r for r in rows("replica", "status", data=ours) if r["kind"] == "following"]
+        assert following["term"] == 1
+        shown = said("status", data=theirs)
+        assert "SYNC_MASTER of term 1" in shown
+        assert "the role is SYNC_MASTER and not SLAVE (commitlog.role)" in shown
+        assert up[theirs].stop() == up[ours].stop() == 0
+        wires[1].lead_to(NOWHERE)
+        up[ours] = Up(ours, *SMALL, "--role", "sync-master", *peers)
+        up[ours].wait_ready()
+        (row,) = [r for r in rows("status", data=ours, code=1) if r.get("service") == "commitlog"
+                  and r["kind"] == "service"]  # fmt: skip
+        assert (row["role"], row["configuredRole"], row["term"]) == ("SLAVE", "SYNC_MASTER", 1)
+    finally:
+        for each in up.values():
+            each.process.kill()
+            each.process.wait()
+        for wire in wires:
+            wire.close()
+
+
+def test_a_master_whose_peers_are_silent_is_let_go_on_by_one_word(tmp_path):
+    data = tmp_path / "a"
+    up = Up(data, *SMALL, "--peer", NOWHERE)
+    try:
+        up.wait_ready()
+        with up.client() as client:
+            until(lambda: "none of" in client.replication_state().held_reason, "it has asked")
+        shown = said("replica", "status", data=data, code=1)
+        assert "takes no messages: none of this master's peers" in shown
+        assert "not writable" in said("status", data=data, code=1)
+        assert said("replica", "promote", "--force", data=data).startswith("this broker is")
+        with up.client() as client:
+            assert client.send("t", b"x").status.name == "PUT_OK"
+        assert up.stop() == 0
+        up = Up(data, *SMALL, "--peer", NOWHERE, "--force")
+        up.wait_ready()
+        with up.client() as client:
+            until(lambda: client.log_state().writable, "--force lets it")
+            assert client.log_state().term == 1
+        assert up.stop() == 0
+    finally:
+        up.process.kill()
+        up.process.wait()
+
+
+def test_peers_become_settings(tmp_path):
+    assert replication(None, None, ["h:1", "h:2"], True) == ["ha.peers=h:1,h:2",
+                                                             "ha.force_master=true"]  # fmt: skip
+    assert "commitlog.role=SLAVE" in replication(BrokerRole.SLAVE, None, ["h:1"])
+    with pytest.raises(ConfigurationError):
+        replication(None, None, ["nonsense"])
+    held = "commitlog.wait_for_peers=true"
+    assert held in plan(tmp_path, None, ["ha.peers=h:1"])[0].command
+    assert held not in plan(tmp_path, None, [])[0].command
+    told = ["ha.peers=h:1", "commitlog.wait_for_peers=false"]
+    assert held not in plan(tmp_path, None, told)[0].command
