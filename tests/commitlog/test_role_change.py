@@ -236,6 +236,57 @@ def test_a_promotion_of_a_held_master_lets_it_go_on():
     assert store.log.hub.generations[-1].term == 1
 
 
+# --- taking back ---
+
+
+def lossy(**settings) -> Store:
+    """A SYNC_MASTER under asynchronous flush with peers, after a power loss that took its tail."""
+    store = Store(
+        role="SYNC_MASTER",
+        flush_disk_type="ASYNC_FLUSH",
+        flush_interval_ms=3_600_000,
+        snapshot_interval_ms=3_600_000,
+        wait_for_peers=True,
+    )
+    store.start()
+    assert hold(store, "", has_peers=True) is None
+    for number in range(4):
+        store.put(b"%d" % number)
+    before = store.frame_bytes()
+    store.power_loss(keep_nothing)
+    store.start(**settings)
+    assert len(store.frame_bytes()) < len(before) == 4
+    store.lost = before
+    return store
+
+
+def test_a_sync_master_that_lost_its_tail_takes_its_own_bytes_back_and_begins_behind_them():
+    store = lossy()
+    assert store.log.gate.taking_back
+    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    generation, known = store.log.generation, len(store.log.hub.generations)
+    for frame in store.lost[len(store.frame_bytes()) :]:
+        assert store.append_data(store.end(), frame) is None
+    term = store.log.hub.generations[-1].term
+    assert ask(store, RoleChange(Role.SYNC_MASTER, goes_on=True)) is None
+    assert store.frame_bytes() == store.lost
+    last = store.log.hub.generations[-1]
+    assert (last.term, last.start, len(store.log.hub.generations)) == (term, store.end(), known + 1)
+    assert last.number > generation
+    assert store.put(b"x").physical_offset == last.start
+    assert isinstance(ask(store, RoleChange(Role.SYNC_MASTER, goes_on=True)), NotWritableError)
+
+
+def test_a_clean_stop_or_synchronous_flush_needs_nothing_back():
+    assert not lossy(flush_disk_type="SYNC_FLUSH").log.gate.taking_back
+    assert not lossy(role="ASYNC_MASTER").log.gate.taking_back
+    store = lossy()
+    assert ask(store, RoleChange(Role.SYNC_MASTER)) is None, "an operator does not want it back"
+    assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
+    store.restart()
+    assert not store.log.gate.taking_back
+
+
 # --- what fails ---
 
 

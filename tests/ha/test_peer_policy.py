@@ -227,7 +227,7 @@ def test_what_will_be_missing_is_said(own, heard, expected):
 
 def test_peers_that_do_not_answer_are_named():
     assert judged(SLAVE, "m:1 Connection refused", "a:1 slave T0 [0.1@0] 0–1") == [
-        "m:1 did not answer: what they have, and what they acknowledged, is not known"
+        "m:1 did not answer: what is there, and was acknowledged there, is not known"
     ]
 
 

@@ -133,13 +133,13 @@ class CommitLog:
             self._files, self._config, self._state, foreign, self._clock, progress
         )
         self.report = opened.report
-        role = role_change.start(self)
+        role = role_change.start(self, unclean=opened.unclean and opened.history_known)
         self.report += self.topics.load(foreign=opened.foreign)
         recovered = opened.recovered
         generations = opening.begin_generation(self._state, opened, self.random, role)
         self.roles.keep(generations[-1].term)
         self._assemble(recovered, generations)
-        self.offsets.sealed_from = opening.seal(self._state, self._config, self.role, opened)
+        self.offsets.sealed_from = opening.seal(self._state, self._config, role.state.role, opened)
         self.housekeeping.start(opened.checkpoint, recovered)
         self._state.set_found_clean(False)
         cutting.forget(self._files)

@@ -35,6 +35,8 @@ class OpenedStore:
     report: list[str]
     cut_generations: tuple[Generation, ...] = ()
     """A cut was done: the list that follows it."""
+    unclean: bool = False
+    """`abort` was there: the last stop was not clean."""
 
 
 def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, bool]:
@@ -134,6 +136,7 @@ def open_store(
         history_known=snapshot is not None,
         report=report,
         cut_generations=cut.generations if cut is not None else (),
+        unclean=unclean,
     )
 
 
@@ -185,7 +188,7 @@ def begin_generation(
     known = state.generations if opened.history_known else []
     if opened.cut_generations:
         known = list(opened.cut_generations)
-    if role.state.role is Role.SLAVE and known:
+    if (role.state.role is Role.SLAVE or role.takes_back) and known:
         state.store_generations(known, opened.recovered.segment_bytes)
         return known
     newest = known[-1] if known else None

@@ -20,7 +20,7 @@ from stratamq.files.port import Worker
 from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq_commitlog import own_state
 from stratamq_commitlog.messages import Generation, PutStatus, Role
-from stratamq_commitlog.roles import ChosenBy, RoleState, Start
+from stratamq_commitlog.roles import TAKING_BACK, ChosenBy, RoleState, Start
 
 if TYPE_CHECKING:
     from stratamq_commitlog.engine import CommitLog
@@ -39,6 +39,8 @@ class RoleChange:
     term: int = 0
     master: str = ""
     reason: str = ""
+    goes_on: bool = False
+    """It took back what its slaves held, and goes on in its term."""
 
 
 def begin(
@@ -54,10 +56,14 @@ def begin(
         _become_master(engine, state, worker, change, done)
 
 
-def start(engine: "CommitLog") -> Start:
-    """The role with which an opening log begins."""
-    started = engine.roles.start(wait_for_peers=engine.config.wait_for_peers)
-    engine.role = engine.gate.role = started.state.role
+def start(engine: "CommitLog", *, unclean: bool) -> Start:
+    """The role with which an opening log begins. `unclean`: its last stop was not."""
+    started = engine.roles.start(
+        wait_for_peers=engine.config.wait_for_peers,
+        tail_at_risk=not engine.sync_flush and unclean,
+    )
+    engine.role = engine.gate.role = Role.SLAVE if started.takes_back else started.state.role
+    engine.gate.taking_back = TAKING_BACK if started.takes_back else ""
     engine.gate.held, engine.gate.uncertain = started.held, started.uncertain
     engine.tail_unconfirmed = False
     different = started.state.difference(engine.roles.configured)
@@ -79,6 +85,8 @@ def _refusal(engine: "CommitLog", change: RoleChange) -> StrataError | None:
         return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
     if change.role is Role.SLAVE:
         return None
+    if change.goes_on:
+        return None if gate.taking_back else NotWritableError("nothing is taken back", "role")
     if change.term and change.term <= known:
         return NotWritableError(
             f"term {known} was there already, {change.term} is too late", "term"
@@ -100,7 +108,7 @@ def _become_master(
     engine.appender.refuse_all(
         PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the broker is being promoted")
     )
-    term = change.term or highest_term(engine) + 1
+    term = change.term or highest_term(engine) + (not change.goes_on)
     role = replace(
         engine.roles.state,
         role=change.role,
@@ -109,6 +117,8 @@ def _become_master(
         master="",
         reason=change.reason or f"it was promoted to term {term}",
     )
+    if change.goes_on:
+        role = engine.roles.state
     generations: list[Generation] = []
 
     def flushed(durable: bool | None) -> None:
@@ -138,7 +148,8 @@ def _become_master(
         if error is not None:
             done(_stop(engine, error))
             return
-        log.warning("promoted", extra={"role": change.role.value, "term": term})
+        if not change.goes_on:
+            log.warning("promoted", extra={"role": role.role.value, "term": term})
         _switch(engine, generations)
         done(None)
 
@@ -193,6 +204,7 @@ def _switch(engine: "CommitLog", generations: list[Generation]) -> None:
     """The rest happens in memory: nothing of it can fail."""
     gate, state = engine.gate, engine.roles.state
     engine.role = gate.role = state.role
+    gate.taking_back = ""
     gate.changing = gate.held = gate.uncertain = gate.master_address = ""
     engine.replicas.report([])
     engine.hub.generations = generations
@@ -221,7 +233,7 @@ def _stop(engine: "CommitLog", error: BaseException) -> StrataError:
 def hold(engine: "CommitLog", worker: Worker, reason: str, has_peers: bool, done: Done) -> None:
     """Take no messages because of `reason`, "": take them again. Whether the broker has peers is
     durable before they are."""
-    if engine.role is Role.SLAVE:
+    if engine.role is Role.SLAVE and not engine.gate.taking_back:
         done(NotWritableError("a slave takes no messages anyway", "role"))
         return
     if reason:
@@ -238,7 +250,7 @@ def hold(engine: "CommitLog", worker: Worker, reason: str, has_peers: bool, done
         elif error is not None:
             raise error
         else:
-            if engine.role is not Role.SLAVE:
+            if engine.role is not Role.SLAVE or engine.gate.taking_back:
                 engine.gate.held = reason
             done(None)
 

@@ -26,6 +26,12 @@ PEERS_NOT_ASKED = (
 )
 
 
+TAKING_BACK = (
+    "this master was not stopped cleanly, and may have lost what it had not flushed: it takes back "
+    "what its slaves hold before it takes messages"
+)
+
+
 class ChosenBy(enum.Enum):
     """Who gave the broker its role."""
 
@@ -61,18 +67,26 @@ class RoleState:
 class Start:
     """What a start makes of the stored state. `promotes`: a slave begins as a master. `held`: why
     no messages are taken before the peers were asked. `uncertain`: why the role itself is not
-    known, so that only an operator can say."""
+    known, so that only an operator can say. `takes_back`: a SYNC_MASTER may have lost what its
+    slaves acknowledged; until it has asked them its log goes on like a slave's."""
 
     state: RoleState
     promotes: bool = False
     held: str = ""
     uncertain: str = ""
+    takes_back: bool = False
 
 
 def at_start(
-    configured: Role, stored: RoleState | None, *, wait_for_peers: bool, damage: str = ""
+    configured: Role,
+    stored: RoleState | None,
+    *,
+    wait_for_peers: bool,
+    damage: str = "",
+    tail_at_risk: bool = False,
 ) -> Start:
-    """The role of a start. `damage`: the stored state cannot be trusted."""
+    """The role of a start. `damage`: the stored state cannot be trusted. `tail_at_risk`: the last
+    stop was not clean, and flushing is asynchronous."""
     if stored is None:
         state = RoleState(configured, peers=wait_for_peers)
         promotes = False
@@ -89,7 +103,8 @@ def at_start(
         "--force` makes it one, `stratamq replica demote --master HOST:PORT` a slave)"
     )
     held = PEERS_NOT_ASKED if state.peers else ""
-    return Start(state, promotes, held, uncertain if damage else "")
+    takes_back = tail_at_risk and state.role is Role.SYNC_MASTER and state.peers and not promotes
+    return Start(state, promotes, held, uncertain if damage else "", takes_back)
 
 
 class Roles:
@@ -101,7 +116,7 @@ class Roles:
         self._file = MetadataFile(files, ROLE_PATH)
         self._stored: RoleState | None = None
 
-    def start(self, *, wait_for_peers: bool) -> Start:
+    def start(self, *, wait_for_peers: bool, tail_at_risk: bool = False) -> Start:
         """Read the file and decide. Nothing is written yet."""
         document = self._file.load()
         found = self._file.found
@@ -115,7 +130,13 @@ class Roles:
             found.outcome is Outcome.USED_PREVIOUS and found.faults
         ):
             damage = "; ".join(found.faults)
-        started = at_start(self.configured, stored, wait_for_peers=wait_for_peers, damage=damage)
+        started = at_start(
+            self.configured,
+            stored,
+            wait_for_peers=wait_for_peers,
+            damage=damage,
+            tail_at_risk=tail_at_risk,
+        )
         self.state, self._stored = started.state, stored
         return started
 

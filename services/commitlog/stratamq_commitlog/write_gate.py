@@ -25,6 +25,8 @@ class WriteGate:
     """The role changes: neither messages nor a master's bytes are taken."""
     held: str = ""
     """A master takes no messages for the time being; why, and who must act."""
+    taking_back: str = ""
+    """A master takes its own bytes from its slaves, before it takes messages."""
     uncertain: str = ""
     """The broker's role cannot be read: neither messages nor a master's bytes are taken."""
     stopped_reason: str = ""
@@ -48,6 +50,8 @@ class WriteGate:
             return UnavailableError(self.changing)
         if self.uncertain:
             return NotWritableError(self.uncertain, "role")
+        if self.taking_back:
+            return NotWritableError(self.held or self.taking_back, "held")
         if self.role is Role.SLAVE:
             at = f" at {self.master_address}" if self.master_address else ""
             return NotWritableError(

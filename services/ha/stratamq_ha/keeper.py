@@ -11,6 +11,7 @@ The log's own state decides: the role is whatever the log last said it is.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stratamq.client.replication import LogFacts, OwnLog
@@ -28,6 +29,7 @@ from stratamq_ha.peers import ask_all, reached_at
 from stratamq_ha.promotion import assess, next_term
 from stratamq_ha.slave import Slave
 from stratamq_ha.slaves import SlaveState
+from stratamq_ha.taking_back import holder, silent, take_back
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +137,8 @@ class RoleKeeper:
     def _opened(self, generations: Generations, source: str) -> str:
         """A slave opens with that history: why it is not served, "" if it may be."""
         facts = self._view.facts
+        if facts is not None and facts.taking_back:
+            return "this master takes back first what its slaves hold and it has lost"
         term = max((term_of(number) for number, _ in generations), default=0)
         if facts is None or term <= facts.term or not related(facts.generations, generations):
             return ""
@@ -164,6 +168,8 @@ class RoleKeeper:
             if facts.held != decision.reason:
                 log.warning("no messages are taken", extra={"reason": decision.reason})
                 await self._own.hold(decision.reason, has_peers=facts.has_peers)
+        elif isinstance(decision, Serve) and facts.taking_back:
+            await self._take_back(facts, own, answers)
         elif isinstance(decision, Serve):
             await self._own.hold("", has_peers=facts.has_peers)
             log.info("messages are taken", extra={"peers": len(self._config.peers)})
@@ -182,6 +188,27 @@ class RoleKeeper:
             Role.SLAVE, term=decision.term, master=decision.address, reason=decision.reason
         )
         self._slave.again()
+
+    async def _take_back(self, facts: LogFacts, own: Standing, answers: Sequence[Answer]) -> None:
+        unheard = [] if self._config.force_master else silent(answers)
+        if unheard:
+            reason = (
+                "this master lost what it had not flushed, and takes it back from its slaves "
+                f"before it takes messages: {', '.join(unheard)} must answer, too; `stratamq "
+                "replica promote --force` goes on with what is here"
+            )
+            if facts.held != reason:
+                log.warning("no messages are taken", extra={"reason": reason})
+                await self._own.hold(reason, has_peers=facts.has_peers)
+            return
+        address = holder(own, answers)
+        if address:
+            await take_back(self._own, facts, address, self._now_ms)
+            self.wake()
+            return
+        assert facts.role is not None
+        await self._own.set_role(facts.role, goes_on=True)
+        log.info("messages are taken: no slave has more than this log")
 
     async def _keep_peers(self, facts: LogFacts) -> LogFacts:
         """The log knows whether there are peers, durably, before it goes on with any."""
@@ -313,7 +340,10 @@ class RoleKeeper:
         await self._master.caught_up()
 
     def _slaves(self) -> list[SlaveState]:
-        return self._master.slaves.known(self._clock.monotonic_ns() // 1_000_000)
+        return self._master.slaves.known(self._now_ms())
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000
 
     def _lagging(self) -> list[str]:
         slaves = self._slaves()

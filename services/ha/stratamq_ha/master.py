@@ -167,7 +167,7 @@ class Master:
             problem, reason = str(error) or type(error).__name__, "lost"
         finally:
             peer.close()
-            if not peer.asked:
+            if not (peer.asked or peer.takes_back):
                 self._left(peer, problem, reason)
 
     def _left(self, peer: Peer, problem: str, reason: str) -> None:

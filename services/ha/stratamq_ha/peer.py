@@ -1,6 +1,7 @@
 """One slave's connection on the master: a socket around `MasterConnection`.
 
 accepted ──► its first four bytes ──► a peer's mark: tell each other how both stand, and close
+                                 ├──► its master's mark: the same, and it gets back what it lost
                                  ├──► a slave's mark: compare histories ──► a slave of ours
                                  └──► anything else: an offset, RocketMQ's slave
          ──► reading acknowledgements, writing transfers, until either ends
@@ -17,6 +18,7 @@ from stratamq.files.port import File, Files
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.replication_metadata import METADATA_MARK
 from stratamq.formats.replication_opening import (
+    BACK_MARK,
     LENGTH,
     MARK,
     Has,
@@ -87,6 +89,8 @@ class Peer:
         self._heard = heard
         self._tell = tell
         self._documents = documents
+        self.takes_back = False
+        """It is this slave's master, which takes back what it has lost."""
         self.asked = False
         """It is no slave: it asked how this broker stands, or for documents."""
         self._segment: tuple[int, File] | None = None
@@ -138,13 +142,16 @@ class Peer:
             self.asked = True
             await self._documents(self._socket)
             return
-        if self._log.facts is None or self._log.facts.role is Role.SLAVE:
-            raise PeerClosed("refused", "this broker is a slave itself")
-        if first != MARK:
+        is_slave = self._log.facts is None or self._log.facts.role is Role.SLAVE
+        self.takes_back = first == BACK_MARK
+        if is_slave is not self.takes_back:
+            ours = "a slave itself" if is_slave else "a master, and has nothing of another's"
+            raise PeerClosed("refused", f"this broker is {ours}")
+        if not self.takes_back and first != MARK:
             self.machine = MasterConnection(self._settings.rocketmq, self._now_ms())
             self._take(self.machine, first)
             return
-        await send(self._socket, MARK)
+        await send(self._socket, first)
         length = decode_length(await receive_exactly(self._socket, LENGTH.size))
         has = decode_has(await receive_exactly(self._socket, length))
         self.name = has.name
@@ -177,7 +184,7 @@ class Peer:
             if isinstance(action, Closed):
                 raise PeerClosed(action.reason, action.sentence)
             assert isinstance(action, Acknowledged)
-        if machine.requested is not None:
+        if machine.requested is not None and not self.takes_back:
             self._heard(self)
         self.moved.set()
 

@@ -53,7 +53,7 @@ def assess(own: Standing, answers: Sequence[Answer], heard: Heard) -> Assessment
         elif _has_more(own, theirs):
             against.append(
                 f"the broker at {answer.address} has more, up to {theirs.end} of generation "
-                f"{_reach(theirs)[0]}: promote that one"
+                f"{reach(theirs)[0]}: promote that one"
             )
     return Assessment(against, _missing(own, others, answers, heard))
 
@@ -70,10 +70,11 @@ def next_term(own: Standing, answers: Sequence[Answer]) -> int:
 
 def _has_more(own: Standing, theirs: Standing) -> bool:
     """By (generation, end), of the same history; a generation without a byte does not count."""
-    return related(own.generations, theirs.generations) and _reach(theirs) > _reach(own)
+    return related(own.generations, theirs.generations) and reach(theirs) > reach(own)
 
 
-def _reach(standing: Standing) -> tuple[int, int]:
+def reach(standing: Standing) -> tuple[int, int]:
+    """(the last generation that is not empty, the end): who has the greatest has the most."""
     history = History(standing.generations, standing.minimum, standing.end)
     numbers = [number for number, _, _ in history.stretches()]
     return (numbers[-1] if numbers else 0), standing.end
@@ -116,7 +117,7 @@ def _missing(
     silent = [one.address for one in answers if one.standing is None]
     if silent:
         missing.append(
-            f"{', '.join(silent)} did not answer: what they have, and what they acknowledged, is "
+            f"{', '.join(silent)} did not answer: what is there, and was acknowledged there, is "
             "not known"
         )
     return missing

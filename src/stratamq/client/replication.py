@@ -39,6 +39,8 @@ class LogFacts:
     held: str = ""
     """Why a master takes no messages for the time being."""
     has_peers: bool = False
+    taking_back: bool = False
+    """A master whose log takes its own bytes from its slaves."""
 
     @property
     def generation(self) -> int:
@@ -77,12 +79,20 @@ class OwnLog:
             master=status.master_replication_address,
             held=status.held_reason,
             has_peers=status.has_peers,
+            taking_back=status.taking_back,
         )
 
     async def set_role(
-        self, role: Role, *, term: int = 0, master: str = "", reason: str = ""
+        self,
+        role: Role,
+        *,
+        term: int = 0,
+        master: str = "",
+        reason: str = "",
+        goes_on: bool = False,
     ) -> tuple[int, int]:
-        """The log's last generation and its start, once the role is durable."""
+        """The log's last generation and its start, once the role is durable. `goes_on`: a master
+        has taken back what its slaves held, and goes on in its term."""
         response = await self._call(
             "SetRole",
             pb.SetRoleRequest(
@@ -90,6 +100,7 @@ class OwnLog:
                 term=term,
                 master_replication_address=master,
                 reason=reason,
+                goes_on=goes_on,
             ),
         )
         return response.generation.generation, response.generation.start_offset

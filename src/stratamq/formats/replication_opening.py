@@ -12,6 +12,9 @@
                         u16 address bytes  address
                         u16 count, count × (i64 generation, i64 start)
 
+A master that lost what it had not flushed takes it back from a slave of its own: it opens with
+ff 53 54 42, is answered with the same, and goes on as a slave does.
+
 Big-endian. The first byte of the mark makes an offset negative, which nobody sends.
 """
 
@@ -32,6 +35,7 @@ from stratamq.formats.replication_fields import (
 )
 
 MARK = b"\xffSTQ"
+BACK_MARK = b"\xffSTB"
 _HAS = struct.Struct(
     ">"
     "q"  # end of the slave's log
@@ -126,6 +130,7 @@ def decode_keeps(data: bytes) -> Keeps:
 
 
 __all__ = [
+    "BACK_MARK",
     "LENGTH",
     "MARK",
     "MAX_MESSAGE_BYTES",

@@ -146,13 +146,15 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         engine = self._ready()
         status = engine.status()
-        master = engine.role is not Role.SLAVE
+        gate = engine.gate
+        role_now = engine.roles.state.role if gate.taking_back else status.role
+        master = role_now is not Role.SLAVE
         return pb.GetStatusResponse(
             minimum_offset=status.minimum,
             appended_offset=status.appended,
             flushed_offset=status.flushed,
             confirmed_offset=status.confirmed,
-            role=role(status.role),
+            role=role(role_now),
             generations=[
                 common_pb2.Generation(generation=g.number, start_offset=g.start)
                 for g in status.generations
@@ -192,7 +194,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             role_reason=engine.roles.state.difference(engine.roles.configured),
             term=highest_term(engine),
             master_replication_address=engine.roles.state.master,
-            held_reason=(engine.gate.uncertain or engine.gate.held) if master else "",
+            held_reason=(gate.uncertain or gate.held or gate.taking_back) if master else "",
+            taking_back=bool(gate.taking_back),
             has_peers=engine.roles.state.peers,
         )
 
@@ -283,7 +286,11 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def SetRole(self, request: pb.SetRoleRequest, context: Any) -> pb.SetRoleResponse:
         engine = self._ready()
         change = RoleChange(
-            role_of(request.role), request.term, request.master_replication_address, request.reason
+            role_of(request.role),
+            request.term,
+            request.master_replication_address,
+            request.reason,
+            request.goes_on,
         )
         error = await _answer(lambda done: engine.set_role(change, done))
         if error is not None:
