@@ -84,8 +84,16 @@ def keys_of(stack: Stack, topic: str, side: str = "") -> list[str]:
 def lost(stack: Stack, load: Load, side: str = "") -> set[str]:
     """What was acknowledged and is not to be had, once the queues have caught up with the log."""
     with stack.client(side) as client:
-        until(
-            lambda: client.dispatch_state().applied_offset >= client.log_state().confirmed_offset,
-            "the dispatcher to catch up",
-        )
+
+        def caught_up() -> bool:
+            state = client.dispatch_state()
+            assert not state.stopped_reason, state.stopped_reason
+            return state.applied_offset >= client.log_state().confirmed_offset
+
+        try:
+            until(caught_up, "the dispatcher to catch up")
+        except AssertionError:
+            print(stack.execute(f"{side}commitlog", "stratamq", "status", check=False))
+            print(stack.run("logs", "--tail", "60", f"{side}dispatcher", check=False).stdout)
+            raise
     return load.acknowledged - set(keys_of(stack, load.topic, side))
