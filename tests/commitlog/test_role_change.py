@@ -280,6 +280,7 @@ def test_a_sync_master_that_lost_its_tail_takes_its_own_bytes_back_and_begins_be
 def test_a_clean_stop_or_synchronous_flush_needs_nothing_back():
     assert not lossy(flush_disk_type="SYNC_FLUSH").log.gate.taking_back
     assert not lossy(role="ASYNC_MASTER").log.gate.taking_back
+    assert not lossy(take_back=False).log.gate.taking_back
     store = lossy()
     assert ask(store, RoleChange(Role.SYNC_MASTER)) is None, "an operator does not want it back"
     assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE

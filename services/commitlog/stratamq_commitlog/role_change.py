@@ -60,7 +60,7 @@ def start(engine: "CommitLog", *, unclean: bool) -> Start:
     """The role with which an opening log begins. `unclean`: its last stop was not."""
     started = engine.roles.start(
         wait_for_peers=engine.config.wait_for_peers,
-        tail_at_risk=not engine.sync_flush and unclean,
+        tail_at_risk=unclean and not engine.sync_flush and engine.config.take_back,
     )
     engine.role = engine.gate.role = Role.SLAVE if started.takes_back else started.state.role
     engine.gate.taking_back = TAKING_BACK if started.takes_back else ""

@@ -48,5 +48,6 @@ def chosen(chance: random.Random) -> Settings:
         hold_without_slave=hold,
         slave_timeout_ms=chance.choice((300, 3_000)),
         wait_for_peers=True,
+        take_back=False,  # a promoted slave has it; taking back is tests/ha/test_taking_back.py's
     )
     return Settings(brokers, required, sync_master, hold, sync_flush, log)
