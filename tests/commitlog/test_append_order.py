@@ -305,16 +305,3 @@ def test_every_prefix_of_a_workload_leaves_a_log_that_says_what_the_engine_said(
         for (at, raw, value), following in pairs
     )
     assert all(isinstance(value, Frame | Blank) for _, _, value in store.members())
-
-
-@pytest.mark.parametrize("ahead", [1, 1000, 4096, 1 << 20])
-def test_pages_that_are_faulted_in_ahead_change_nothing(ahead):
-    stores = [Store(SEGMENT, populate_ahead_bytes=bytes_ahead) for bytes_ahead in (0, ahead)]
-    for store in stores:
-        store.start()
-        store.disk.trace = []
-        for number in range(40):
-            store.put(b"x" * (number * 61 % 900))
-    assert stores[0].frame_bytes() == stores[1].frame_bytes()
-    asked = [call for call in stores[1].disk.trace or [] if call.operation == "populate"]
-    assert len(asked) >= len(stores[1].segments())

@@ -111,10 +111,11 @@ def a_killed_pass_is_whole_or_absent() -> None:
 
 
 def store_all_in_one(patch: Patch) -> None:
-    def publish(self: Appender, source: np.ndarray) -> None:
+    def publish(self: Appender, source: bytes | memoryview) -> bool:
         active = self._segments.active
         position = self.appended - active.base
-        active.raw[position : position + len(source)] = source
+        active.file.write(position, source)
+        return True
 
     patch.setattr(Appender, "_publish", publish)
 
@@ -291,6 +292,9 @@ def a_record_that_does_not_fit_its_checksum_is_none() -> None:
 
 def believe_any_record(patch: Patch) -> None:
     patch.setattr(log_walk, "check_property_crc", lambda frame: True)
+    patch.setattr(
+        log_walk, "record_checksums_hold", lambda view, starts, sizes: np.ones(len(starts), bool)
+    )
 
 
 def a_record_with_a_zero_sector_is_none() -> None:
@@ -338,7 +342,7 @@ def know_no_queues(patch: Patch) -> None:
     patch.setattr(
         recovery,
         "Strictness",
-        lambda verify_bodies, durable, known: Strictness(verify_bodies, durable, frozenset()),
+        lambda **given: Strictness(**{**given, "known": frozenset()}),
     )
 
 

@@ -1,11 +1,12 @@
 """A process that is killed while it stores a pass leaves all of it or nothing."""
 
+import errno
+import os
 from collections.abc import Callable
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from stratamq.files.port import File
 from stratamq.files.simulated import SimulatedCrash, keep_everything
 from stratamq.formats.frame import Blank
 from tests.support.logs import Store, batch, body_for, message, raw_frame, swallow
@@ -13,22 +14,30 @@ from tests.support.logs import Store, batch, body_for, message, raw_frame, swall
 SEGMENT = 4096
 
 
-class DyingMemory:
-    """A segment's bytes; the process dies in its n-th store, after `most` bytes of that."""
+class DyingFile:
+    """A segment's file; the process dies in its n-th write, after `most` bytes of that."""
 
-    def __init__(self, raw: NDArray[np.uint8], dies_at: int, most: int) -> None:
-        self.raw = raw
+    def __init__(self, file: File, dies_at: int, most: int) -> None:
         self.stores = 0
+        self._file = file
         self._dies_at = dies_at
         self._most = most
 
-    def __setitem__(self, where: slice, source: NDArray[np.uint8]) -> None:
+    def write(self, position: int, data: bytes | memoryview) -> None:
         self.stores += 1
         if self.stores == self._dies_at:
-            count = min(self._most, where.stop - where.start)
-            self.raw[where.start : where.start + count] = source[:count]
+            self._file.write(position, data[: self._most])
             raise SimulatedCrash("killed while storing")
-        self.raw[where] = source
+        self._file.write(position, data)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+def dying(store: Store, dies_at: int, most: int) -> DyingFile:
+    active = store.log.segments.active
+    active.file = DyingFile(active.file, dies_at, most)
+    return active.file
 
 
 def ways(store: Store) -> dict[str, Callable[[], None]]:
@@ -58,8 +67,7 @@ def running() -> Store:
 
 def kill_while_storing(store: Store, way: str, dies_at: int, most: int) -> bool:
     """True if the process died; what it had stored by then is in the page cache."""
-    memory = DyingMemory(store.log.segments.active.raw, dies_at, most)
-    store.log.segments.active.raw = memory
+    dying(store, dies_at, most)
     ways(store)[way]()
     try:
         store.step()
@@ -72,11 +80,10 @@ def kill_while_storing(store: Store, way: str, dies_at: int, most: int) -> bool:
 def stores_of(way: str) -> tuple[int, int]:
     """How many stores a pass makes, and how many frames it has."""
     store = running()
-    memory = DyingMemory(store.log.segments.active.raw, 0, 0)
-    store.log.segments.active.raw = memory
+    file = dying(store, 0, 0)
     ways(store)[way]()
     store.step()
-    return memory.stores, len(store.frames()) - 2
+    return file.stores, len(store.frames()) - 2
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -106,7 +113,7 @@ def test_a_blank_is_whole_or_absent(most):
     end = store.end()
     store.log.segments.allocate_ahead(SEGMENT)
     store.scheduler.run_until_idle()
-    store.log.segments.active.raw = DyingMemory(store.log.segments.active.raw, 1, most)
+    dying(store, 1, most)
     store.log.put([message(body_for(SEGMENT - 8))], False, swallow)
     with pytest.raises(SimulatedCrash):
         store.step()
@@ -130,7 +137,7 @@ def test_a_slave_stores_its_masters_bytes_in_the_same_order():
         slave.log.segments.roll(0)
         slave.scheduler.run_until_idle()
         slave.log.segments.roll(0)
-        slave.log.segments.active.raw = DyingMemory(slave.log.segments.active.raw, dies_at, most)
+        dying(slave, dies_at, most)
         slave.log.append_data(slave.log.generation, 0, data, swallow)
         with pytest.raises(SimulatedCrash):
             slave.step()
@@ -147,3 +154,53 @@ def test_a_pass_that_was_published_is_kept_by_a_kill_although_nothing_was_flushe
     assert len(store.frames()) == 6
     after = Store(SEGMENT, disk=store.disk.image(keep_everything))
     assert len(after.frames()) == 6
+
+
+class FullFile(DyingFile):
+    """Its n-th write fails after `most` bytes."""
+
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        try:
+            super().write(position, data)
+        except SimulatedCrash:
+            raise OSError(errno.EIO, os.strerror(errno.EIO)) from None
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("dies_at", "most"), [(1, 0), (1, 100), (2, 0)])
+def test_a_write_that_fails_ends_writing_and_what_it_left_is_cut(way, dies_at, most):
+    store = running()
+    end, queues = store.end(), store.queues()
+    active = store.log.segments.active
+    active.file = FullFile(active.file, dies_at, most)
+    log, answers = store.log, []
+    if "batch" in way:
+        log.put_batch(batch([b"n" * 40] * 4), lambda answer: answers.append(answer))
+    else:
+        log.put([message(b"n" * 40)] * 4, way == "a call", answers.extend)
+    log.put([message(b"behind it")], False, answers.extend)
+    store.step()
+    assert answers
+    assert {(answer.status.name, answer.physical_offset) for answer in answers} == {
+        ("SERVICE_NOT_AVAILABLE", -1)
+    }
+    assert not log.writable[0]
+    assert "a write failed" in log.writable[1]
+    later: list = []
+    log.put([message(b"later")], False, later.extend)
+    assert [result.status.name for result in later] == ["SERVICE_NOT_AVAILABLE"]
+    store.kill()
+    store.start()
+    assert (store.end(), store.queues()) == (end, queues)
+    assert not any(store.segments()[0][end:])
+    assert store.put(b"after").queue_offset == 2
+
+
+def test_a_message_that_waits_for_nothing_is_not_called_stored_when_its_write_failed():
+    store = running()
+    active = store.log.segments.active
+    active.file = FullFile(active.file, 1, 0)
+    answers: list = []
+    store.log.put([message(b"n" * 40, properties={"WAIT": "false"})], False, answers.extend)
+    store.step()
+    assert [answer.status.name for answer in answers] == ["SERVICE_NOT_AVAILABLE"]

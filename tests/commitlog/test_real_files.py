@@ -69,9 +69,8 @@ def test_a_life_of_puts_kills_and_stops_loses_nothing(tmp_path, disk_type, seed)
     assert {path.stat().st_size for path in (tmp_path / "commitlog").iterdir()} == {8192}
 
 
-@pytest.mark.parametrize("populate", [0, 1 << 20])
-def test_segments_are_whole_and_allocated_from_the_beginning(tmp_path, populate):
-    store = Store(1 << 20, root=tmp_path, populate_ahead_bytes=populate)
+def test_segments_are_whole_and_allocated_from_the_beginning(tmp_path):
+    store = Store(1 << 20, root=tmp_path)
     store.start()
     store.put(b"x")
     (segment,) = (tmp_path / "commitlog").iterdir()

@@ -154,7 +154,6 @@ class Store:
         self.settings: dict[str, Any] = {
             "segment_bytes": segment_bytes,
             "followers": (),
-            "populate_ahead_bytes": 0,
             "reserve_bytes": 0,
             "property_checksum": False,  # as RocketMQ writes; what it adds is tested by its name
             **settings,

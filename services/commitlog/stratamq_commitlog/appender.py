@@ -1,22 +1,29 @@
 """The sequencer: everything that waits goes into the log in one pass, in the order it came.
 
 A pass gives each message its queue offset, physical offset and store time, patches them into
-private memory, and stores the bytes into the mapped segment: from the ninth on first, then the
-first eight, the magic number among them. A process that is killed in between leaves a pass whole
-or absent.
+private memory, and writes the bytes to the segment: from the ninth on first, then the first eight,
+the magic number among them. A process that is killed in between leaves a pass whole or absent. A
+write that fails ends writing, as a failed flush does.
 
 What does not fit the segment with eight bytes to spare goes into the next one, behind a blank
 (spec 2.6). If the next segment is not there yet, the pass stops and goes on when it is.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotWritableError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.files.port import Clock
 from stratamq.formats.columns import frame_columns, patch
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
@@ -42,7 +49,7 @@ from stratamq_commitlog.messages import (
 )
 from stratamq_commitlog.own_state import QueueTable
 from stratamq_commitlog.prepare import Prepared
-from stratamq_commitlog.segment_set import SegmentSet
+from stratamq_commitlog.segment_set import OpenSegment, SegmentSet
 
 DataDone = Callable[[StrataError | None], None]
 Finish = Callable[[PutStatus, StrataError | None], None]
@@ -110,6 +117,7 @@ class Appender:
         pass_messages: int,
         commit: Commit,
         on_appended: Callable[[Appended], None],
+        on_write_failed: Callable[[OSError], None],
     ) -> None:
         self.appended = end
         self.queues = queues
@@ -127,6 +135,8 @@ class Appender:
         self._pass_messages = pass_messages
         self._commit = commit
         self._on_appended = on_appended
+        self._on_write_failed = on_write_failed
+        self._failure: OSError | None = None
         self._pending: deque[Item] = deque()
 
     def enqueue(self, item: Item) -> None:
@@ -145,8 +155,8 @@ class Appender:
         while self._pending and messages < self._pass_messages and taken < self._pass_bytes:
             head = self._pending[0]
             if not self._make_room(head):
-                self.blocked = True
-                return False
+                self.blocked = self._failure is None
+                break
             if isinstance(head, BatchItem):
                 count, size = self._run_batches(
                     self._pass_messages - messages, self._pass_bytes - taken
@@ -157,7 +167,11 @@ class Appender:
                 count, size = self._run_data(head)
             messages += count
             taken += size
-        return bool(self._pending)
+            if self._failure is not None:
+                break
+        if self._failure is not None:
+            self._on_write_failed(self._failure)
+        return bool(self._pending) and not self.blocked
 
     def refuse_all(self, status: PutStatus, error: StrataError) -> None:
         """Answer everything that waits: nothing of it is stored but what results say already."""
@@ -198,22 +212,38 @@ class Appender:
             if not segments.roll(following):
                 return False
             assert active is not None
-            position = self.appended - active.base
-            active.raw[position : position + _EIGHT] = np.frombuffer(
-                encode_blank(remaining), np.uint8
-            )
+            if not self._write(active, ((self.appended - active.base, encode_blank(remaining)),)):
+                return False
             self._advance(remaining, np.array([remaining], np.uint32), ())
             self.counters.segments_rolled += 1
             return True
         return segments.roll(self.appended)
 
-    def _publish(self, source: NDArray[np.uint8]) -> None:
-        """Store a pass: everything but its first eight bytes, then these."""
+    def _publish(self, source: bytes | memoryview) -> bool:
+        """Store a pass: everything but its first eight bytes, then these. False: writing has ended,
+        and the log with it, where it was."""
         active = self._segments.active
         assert active is not None
-        position = self.appended - active.base
-        active.raw[position + _EIGHT : position + len(source)] = source[_EIGHT:]
-        active.raw[position : position + _EIGHT] = source[:_EIGHT]
+        position, whole = self.appended - active.base, memoryview(source)
+        return self._write(
+            active, ((position + _EIGHT, whole[_EIGHT:]), (position, whole[:_EIGHT]))
+        )
+
+    def _write(
+        self, segment: OpenSegment, pieces: Sequence[tuple[int, bytes | memoryview]]
+    ) -> bool:
+        if self._failure is None:
+            try:
+                for position, piece in pieces:
+                    segment.file.write(position, piece)
+            except OSError as error:
+                self._failure = error
+        return self._failure is None
+
+    def _not_written(self) -> NotWritableError:
+        """Nothing of a pass is in the log whose first eight bytes were not written."""
+        assert self._failure is not None
+        return NotWritableError(failed("write", self._failure), "write_failed")
 
     def _advance(self, size: int, lengths: NDArray[np.uint32], runs: Sequence[FollowRun]) -> None:
         start = self.appended
@@ -276,7 +306,11 @@ class Appender:
         )
         if len(checked.sealed):
             fill_property_checksums(raw, checked)
-        self._publish(raw)
+        if not self._publish(raw.data):
+            refused = BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=self._not_written())
+            for item in group:
+                item.done(refused)
+            return
         self.last_frame = (start + int(frames.start[-1]), int(frames.size[-1]))
         self._count(len(frames), len(raw))
         follow_runs = [
@@ -355,8 +389,9 @@ class Appender:
                 break
             self._pop()
             finished.append(item)
-        if parts:
-            self._publish(np.frombuffer(b"".join(parts), np.uint8))
+        if parts and not self._publish(b"".join(parts)):
+            self._take_back([*finished, *islice(self._pending, 1)], start)
+        elif parts:
             self.last_frame = (start + size - len(parts[-1]), len(parts[-1]))
             self._count(len(parts), size)
             lengths = np.fromiter(map(len, parts), np.uint32, len(parts))
@@ -388,6 +423,19 @@ class Appender:
             size=len(frame),
             message_id=encode_message_id(self._rules.store_host, offset),
         )
+
+    def _take_back(self, items: Iterable[Item], start: int) -> None:
+        """What was placed from `start` on was not written."""
+        for item in items:
+            if isinstance(item, PutItem):
+                item.results = [
+                    result
+                    if result.physical_offset < start
+                    else PutResult(
+                        PutStatus.SERVICE_NOT_AVAILABLE, result.topic, error=self._not_written()
+                    )
+                    for result in item.results
+                ]
 
     def _finish_put(self, item: PutItem) -> None:
         stored = [
@@ -431,7 +479,9 @@ class Appender:
         except StrataError as error:
             item.done(error)
             return 0, 0
-        self._publish(np.frombuffer(item.data, np.uint8))
+        if not self._publish(item.data):
+            item.done(self._not_written())
+            return 0, 0
         self._count(len(runs), len(item.data))
         self._advance(len(item.data), lengths, runs)
 
@@ -496,9 +546,25 @@ def _refusal(prepared: Prepared, status: PutStatus, error: StrataError) -> PutRe
     return PutResult(status, prepared.topic, prepared.queue_id, error=error)
 
 
+def failed(what: str, error: OSError) -> str:
+    """Why nothing more is written."""
+    return (
+        f"a {what} failed ({error.strerror or error}): nothing more is written, restart the "
+        "service to recover what is on the disk"
+    )
+
+
 def no_segment(error: OSError) -> BusyError:
     """Why nothing can be stored although nothing is wrong with the request."""
     return BusyError(f"no new log segment could be allocated: {error.strerror or error}")
 
 
-__all__ = ["Appender", "BatchItem", "Counters", "DataItem", "PutItem", "no_segment"]
+__all__ = [
+    "Appender",
+    "BatchItem",
+    "Counters",
+    "DataItem",
+    "PutItem",
+    "failed",
+    "no_segment",
+]

@@ -8,11 +8,11 @@ what recovery takes for a torn or a damaged record (`text_rules`) must not get i
 from dataclasses import dataclass
 
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import sysflag
+from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns import (
     FrameColumns,
     check_body_checksums,
@@ -20,7 +20,6 @@ from stratamq.formats.columns import (
     scatter,
     windows,
 )
-from stratamq.formats.crc import CRC_MASK
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
 from stratamq_commitlog import text_rules
 from stratamq_commitlog.messages import FrameBatch, Run
@@ -240,15 +239,10 @@ def _check_text(
 
 def fill_property_checksums(raw: NDArray[np.uint8], checked: CheckedFrames) -> None:
     """Write the record checksums of patched frames that end in one, whatever it said before."""
-    crc32 = isal_zlib.crc32
-    view = raw.data
     starts = checked.frames.start[checked.sealed]
     ends = starts + checked.frames.size[checked.sealed] - PROPERTY_CRC_BYTES
-    crcs = [
-        crc32(view[start:end]) & CRC_MASK
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    ]
-    digits = (np.array(crcs, np.int64)[:, None] // _POWERS_OF_TEN) % 10 + ord("0")
+    crcs = crc32_of_each(raw.data, starts, ends)
+    digits = (crcs[:, None] // _POWERS_OF_TEN) % 10 + ord("0")
     scatter(raw, ends + _DIGITS_START, digits.astype(np.uint8))
 
 

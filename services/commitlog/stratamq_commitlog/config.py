@@ -237,14 +237,6 @@ class CommitLogConfig(ServiceConfig):
         maximum=3_600_000,
         doc="How often the next queue offsets are saved; bounds what recovery scans.",
     )
-    populate_ahead_bytes: int = setting(
-        32 * MIB,
-        unit="bytes",
-        minimum=0,
-        maximum=1 << 34,
-        rocketmq="warmMapedFileEnable",
-        doc="How many bytes ahead of the end are faulted in before they are used.",
-    )
     scrub_bytes_per_second: int = setting(
         4 * MIB,
         unit="bytes/s",

@@ -22,7 +22,7 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
 from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
-from stratamq_commitlog.appender import Appender, BatchItem, PutItem, no_segment
+from stratamq_commitlog.appender import Appender, BatchItem, PutItem, failed, no_segment
 from stratamq_commitlog.batch_check import FrameRules, check_shape
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
@@ -165,7 +165,6 @@ class CommitLog:
             recovered.segment_bytes,
             recovered.segments,
             end,
-            config.populate_ahead_bytes,
             config.disk_refuse_ratio,
         )
         self.segments.on_allocated = self._allocated
@@ -195,6 +194,7 @@ class CommitLog:
             pass_messages=config.pass_messages,
             commit=self._commit_put,
             on_appended=self._appended,
+            on_write_failed=self._write_failed,
         )
         self.topics.discover(recovered.queues)
         self._prepare = Preparer(
@@ -543,12 +543,13 @@ class CommitLog:
         self.segments.flushed(end)
         self.advance()
 
+    def _write_failed(self, error: OSError) -> None:
+        self.gate.stopped_reason = failed("write", error)
+        self.commit.fail(error)
+
     def _flush_failed(self, error: OSError) -> None:
-        self.gate.stopped_reason = (
-            f"a flush failed ({error.strerror or error}): nothing more is written, restart the "
-            "service to recover what is on the disk"
-        )
-        log.critical("flush failed", extra={"error": str(error)})
+        self.gate.stopped_reason = self.gate.stopped_reason or failed("flush", error)
+        log.critical("writing stopped", extra={"reason": self.gate.stopped_reason})
         self.appender.refuse_all(
             PutStatus.SERVICE_NOT_AVAILABLE,
             NotWritableError(self.gate.stopped_reason, "flush_failed"),

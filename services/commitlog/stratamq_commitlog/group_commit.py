@@ -84,6 +84,11 @@ class GroupCommit:
         if not self._running:
             self._start()
 
+    def fail(self, error: OSError) -> None:
+        """Writing has ended for another reason: as if a flush had failed."""
+        if self.failure is None:
+            self._failed(error)
+
     def expire(self) -> None:
         """Answer those whose time is over. Their messages are stored and may yet become durable."""
         now = self._clock.monotonic_ns()

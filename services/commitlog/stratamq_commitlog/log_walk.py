@@ -23,7 +23,7 @@ from stratamq.formats.columns import (
 from stratamq.formats.dispatch import group_texts
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
-from stratamq.formats.frame_verify import NOWHERE
+from stratamq.formats.frame_verify import NOWHERE, record_checksums_hold
 from stratamq.formats.property_crc import check_property_crc
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from stratamq.formats.text import decode_text
@@ -143,10 +143,10 @@ class SegmentWalk:
         unsealed = self._unsealed(frames.start + base)
         unsealed[candidates[marked]] = False
         whole &= ~unsealed
-        view = memoryview(data)
-        for row in candidates[marked].tolist():
-            start = int(frames.start[row])
-            whole[row] &= check_property_crc(view[start : start + int(frames.size[row])]) is True
+        sealed = candidates[marked]
+        if len(sealed):
+            starts, sizes = frames.start[sealed], frames.size[sealed]
+            whole[sealed] &= record_checksums_hold(memoryview(data), starts, sizes)
         if self._strict.durable is not None:
             unmarked = candidates[~marked]
             for row in unmarked[frames.properties_length[unmarked] >= SECTOR_BYTES].tolist():
@@ -204,10 +204,32 @@ class SegmentWalk:
         """Move the queue table over the first `count` frames; stops at one out of order."""
         if not count:
             return 0
-        walked, strict = self._walked, self._strict
+        walked = self._walked
         topics = [decode_text(name) for name in names]
         kinds = frames.sys_flag[:count] & TRANSACTION_MASK
         in_queue = (kinds == TRANSACTION_NONE) | (kinds == TRANSACTION_COMMIT)
+        if not _move_on(walked.queues, topics, index[:count], frames, in_queue):
+            count = self._absorb_one_by_one(frames, index, topics, in_queue, count, base)
+        if count:
+            last = count - 1
+            walked.last_frame = (base + int(frames.start[last]), int(frames.size[last]))
+            newest = int(frames.store_timestamp_ms[:count].max())
+            walked.store_timestamp_ms = max(walked.store_timestamp_ms, newest)
+            walked.frames += count
+            walked.version2_frames += int(frames.version2[:count].sum())
+        return count
+
+    def _absorb_one_by_one(
+        self,
+        frames: FrameColumns,
+        index: NDArray[np.int32],
+        topics: list[str],
+        in_queue: NDArray[np.bool_],
+        count: int,
+        base: int,
+    ) -> int:
+        """The same for frames of which some queue offset is not the next."""
+        walked, strict = self._walked, self._strict
         queues = walked.queues
         checked = strict.durable is not None
         rows = zip(
@@ -229,13 +251,6 @@ class SegmentWalk:
                     break
                 walked.queue_jumps += 1
             queues[key] = queue_offset + 1
-        if count:
-            last = count - 1
-            walked.last_frame = (base + int(frames.start[last]), int(frames.size[last]))
-            newest = int(frames.store_timestamp_ms[:count].max())
-            walked.store_timestamp_ms = max(walked.store_timestamp_ms, newest)
-            walked.frames += count
-            walked.version2_frames += int(frames.version2[:count].sum())
         return count
 
     def _judge_one(self, data: bytes, position: int, left: int) -> Case:
@@ -291,21 +306,57 @@ def survey(file: File, base: int, walked: Walked) -> Case | None:
     return None if case is Case.NEXT_SEGMENT else case
 
 
+def _move_on(
+    queues: QueueTable,
+    topics: list[str],
+    topic_index: NDArray[np.int32],
+    frames: FrameColumns,
+    in_queue: NDArray[np.bool_],
+) -> bool:
+    """Move the table over frames whose queue offsets all follow each other, and what it knows.
+    False, and nothing is moved, when one does not."""
+    rows = np.flatnonzero(in_queue)
+    places = (topic_index[rows].astype(np.int64) << 32) | (
+        frames.queue_id[rows].astype(np.int64) & 0xFFFFFFFF
+    )
+    order = places.argsort(kind="stable")
+    places, offsets = places[order], frames.queue_offset[rows][order]
+    changes = np.flatnonzero(places[1:] != places[:-1]) + 1
+    steps = offsets[1:] - offsets[:-1]
+    steps[changes - 1] = 1
+    if (steps != 1).any():
+        return False
+    firsts = np.concatenate(([0], changes)) if len(rows) else changes
+    lasts = np.concatenate((changes - 1, [len(rows) - 1])) if len(rows) else changes
+    queue_ids = frames.queue_id[rows][order][firsts].tolist()
+    keys = [
+        (topics[place >> 32], queue_id)
+        for place, queue_id in zip(places[firsts].tolist(), queue_ids, strict=True)
+    ]
+    if len(set(keys)) < len(keys):
+        return False  # two names that are not UTF-8 read the same
+    for key, first in zip(keys, offsets[firsts].tolist(), strict=True):
+        if queues.get(key, first) != first:
+            return False
+    queues.update(zip(keys, (offsets[lasts] + 1).tolist(), strict=True))
+    return True
+
+
 def _mark_off(data: bytes) -> tuple[NDArray[np.uint32], bool]:
     """Lengths of what looks like whole frames from the start; True: something else stands there."""
     lengths: list[int] = []
+    found, read = lengths.append, BLANK.unpack_from
+    v1, v2, least = MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
     position, end = 0, len(data)
-    read = BLANK.unpack_from
-    while end - position >= BLANK.size:
+    last = end - BLANK.size
+    while position <= last:
         size, magic = read(data, position)
-        if magic != MAGIC_V1 and magic != MAGIC_V2:
+        if (magic != v1 and magic != v2) or size < least:
             return np.array(lengths, np.uint32), True
-        if size < MIN_FRAME_BYTES:
-            return np.array(lengths, np.uint32), True
-        if position + size > end:
-            break
-        lengths.append(size)
         position += size
+        if position > end:
+            break
+        found(size)
     return np.array(lengths, np.uint32), False
 
 

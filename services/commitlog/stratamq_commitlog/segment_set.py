@@ -1,16 +1,15 @@
 """The segments of the log that is written: which exist, the one in use, and the next one ahead.
 
 A segment is made whole, allocated and its directory synced before a byte is stored in it, by a
-worker, while the one before is being filled. The pages ahead of the end are faulted in by the same
-worker, so that the append does not wait for the kernel.
+worker, while the one before is being filled. Bytes go in by `pwrite`, not through a mapping: the
+kernel then takes whole new pages without zeroing them or asking the file system once for each, a
+flush write-protects none, and where it makes a writer wait it does so without the interpreter's
+lock (0.4 instead of 1 to 2.3 µs of CPU for each message of 1 KiB, flush included).
 """
 
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stratamq.files.port import File, Files, Worker
 from stratamq.formats.file_names import offset_name
@@ -20,13 +19,10 @@ DIRECTORY = "commitlog"
 
 @dataclass(slots=True)
 class OpenSegment:
-    """A segment mapped for writing."""
+    """A segment open for writing."""
 
     base: int
     file: File
-    raw: NDArray[np.uint8]
-    populated: int = 0
-    """Up to this position its pages have been asked for."""
 
 
 class SegmentSet:
@@ -39,7 +35,6 @@ class SegmentSet:
         segment_bytes: int,
         offsets: list[int],
         end: int,
-        populate_ahead_bytes: int,
         refuse_ratio: float = 1.0,
     ) -> None:
         self.segment_bytes = segment_bytes
@@ -52,13 +47,11 @@ class SegmentSet:
         """Called when an attempt has ended, well or not."""
         self._files = files
         self._worker = worker
-        self._populate_ahead_bytes = populate_ahead_bytes
         self._refuse_ratio = refuse_ratio
         """No segment is made that would fill more of the volume than this."""
         self._end = end
         self._next: OpenSegment | None = None
         self._allocating = False
-        self._populating = False
         self._unflushed: list[OpenSegment] = []
         base = end - end % segment_bytes
         if base in offsets:
@@ -103,10 +96,7 @@ class SegmentSet:
                 self._files.unlink(path)
             self._require_room()
             self._files.create(path, self.segment_bytes)
-            segment = self._open(base)
-            segment.populated = min(self._populate_ahead_bytes, self.segment_bytes)
-            segment.file.populate(0, segment.populated)
-            return segment
+            return self._open(base)
 
         def done(segment: OpenSegment | None, error: BaseException | None) -> None:
             self._allocating = False
@@ -139,30 +129,13 @@ class SegmentSet:
             )
 
     def keep_ahead(self, end: int) -> None:
-        """Called after each pass: fault in pages, and have the next segment made in time."""
+        """Called after each pass: have the next segment made in time."""
         active = self.active
         if active is None:
             return
         position = end - active.base
         if position * 2 >= self.segment_bytes:
             self.allocate_ahead(active.base + self.segment_bytes)
-        ahead = self._populate_ahead_bytes
-        if self._populating or not ahead or active.populated >= self.segment_bytes:
-            return
-        if active.populated - position > ahead // 2:
-            return
-        start = max(active.populated, position)
-        length = min(ahead, self.segment_bytes - start)
-        active.populated = start + length
-        if length <= 0:
-            return
-        self._populating = True
-        self._worker.submit(lambda: active.file.populate(start, length), self._populated)
-
-    def _populated(self, _: None, error: BaseException | None) -> None:
-        self._populating = False
-        if error is not None:
-            raise error
 
     def flush_task(self, start: int, end: int) -> Callable[[], None]:
         """A task for another thread that makes [start, end) durable, oldest segment first."""
@@ -221,4 +194,4 @@ class SegmentSet:
 
     def _open(self, base: int) -> OpenSegment:
         file = self._files.open(f"{DIRECTORY}/{offset_name(base)}", writable=True)
-        return OpenSegment(base, file, np.frombuffer(file.buffer(), np.uint8))
+        return OpenSegment(base, file)

@@ -10,13 +10,12 @@ does 1 KiB in 42 ns, less than any array would cost.
 """
 
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats import frame_layout as layout
 from stratamq.formats import sysflag
-from stratamq.formats.crc import CRC_MASK
+from stratamq.formats.checksums import crc32_of_each
 
 HEADER_BYTES = layout.FIXED_BYTES_WITHOUT_HOSTS + 8 + 8
 """Up to and including BODYLENGTH, with IPv4 hosts."""
@@ -231,15 +230,16 @@ def check_body_checksums(view: memoryview, frames: FrameColumns, base_offset: in
 
     A body of no bytes is not checked, as in RocketMQ (spec 2.7).
     """
-    crc32 = isal_zlib.crc32
-    starts = frames.body_start.tolist()
-    ends = (frames.body_start + frames.body_length).tolist()
-    expected = frames.body_crc.tolist()
-    for number, (begin, end, crc) in enumerate(zip(starts, ends, expected, strict=True)):
-        if crc32(view[begin:end]) & CRC_MASK != crc and begin != end:
-            raise _refuse(
-                "body_crc", "the body does not match BODYCRC", base_offset, frames.start, number
-            )
+    found = crc32_of_each(view, frames.body_start, frames.body_start + frames.body_length)
+    wrong = (found != frames.body_crc) & (frames.body_length > 0)
+    if wrong.any():
+        raise _refuse(
+            "body_crc",
+            "the body does not match BODYCRC",
+            base_offset,
+            frames.start,
+            int(wrong.argmax()),
+        )
 
 
 def patch(

@@ -8,12 +8,11 @@ this a flipped bit in its name would take the guard away. Where every record was
 """
 
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns import check_body_checksums, columns_at, windows
-from stratamq.formats.crc import CRC_MASK
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.property_crc import (
     PROPERTY_CRC_BYTES,
@@ -82,27 +81,26 @@ def first_damaged(
     ends = starts + sizes
     expected = _expected(raw, ends)
     unmarked = np.flatnonzero(expected == _UNMARKED)
-    found = _first_unmarked(data, raw, starts[unmarked], sizes[unmarked]) if len(unmarked) else None
-    first = [] if found is None else [(int(unmarked[found[0]]), found[1])]
+    bad = _first_unmarked(data, raw, starts[unmarked], sizes[unmarked]) if len(unmarked) else None
+    first = [] if bad is None else [(int(unmarked[bad[0]]), bad[1])]
     wiped = unmarked[starts[unmarked] >= sealed_at]
     if len(wiped):
         first.append((int(wiped[0]), "record_crc"))
     if len(unmarked) == len(starts):
         return min(first, default=None)
     marked = np.flatnonzero(expected != _UNMARKED)
-    crc32 = isal_zlib.crc32
-    rows = zip(
-        marked.tolist(),
-        starts[marked].tolist(),
-        (ends[marked] - PROPERTY_CRC_BYTES).tolist(),
-        expected[marked].tolist(),
-        strict=True,
-    )
-    for number, start, end, checksum in rows:
-        if crc32(data[start:end]) & CRC_MASK != checksum:
-            first.append((number, "record_crc"))
-            break
+    found = crc32_of_each(data, starts[marked], ends[marked] - PROPERTY_CRC_BYTES)
+    wrong = np.flatnonzero(found != expected[marked])
+    if len(wrong):
+        first.append((int(marked[wrong[0]]), "record_crc"))
     return min(first, default=None)
+
+
+def record_checksums_hold(view: memoryview, starts: I64, sizes: I64) -> NDArray[np.bool_]:
+    """Of each of these frames, which end in a record checksum, whether it is the right one."""
+    ends = starts + sizes
+    stated = _expected(np.frombuffer(view, np.uint8), ends)
+    return crc32_of_each(view, starts, ends - PROPERTY_CRC_BYTES) == stated
 
 
 def _first_unmarked(

@@ -127,7 +127,6 @@ class InProcessBroker:
                 segment_bytes=self.sizes.segment_bytes,
                 property_checksum=self.sizes.property_checksum,
                 default_topic_queues=2,
-                populate_ahead_bytes=0,
                 snapshot_interval_ms=1_000,
                 disk_refuse_ratio=1.0,
                 reserve_bytes=0,

@@ -19,7 +19,6 @@ SEGMENT_BYTES = 256 << 10
 INDEX_SLOTS, INDEX_ITEMS = 500, 2_000
 SMALL = (
     f"commitlog.segment_bytes={SEGMENT_BYTES}",
-    "commitlog.populate_ahead_bytes=262144",
     "commitlog.snapshot_interval_ms=200",
     "dispatcher.queue_file_bytes=8000",
     "dispatcher.flush_interval_ms=60",

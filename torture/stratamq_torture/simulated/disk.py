@@ -1,8 +1,7 @@
-"""The simulated disk as torture uses it: every call can be watched, stores into a mapping too.
+"""The simulated disk as torture uses it: every call can be watched, and a write be cut off.
 
-A process can die between any two of its calls of the port, and between any two stores into a mapped
-segment, which are no calls. `WatchedBytes` makes them calls: `store`, of which a crash leaves a
-prefix (a copy that was interrupted), except that eight bytes or fewer are stored whole.
+A process can die between any two of its calls of the port, and within a write to a segment:
+`WatchedFile` leaves a prefix of it, except that eight bytes or fewer are stored whole.
 """
 
 import random
@@ -10,15 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from stratamq.files.port import Clock, Space
 from stratamq.files.simulated import CrashChoice, SimulatedCrash, SimulatedDisk, SimulatedFiles
 from stratamq.files.simulated_faults import Failure
+from stratamq.files.simulated_files import SimulatedFile
 from stratamq.files.simulated_inode import Inode
 
 WHOLE_STORE_BYTES = 8
-STORE = "store"
 SYNCS = frozenset({"flush", "sync_directory"})
 LOG = "commitlog"
 PLENTY = 1 << 40
@@ -48,7 +45,7 @@ class TortureDisk(SimulatedDisk):
         failure = super().count(process, operation, path)
         if operation in SYNCS and path.startswith(LOG):
             self.synced.add(process.name)
-        if failure is not None and operation != STORE:
+        if failure is not None:
             self.hit[process.name] += 1
         return failure
 
@@ -82,40 +79,26 @@ class TortureDisk(SimulatedDisk):
         return twin
 
 
-class WatchedBytes(np.ndarray):
-    """A mapped segment whose stores count as calls of the process that maps it."""
+class WatchedFile:
+    """A segment's file whose writes a crash may interrupt, eight bytes or fewer excepted."""
 
-    files: SimulatedFiles | None = None
-    path: str = ""
+    def __init__(self, file: SimulatedFile, files: SimulatedFiles) -> None:
+        self.files = files
+        self._file = file
 
-    def __array_finalize__(self, parent: Any) -> None:
-        self.files = getattr(parent, "files", None)
-        self.path = getattr(parent, "path", "")
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        try:
+            self._file.write(position, data)
+        except SimulatedCrash:
+            whole = len(data) <= WHOLE_STORE_BYTES
+            disk = self.files.disk
+            assert isinstance(disk, TortureDisk)
+            disk.stores_cut_off["publish" if whole else "copy"] += 1
+            if not whole:
+                # A killed process had stored the beginning.
+                done = disk.random.randrange(len(data))
+                self._file.inode.write(position, memoryview(data)[:done])
+            raise
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if self.files is not None:
-            try:
-                # A failure that was planned for this number hits nothing: stores do not fail.
-                self.files.count(STORE, self.path)
-            except SimulatedCrash:
-                whole = len(value) <= WHOLE_STORE_BYTES
-                disk = self.files.disk
-                assert isinstance(disk, TortureDisk)
-                disk.stores_cut_off["publish" if whole else "copy"] += 1
-                self._tear(key, value)
-                raise
-        super().__setitem__(key, value)
-
-    def _tear(self, key: slice, value: Any) -> None:
-        """A killed process had stored the beginning."""
-        assert self.files is not None
-        if len(value) > WHOLE_STORE_BYTES:
-            done = self.files.disk.random.randrange(len(value))
-            super().__setitem__(slice(key.start, key.start + done), value[:done])
-
-
-def watched(raw: Any, files: SimulatedFiles, path: str) -> WatchedBytes:
-    """The same bytes, their stores counted."""
-    view: WatchedBytes = raw.view(WatchedBytes)
-    view.files, view.path = files, path
-    return view
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -18,7 +18,8 @@ from stratamq_index.engine import IndexEngine
 from stratamq.errors import StoreRefusedError, StrataError
 from stratamq.files.port import Lock
 from stratamq.files.simulated import SimulatedFiles, SimulatedScheduler
-from stratamq_torture.simulated.disk import TortureDisk, watched
+from stratamq.files.simulated_files import SimulatedFile
+from stratamq_torture.simulated.disk import TortureDisk, WatchedFile
 from stratamq_torture.simulated.model import Violation
 
 if TYPE_CHECKING:
@@ -181,12 +182,13 @@ class LogRoom(Room):
         self.guarded(engine.run_pass)
 
     def _watch_stores(self) -> None:
-        """So that the process can die between two stores."""
+        """So that the process can die within a write."""
         assert self.engine is not None and self.files is not None
         segments = self.engine.segments
         for segment in (segments.active, segments._next):
-            if segment is not None and getattr(segment.raw, "files", None) is not self.files:
-                segment.raw = watched(segment.raw, self.files, segment.file.path)
+            if segment is not None and not isinstance(segment.file, WatchedFile):
+                assert isinstance(segment.file, SimulatedFile)
+                segment.file = WatchedFile(segment.file, self.files)
 
     def tick(self) -> None:
         assert self.engine is not None

@@ -46,7 +46,6 @@ def standard(
         "pass_bytes": 4096,
         "pass_messages": 16,
         "default_topic_queues": 2,
-        "populate_ahead_bytes": 0,
         "reserve_bytes": 4096,
         "follower_stop_timeout_ms": 20_000,
         "release_timeout_ms": 5_000,
@@ -75,7 +74,6 @@ def chosen(chance: random.Random, flush: Sequence[str], checksum: float) -> Brok
         flush_interval_ms=chance.choice((50, 500, 5_000)),
         snapshot_interval_ms=chance.choice((100, 2_000, 20_000)),
         pass_messages=chance.choice((1, 4, 64)),
-        populate_ahead_bytes=chance.choice((0, 1024)),
     )
     return replace(
         settings,
