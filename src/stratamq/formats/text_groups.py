@@ -62,16 +62,15 @@ def _numbers_of_equals(
         padded = np.zeros((len(start), _WORD), np.uint8)
     words = padded.view(np.uint64)
     index = np.full(len(start), -1, np.int32)
-    left = np.arange(len(start))
     for _ in range(_ROUNDS):
-        if not len(left):
+        first = int((index < 0).argmax())
+        if index[first] >= 0:
             break
-        sample = words[left[0]]
-        alike = words[left, 0] == sample[0]
+        # All rows each time: to pick out those that are left costs more than to compare them again.
+        alike = words[:, 0] == words[first, 0]
         for column in range(1, words.shape[1]):
-            alike &= words[left, column] == sample[column]
-        at = int(start[left[0]])
-        index[left[alike]] = len(texts)
-        texts[raw[at : at + width].tobytes()] = int(rows[left[0]])
-        left = left[~alike]
+            alike &= words[:, column] == words[first, column]
+        np.putmask(index, alike, len(texts))
+        at = int(start[first])
+        texts[raw[at : at + width].tobytes()] = int(rows[first])
     return index

@@ -35,7 +35,10 @@ def binaries(raw: Bytes, starts: I64, lengths: I64) -> pa.Array:
 
 def ascii_rows(matrix: Bytes) -> pa.Array:
     """A string array of equally long ASCII rows."""
-    return ascii_spans(matrix, [(0, matrix.shape[1])])
+    if not matrix.flags.c_contiguous:
+        return ascii_spans(matrix, [(0, matrix.shape[1])])
+    offsets = _row_offsets(len(matrix), np.array([matrix.shape[1]]))
+    return _array(pa.string(), offsets, matrix.reshape(-1).data)
 
 
 def ascii_spans(matrix: Bytes, spans: Sequence[tuple[int, int]]) -> pa.Array:
