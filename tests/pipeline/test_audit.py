@@ -182,6 +182,25 @@ def test_every_fault_planted_in_the_index_is_found_with_its_kind(spark, tmp_path
     }
 
 
+def test_an_item_that_points_between_messages_and_a_broken_chain_are_told_apart(spark, tmp_path):
+    root = unpack("5.5.1-small-clean", tmp_path)
+    slots = fixtures.geometry(root).slots
+    astray, chained = sorted((root / "index").iterdir())[:2]
+    for path, number, column, change in ((astray, 12, 1, 8), (chained, 20, 3, 1)):
+        place = item_position(number, slots)
+        fields = list(INDEX_ITEM.unpack_from(path.read_bytes(), place))
+        fields[column] += change
+        patch(path, place, INDEX_ITEM.pack(*fields))
+
+    found = audit(root, tmp_path / "out")
+    astray_name, chained_name = (str(path.relative_to(root)) for path in (astray, chained))
+    assert found.at(astray_name, item_position(12, slots)) == {"item-without-message"}
+    assert found.at(chained_name) == {"item-chain"}
+    assert found.at(chained_name, item_position(20, slots)) == {"item-chain"}
+    # The message that item 12 stood for is not found by its key any more.
+    assert found.kinds == {"item-without-message": 1, "item-chain": 1, "item-missing": 1}
+
+
 def test_damage_in_the_log_is_one_fault_and_what_points_at_it_is_none(spark, tmp_path):
     root = unpack("4.9.8-small-clean", tmp_path)
     segment = min((root / "commitlog").iterdir())
