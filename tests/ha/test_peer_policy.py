@@ -6,7 +6,7 @@ broker   role [held] T<term> [<generations>] minimum–end
 import itertools
 
 import pytest
-from stratamq_ha.peer_policy import Answer, Follow, Serve, Stay, Wait, decide
+from stratamq_ha.peer_policy import Answer, Follow, Promise, Serve, Stay, Wait, decide
 from stratamq_ha.promotion import Heard, assess, next_term
 
 from stratamq.formats.generation_number import make_number
@@ -57,6 +57,8 @@ def said(own: str, *others: str, **known) -> str:
         return f"wait: {decision.reason}"
     if isinstance(decision, Follow):
         return f"follow {decision.address or 'nobody yet'} T{decision.term}: {decision.reason}"
+    if isinstance(decision, Promise):
+        return f"promise {decision.address} T{decision.term}: {decision.reason}"
     if isinstance(decision, Serve):
         return "serve"
     assert isinstance(decision, Stay)
@@ -107,6 +109,8 @@ FORCE = "; `stratamq replica promote --force` lets this one take messages all th
          "replica promote` there)" + FORCE),
         ("async held T0 [0.9@0] 0–0", ["a:1 async T1 [0.1@0 1.1@600] 0–700"],
          "follow a:1 T1: the broker at a:1 was promoted to term 1"),
+        ("async held T0 [0.9@0] 0–0", ["a:1 async T0 [0.1@0 0.2@9] 0–700"],
+         "follow a:1 T0: this log is empty, and the broker at a:1 is the master"),
         ("async held T0 [0.9@0] 0–0", ["a:1 slave T0 [] 0–0"], "serve"),
     ],
 )  # fmt: skip
@@ -137,6 +141,17 @@ SLAVE = "slave T0 [0.1@0 0.2@500] 0–600 follows=m:1"
         (SLAVE, ["a:1 slave T4 [0.1@0 4.1@550] 0–700"], False, "stay: "),
         (SLAVE, ["a:1 async T4 [0.7@0 4.7@550] 0–700"], False, "stay: "),
         ("slave T2 [0.1@0] 0–600", ["a:1 async T1 [0.1@0 1.1@550] 0–700"], False, "stay: "),
+        # Somebody is being promoted.
+        (SLAVE, ["a:1 slave T3 [0.1@0 0.2@500] 0–600 follows=a:1"], True,
+         "promise a:1 T3: the broker at a:1 is being promoted to term 3"),
+        (SLAVE, ["m:1 async T0 [0.1@0] 0–600", "b:1 slave T3 [0.1@0] 0–500 follows=a:1"], True,
+         "promise a:1 T3: the broker at a:1 is being promoted to term 3"),
+        (SLAVE, ["b:1 slave T3 [0.1@0] 0–500 follows=a:1", "a:1 sync T3 [0.1@0 3.1@550] 0–700"],
+         True, "follow a:1 T3: the broker at a:1 is the master of term 3"),
+        (SLAVE, ["b:1 slave T3 [0.1@0] 0–500 follows=x:1"], True, "stay: "),
+        (SLAVE, ["a:1 slave T3 [0.7@0] 0–500 follows=a:1"], True, "stay: "),
+        ("slave T3 [0.1@0] 0–600 follows=a:1", ["c:1 slave T3 [0.1@0] 0–500 follows=c:1"], False,
+         "stay: "),
         ("slave T0 [] 0–0", ["a:1 async T1 [0.7@0 1.1@550] 0–700"], False,
          "follow a:1 T1: the broker at a:1 is the master of term 1"),
     ],
@@ -160,8 +175,8 @@ def test_oneself_and_brokers_of_other_names_say_nothing():
 ALL_HEARD = Heard("m:1", 0, 600, 600)
 
 
-def judged(own: str, *others: str, heard: Heard = ALL_HEARD) -> list[str]:
-    found = assess(broker(own), answers(*others), heard)
+def judged(own: str, *others: str, heard: Heard = ALL_HEARD, promised: int = 0) -> list[str]:
+    found = assess(broker(own), answers(*others), heard, promised)
     return [f"against: {line}" for line in found.against] + found.missing
 
 
@@ -189,6 +204,26 @@ def test_a_slave_that_has_everything_is_promoted_without_a_word():
 )  # fmt: skip
 def test_what_speaks_against_a_promotion(own, others, expected):
     assert judged(own, *others) == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ("a:1 slave T3 [0.1@0 0.2@500] 0–580 follows=x:1", []),
+        ("a:1 slave T0 [0.7@0] 0–580", []),
+        ("a:1 slave T0 [0.1@0 0.2@500] 0–580",
+         ["against: the broker at a:1 has not promised term 3 in time: it may go on acknowledging "
+          "what the old master sends"]),
+        ("a:1 slave T4 [0.1@0 0.2@500] 0–580 follows=b:1",
+         ["against: the broker at a:1 has promised term 4 to another: try again, if that one is "
+          "not the master now"]),
+        ("a:1 slave T3 [0.1@0 0.2@500] 0–601 follows=x:1",
+         [f"against: the broker at a:1 has more, up to 601 of generation {make_number(0, 2, 2)}: "
+          "promote that one"]),
+    ],
+)  # fmt: skip
+def test_who_is_promoted_has_the_promise_of_all_that_answer(other, expected):
+    assert judged(SLAVE, other, promised=3) == expected
 
 
 def test_an_empty_log_and_a_stranger_are_not_promoted_by_mistake():

@@ -189,6 +189,25 @@ def test_with_peers_the_other_slave_finds_the_new_master_by_itself(tmp_path):
         assert len(promised) == 40
 
 
+def test_a_slave_that_promised_a_term_follows_no_older_master_whatever_dies(tmp_path):
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER", rooms=[DISPATCHER]) as brokers:
+        brokers.start("a", "b", "c")
+        brokers.serving("a")
+        brokers.counted("a", 2)
+        promised = brokers.send("a", 10)
+        brokers.same("a", "b", "c")
+        brokers.kill("a")
+        assert brokers.promote("b").term == 1
+        assert log_status(brokers["c"]).term == 1
+        brokers.kill("b")
+        brokers.kill("c")
+        brokers.start("a", "c")
+        until(lambda: log_status(brokers["a"]).role == SLAVE, "the old master steps down")
+        assert brokers.promote("c").term == 2
+        brokers.same("c", "a")
+        brokers.shows("c", promised)
+
+
 def test_a_slave_that_has_less_than_another_is_not_promoted(tmp_path):
     with Brokers(tmp_path, "a", "b", "c") as brokers:
         brokers.start("a", "b", "c")

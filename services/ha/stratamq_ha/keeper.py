@@ -2,7 +2,8 @@
 does what an operator asks for.
 
     every second, or when something was heard   ask ──► peer_policy.decide ──► the log
-    Promote                                     ask ──► promotion.assess ──► the log ──► tell peers
+    Promote                                     ask ──► promotion.assess ──► peers promise the term
+                                                    ──► assess again ──► the log
     Demote                                      hold ──► slaves catch up ──► the log
 
 The log's own state decides: the role is whatever the log last said it is.
@@ -12,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratamq.client.replication import LogFacts, OwnLog
 from stratamq.client.values import Role
@@ -24,7 +25,17 @@ from stratamq.formats.replication_peers import Standing, StandingRole
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_policy import Answer, Follow, Serve, Stay, Wait, decide, related
+from stratamq_ha.peer_policy import (
+    Answer,
+    Follow,
+    Promise,
+    Serve,
+    Stay,
+    Wait,
+    decide,
+    related,
+    usable,
+)
 from stratamq_ha.peers import ask_all, reached_at
 from stratamq_ha.promotion import assess, next_term
 from stratamq_ha.slave import Slave
@@ -175,6 +186,8 @@ class RoleKeeper:
             log.info("messages are taken", extra={"peers": len(self._config.peers)})
         elif isinstance(decision, Follow):
             await self._follow(own, decision)
+        elif isinstance(decision, Promise):
+            await self._promise(decision)
         if not isinstance(decision, Stay):
             await self._facts()
 
@@ -186,6 +199,14 @@ class RoleKeeper:
         log.warning("this broker steps down", extra={"reason": decision.reason})
         await self._own.set_role(
             Role.SLAVE, term=decision.term, master=decision.address, reason=decision.reason
+        )
+        self._slave.again()
+
+    async def _promise(self, promise: Promise) -> None:
+        log.warning("a promotion is under way", extra={"reason": promise.reason})
+        self._slave.drop()
+        await self._own.set_role(
+            Role.SLAVE, term=promise.term, master=promise.address, reason=promise.reason
         )
         self._slave.again()
 
@@ -266,6 +287,14 @@ class RoleKeeper:
             role = wanted or self._master_role(facts)
             term = next_term(own, answers)
             self._slave.drop()
+            answers = await self._promised(own, term)
+            own = self.standing(await self._facts())
+            assessment = assess(own, answers, self._slave.of_master, promised=term)
+            if assessment.against and not force:
+                self._slave.again()
+                raise NotWritableError(
+                    "; ".join(assessment.against) + " (--force does it all the same)", "promote"
+                )
             generation, start = await self._own.set_role(
                 role, term=term, reason=f"it was promoted to term {term}"
             )
@@ -273,6 +302,27 @@ class RoleKeeper:
             await self._release()
         self.wake()
         return Promoted(role, term, generation, start, assessment.missing)
+
+    async def _promised(self, own: Standing, term: int) -> list[Answer]:
+        """What the peers answer once all that answer have promised the term, or did not in time."""
+        candidate = replace(
+            own,
+            role=StandingRole.SLAVE,
+            held=False,
+            term=term,
+            follows=own.replication_address,
+        )
+        for _ in range(PATIENCE):
+            answers = await self._ask(candidate, master_too=False)
+            ours = [
+                theirs
+                for _, theirs in usable(own, answers)
+                if related(own.generations, theirs.generations)
+            ]
+            if all(theirs.term >= term for theirs in ours):
+                break
+            await asyncio.sleep(PAUSE_S)
+        return answers
 
     async def _release(self) -> None:
         """A promotion is an operator's word: the log does not wait for peers any more."""

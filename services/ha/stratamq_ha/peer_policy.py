@@ -8,7 +8,9 @@
                                   a peer is master of the same term         waits for an operator
                                   none of these                             takes messages
     a master that takes messages  none of these                             goes on
-    a slave                       knows no master that answers, and a peer  follows that peer
+    a slave                       hears that one is being promoted to a     promises it: follows no
+                                  higher term                               master of a lower term
+                                  knows no master that answers, and a peer  follows that peer
                                   is one
 
 A history is the same as ours if any generation is in both lists: a broker of another history, by
@@ -54,13 +56,26 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """Of a slave: follow the broker at `address` from `term` on, and no master of a lower one.
+
+    It is durable before whoever is promoted takes a message: a master that was only cut off gets no
+    acknowledgement any more when it is back.
+    """
+
+    address: str
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stay:
     """All is as it should be, or as it was. `problem`: what people should know."""
 
     problem: str = ""
 
 
-Decision = Wait | Serve | Follow | Stay
+Decision = Wait | Serve | Follow | Promise | Stay
 
 
 def related(ours: Generations, theirs: Generations) -> bool:
@@ -163,6 +178,18 @@ def _nobody(answers: Sequence[Answer]) -> str:
 
 def _of_slave(own: Standing, others: list[tuple[Answer, Standing]], connected: bool) -> Decision:
     empty = own.end == own.minimum
+    for answer, theirs in others:
+        if theirs.term <= own.term:
+            break
+        if not (empty or related(own.generations, theirs.generations)):
+            continue
+        if theirs.is_master:
+            break
+        itself = theirs.follows == theirs.replication_address
+        address = answer.address if itself else theirs.follows
+        if address and address != own.replication_address:
+            reason = f"the broker at {address} is being promoted to term {theirs.term}"
+            return Promise(address, theirs.term, reason)
     for answer, theirs in others:
         if not theirs.is_master or theirs.term < own.term:
             continue

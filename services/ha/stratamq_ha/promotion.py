@@ -34,8 +34,9 @@ class Assessment:
     missing: list[str] = field(default_factory=list)
 
 
-def assess(own: Standing, answers: Sequence[Answer], heard: Heard) -> Assessment:
-    """Before `own` is promoted. `answers`: of its peers and of the master it follows."""
+def assess(own: Standing, answers: Sequence[Answer], heard: Heard, promised: int = 0) -> Assessment:
+    """Before `own` is promoted. `answers`: of its peers and of the master it follows; `promised`:
+    the term that they have been asked to promise, 0 before that."""
     against: list[str] = []
     others = usable(own, answers)
     if own.is_master and not own.held:
@@ -54,6 +55,16 @@ def assess(own: Standing, answers: Sequence[Answer], heard: Heard) -> Assessment
             against.append(
                 f"the broker at {answer.address} has more, up to {theirs.end} of generation "
                 f"{reach(theirs)[0]}: promote that one"
+            )
+        elif theirs.term < promised and related(own.generations, theirs.generations):
+            against.append(
+                f"the broker at {answer.address} has not promised term {promised} in time: it may "
+                "go on acknowledging what the old master sends"
+            )
+        elif theirs.term > promised > 0:
+            against.append(
+                f"the broker at {answer.address} has promised term {theirs.term} to another: try "
+                "again, if that one is not the master now"
             )
     return Assessment(against, _missing(own, others, answers, heard))
 

@@ -20,6 +20,7 @@ from stratamq.client.replication import LogFacts, OwnLog
 from stratamq.client.values import Role
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
+from stratamq.formats.generation_number import term_of
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
@@ -229,6 +230,13 @@ class Slave:
             end=max(self.of_master.end, keeps.end),
             stranger=keeps.verdict is Verdict.STRANGER and keeps.end > keeps.minimum,
         )
+        term = max((term_of(number) for number, _ in keeps.generations), default=0)
+        if term < facts.term and not self._may_begin_anew:
+            raise MasterLeft(
+                "old_term",
+                f"{self.master} is a master of term {term}, and this broker follows none below "
+                f"{facts.term}: another was promoted, or is being promoted",
+            )
         if keeps.verdict is Verdict.REFUSED:
             raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")
         if keeps.verdict is Verdict.STRANGER and not self._may_begin_anew:

@@ -2,7 +2,8 @@
 
 `keep` is what the keeper of a replication service does every second, by the same pure policy;
 `promote` is a careful operator: it asks everybody but the broker that is lost, and promotes one
-that nothing speaks against.
+that nothing speaks against, as the keeper of that one does it: all that answer promise the term
+first, so that the lost one may come back at any moment.
 """
 
 import random
@@ -15,7 +16,7 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import PutMessage, PutResult, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange
-from stratamq_ha.peer_policy import Answer, Follow, Serve, Wait, decide
+from stratamq_ha.peer_policy import Answer, Follow, Promise, Serve, Wait, decide
 from stratamq_ha.promotion import assess, next_term
 
 from stratamq.errors import StrataError
@@ -52,8 +53,10 @@ class Cluster:
         """Brokers that lost power since all was whole."""
         self.bare: set[int] = set()
         """Brokers whose machine was replaced since all was whole."""
-        self.lost: Node | None = None
-        """A promotion in its place is under way: it stays lost until that is done."""
+        self.candidate: Node | None = None
+        """Who is being promoted to `term`, and waits for the promises of `waiting`."""
+        self.term = 0
+        self.waiting: set[int] = set()
         self.crash_means_power = False
         self.situations: Counter[str] = Counter()
         self.kills = self.power_losses = self.crash_points = self.promotions = 0
@@ -101,7 +104,7 @@ class Cluster:
     # --- lives ---
 
     def start(self, node: Node) -> bool:
-        if node.up or node is self.lost:
+        if node.up:
             return False
         try:
             node.start()
@@ -144,14 +147,13 @@ class Cluster:
         return node.log.offsets.flushed if node.log is not None else node.flushed
 
     def heal(self) -> None:
-        """The network is whole again, but for a broker that is being replaced."""
-        self.apart = {
-            pair for pair in self.apart if self.lost is not None and self.lost.number in pair
-        }
+        """The network is whole again."""
+        self.apart.clear()
 
     def _gone(self, node: Node) -> None:
-        if node is not self.lost:
-            self.lost = None  # who was promoted is gone itself
+        if node is self.candidate:
+            self.candidate = None
+        self._heard_of(node.number)
         for link in self.links.values():
             if link.slave is node or link.master is node:
                 link.break_off()
@@ -246,6 +248,15 @@ class Cluster:
                 self._hold(node, decision.reason)
         elif isinstance(decision, Serve):
             self._hold(node, "")
+        elif isinstance(decision, Promise):
+            node.changing = True
+            self.links[node.number].break_off()
+
+            def promised(error: StrataError | None) -> None:
+                node.changing = False
+
+            change = RoleChange(Role.SLAVE, decision.term, decision.address, decision.reason)
+            engine.set_role(change, promised)
         elif isinstance(decision, Follow):
             if own.is_master:
                 self.step_down(node, decision.term, decision.address)
@@ -310,7 +321,7 @@ class Cluster:
             if against:
                 self.note(f"{node.address} is not promoted: {'; '.join(against)}")
                 continue
-            self._promote(lost, node, next_term(own, answers))
+            self._ask_for_promises(node, next_term(own, answers))
             return f"{node.address}, {lost.address} is lost"
         return "none can be promoted"
 
@@ -320,15 +331,55 @@ class Cluster:
         failed = self.bare if self.settings.sync_flush else self.bare | self.hurt
         return not failed - {lost.number}
 
-    def _promote(self, lost: Node, node: Node, term: int) -> None:
-        engine = node.log
-        assert engine is not None
-        self.lost = lost
+    def _ask_for_promises(self, node: Node, term: int) -> None:
+        """Of every slave that answers, before the ends are compared for good."""
         node.changing = True
         self.links[node.number].break_off()
 
+        def promised(number: int, error: StrataError | None) -> None:
+            self.nodes[number].changing = False
+            if error is not None:
+                self.note(f"{number} promises nothing: {error}")
+            self._heard_of(number)
+
+        asked = [
+            other
+            for other in self.nodes
+            if other is not node
+            and self.reach(node, other)
+            and other.log is not None
+            and not other.is_master
+            and not other.changing
+        ]
+        self.candidate, self.term = node, term
+        self.waiting = {other.number for other in asked}
+        for other in asked:
+            assert other.log is not None
+            other.changing = True
+            self.links[other.number].break_off()
+            change = RoleChange(Role.SLAVE, term, node.address, "a promotion is under way")
+            other.log.set_role(change, partial(promised, other.number))
+        self._heard_of(node.number)
+
+    def _heard_of(self, number: int) -> None:
+        """A broker has promised, or is gone; once nobody is waited for the candidate goes on."""
+        self.waiting.discard(number)
+        if self.candidate is None or self.waiting:
+            return
+        node, self.candidate = self.candidate, None
+        self._promote(node, self.term)
+
+    def _promote(self, node: Node, term: int) -> None:
+        engine, own = node.log, node.standing()
+        assert engine is not None and own is not None
+        against = assess(own, self.answers(node), node.heard, term).against
+        if against:
+            node.changing = False
+            self.note(f"{node.address} is not promoted after all: {'; '.join(against)}")
+            return
+
         def promoted(error: StrataError | None) -> None:
-            node.changing, self.lost = False, None
+            node.changing = False
             if error is not None:
                 raise Violation("promote", f"{node.address}: {error}")
             self.promotions += 1

@@ -182,6 +182,10 @@ class Link:
         if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
             self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")
             return
+        term = max((term_of(number) for number, _ in keeps.generations), default=0)
+        if term < highest_term(engine):
+            self._cluster.note(f"{slave.address} follows no master of term {term}")
+            return
         self.master = master
         self._master_generation = theirs.generation
         self._cut(keeps)

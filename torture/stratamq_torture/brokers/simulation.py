@@ -238,7 +238,6 @@ class Simulation:
         for node in cluster.nodes:
             node.disk.clear_faults()
         cluster.run(200)
-        cluster.lost = None
         cluster.heal()
         for _ in range(10):
             self._all_up()

@@ -159,9 +159,10 @@ class Checker:
         self._duplicates = copies
 
     def _hold_consumers(self, image: LogImage, findings: Findings) -> None:
-        for queue, seen in self._ledger.seen.items():
+        # A consumer's last answer may still be on its way: what it brings is looked at next time.
+        for queue, seen in list(self._ledger.seen.items()):
             stored = image.queues.get(queue, [])
-            for offset, place in seen.items():
+            for offset, place in list(seen.items()):
                 if offset >= len(stored):
                     findings.faults.append(
                         f"consumers of {queue[0]}/{queue[1]} saw queue offset {offset} (log offset "
