@@ -16,7 +16,7 @@ from stratamq.errors import CorruptRecordError
 from stratamq.files.port import SECTOR_BYTES, File
 from stratamq.formats.columns import (
     FrameColumns,
-    check_body_checksums,
+    body_checksums_hold,
     frame_columns,
     windows,
 )
@@ -31,7 +31,10 @@ from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq_commitlog.own_state import QueueTable
 from stratamq_commitlog.recovery_cases import Case, Facts, judge
 
-CHUNK_BYTES = 4 << 20
+LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 256 << 10, 4 << 20
+CHUNK_FRAMES = 2048
+"""About so many are judged together: enough to make up for what a chunk costs whatever it holds,
+and few enough for their columns to stay in a core's cache."""
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 _PROPERTY_CRC_MARK = np.frombuffer(b"__CRC32#\x01", np.uint8)
 
@@ -78,6 +81,7 @@ class SegmentWalk:
         self._walked = walked
         self._strict = strictness
         self._next_exists = next_exists
+        self._chunk_bytes = LEAST_CHUNK_BYTES
 
     def step(self, rewrite: Callable[[int, bytes], None] | None = None) -> Case | None:
         """Judge one chunk. `rewrite(position, bytes)` gets what was accepted, as it was read."""
@@ -89,7 +93,7 @@ class SegmentWalk:
                 # No writer leaves less than a blank needs; RocketMQ's reader stops here as well.
                 return Case.END_TORN
             return Case.NEXT_SEGMENT if self._next_exists else Case.END_SEGMENT
-        data = self._file.read(position, min(left, CHUNK_BYTES))
+        data = self._file.read(position, min(left, self._chunk_bytes))
         if len(data) >= 8:
             size, magic = BLANK.unpack_from(data)
             if magic in (MAGIC_V1, MAGIC_V2) and len(data) < size <= left:
@@ -100,6 +104,9 @@ class SegmentWalk:
         if rewrite is not None and taken:
             rewrite(position, data[:taken])
         walked.end += taken
+        if accepted:
+            wanted = taken // accepted * CHUNK_FRAMES
+            self._chunk_bytes = min(max(LEAST_CHUNK_BYTES, wanted), MOST_CHUNK_BYTES)
         if accepted == len(lengths) and not stop and taken:
             return None
         case = self._judge_one(data, taken, left)
@@ -115,8 +122,6 @@ class SegmentWalk:
         base = self._walked.end
         try:
             frames = frame_columns(raw, lengths, base)
-            if self._strict.verify_bodies:
-                check_body_checksums(memoryview(data), frames, base)
         except CorruptRecordError as error:
             number = int(error.fields["frame"])  # type: ignore[call-overload]
             return self._accept(data, lengths[:number])
@@ -134,19 +139,23 @@ class SegmentWalk:
         self, data: bytes, raw: NDArray[np.uint8], frames: FrameColumns, base: int
     ) -> NDArray[np.bool_]:
         whole = ~self._zero_tails(raw, frames, base)
+        unsealed = self._unsealed(frames.start + base)
         candidates = np.flatnonzero(frames.properties_length >= 20)
-        if not len(candidates):
-            return whole & ~self._unsealed(frames.start + base)
         ends = (frames.start + frames.size)[candidates]
         marks = windows(raw, 9)[ends - 20]
         marked = (marks == _PROPERTY_CRC_MARK).all(axis=1) & (raw[ends - 1] == 2)
-        unsealed = self._unsealed(frames.start + base)
-        unsealed[candidates[marked]] = False
-        whole &= ~unsealed
         sealed = candidates[marked]
-        if len(sealed):
-            starts, sizes = frames.start[sealed], frames.size[sealed]
-            whole[sealed] &= record_checksums_hold(memoryview(data), starts, sizes)
+        unsealed[sealed] = False
+        whole &= ~unsealed
+        view = memoryview(data)
+        starts, sizes = frames.start[sealed], frames.size[sealed]
+        whole[sealed] &= record_checksums_hold(view, starts, sizes)
+        if self._strict.verify_bodies and len(sealed) < len(frames):
+            # The record's checksum covers body and BODYCRC both.
+            others = np.ones(len(frames), np.bool_)
+            others[sealed] = False
+            rows = np.flatnonzero(others)
+            whole[rows] &= body_checksums_hold(view, frames, rows)
         if self._strict.durable is not None:
             unmarked = candidates[~marked]
             for row in unmarked[frames.properties_length[unmarked] >= SECTOR_BYTES].tolist():

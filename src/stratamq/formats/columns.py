@@ -230,16 +230,20 @@ def check_body_checksums(view: memoryview, frames: FrameColumns, base_offset: in
 
     A body of no bytes is not checked, as in RocketMQ (spec 2.7).
     """
-    found = crc32_of_each(view, frames.body_start, frames.body_start + frames.body_length)
-    wrong = (found != frames.body_crc) & (frames.body_length > 0)
-    if wrong.any():
-        raise _refuse(
-            "body_crc",
-            "the body does not match BODYCRC",
-            base_offset,
-            frames.start,
-            int(wrong.argmax()),
+    hold = body_checksums_hold(view, frames)
+    if not hold.all():
+        _raise_first(
+            [(hold, "body_crc", "the body does not match BODYCRC")], base_offset, frames.start
         )
+
+
+def body_checksums_hold(
+    view: memoryview, frames: FrameColumns, rows: I64 | slice = slice(None)
+) -> NDArray[np.bool_]:
+    """Of each of these frames whether its body matches BODYCRC, or it has none."""
+    starts, lengths = frames.body_start[rows], frames.body_length[rows]
+    found = crc32_of_each(view, starts, starts + lengths)
+    return (found == frames.body_crc[rows]) | (lengths == 0)
 
 
 def patch(
