@@ -183,9 +183,9 @@ def test_messages_that_wait_are_refused_and_those_stored_are_answered_when_flush
     store.send(message(b"waits"))
     assert ask(store, TO_SLAVE) is None
     assert sorted(status.name for status in store.answers.statuses) == [
-        "PUT_OK",
+        "FLUSH_SLAVE_TIMEOUT",
         "SERVICE_NOT_AVAILABLE",
-    ]
+    ], "stored, and not confirmed: another is the master"
     assert [frame.body for frame in store.frames()] == [b"stored"]
 
 
@@ -234,6 +234,33 @@ def test_a_promotion_of_a_held_master_lets_it_go_on():
     assert ask(store, MASTER) is None
     assert store.put(b"x").status is PutStatus.PUT_OK
     assert store.log.hub.generations[-1].term == 1
+
+
+def test_a_master_that_was_killed_shows_nothing_that_may_be_its_own_only_before_it_is_let():
+    """A slave may have been promoted without it."""
+    for settings in ({"wait_for_peers": True}, {"role": "SYNC_MASTER", "hold_without_slave": True}):
+        store = Store(**settings)
+        store.start()
+        hold(store, "", has_peers="wait_for_peers" in settings)
+        store.put(b"confirmed")
+        end = store.end()
+        store.log.report_replication(store.log.generation, [Replica("s:1", end, connected=True)])
+        store.pass_time(1_000, ticks=2)
+        store.send(message(b"perhaps seen by nobody"))
+        store.settle()
+        store.kill()
+        store.start()
+        store.pass_time(1_000, ticks=2)
+        assert store.log.status().confirmed == end < store.end()
+        store.kill()
+        store.start()
+        listener = Listener(store)
+        assert listener.opened.confirmed == end < listener.opened.generation_start
+        hold(store, "", has_peers="wait_for_peers" in settings)
+        replicas = [Replica("s:1", store.end(), connected=True)]
+        store.log.report_replication(store.log.generation, replicas)
+        listener.listen()
+        assert store.log.status().confirmed == listener.position == store.end()
 
 
 # --- taking back ---

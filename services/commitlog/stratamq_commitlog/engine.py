@@ -92,8 +92,7 @@ class CommitLog:
         self.roles = Roles(files, Role(config.role))
         self.role = self.roles.state.role
         self.tail_unconfirmed = False
-        """A master became a slave: what consumers had not seen they see once it is its new
-        master's, too."""
+        """What may be on this broker only is neither shown nor confirmed."""
         self.store_host = encode_store_host(config.store_host)
         self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
         self.report: list[str] = []
@@ -135,12 +134,12 @@ class CommitLog:
         self.report = opened.report
         role = role_change.start(self, unclean=opened.unclean and opened.history_known)
         self.report += self.topics.load(foreign=opened.foreign)
-        recovered = opened.recovered
         generations = opening.begin_generation(self._state, opened, self.random, role)
         self.roles.keep(generations[-1].term)
-        self._assemble(recovered, generations)
+        self._assemble(opened.recovered, generations)
+        role_change.hold_back(self, opened.checkpoint)
         self.offsets.sealed_from = opening.seal(self._state, self._config, role.state.role, opened)
-        self.housekeeping.start(opened.checkpoint, recovered)
+        self.housekeeping.start(opened.checkpoint, opened.recovered)
         self._state.set_found_clean(False)
         cutting.forget(self._files)
         self._reserve.keep()
@@ -522,10 +521,11 @@ class CommitLog:
             flushed(None if self.commit.failure is not None else True)
 
     def _await_replicas(self, end: int, finish: Finish) -> None:
-        if self.role is not Role.SYNC_MASTER:
-            finish(PutStatus.PUT_OK, None)
-        else:
+        if self.role is Role.SYNC_MASTER:
             self.housekeeping.await_replicas(end, finish)
+        else:
+            demoted = self.role is Role.SLAVE and self.tail_unconfirmed
+            finish(PutStatus.FLUSH_SLAVE_TIMEOUT if demoted else PutStatus.PUT_OK, None)
 
     def _allocated(self) -> None:
         error = self.segments.allocation_error
@@ -560,14 +560,14 @@ class CommitLog:
         offsets = self.offsets
         base = offsets.flushed if self.sync_flush else offsets.appended
         offsets.replicable = base
-        if self.role is Role.SYNC_MASTER:
+        if self.tail_unconfirmed:
+            base = offsets.confirmed
+        elif self.role is Role.SYNC_MASTER:
             replicated = self.replicas.replicated(offsets.appended)
             if replicated is not None:
                 base = min(base, replicated)
             elif self._config.hold_without_slave:
                 base = offsets.confirmed
-        elif self.tail_unconfirmed:
-            base = offsets.confirmed
         offsets.confirmed = max(offsets.confirmed, self.hub.last_end(base))
         if self.gate.closing:
             self._announce_end()

@@ -85,6 +85,10 @@ class FollowHub:
         ):
             self._recent_messages -= len(self._recent.popleft().lengths)
 
+    def unconfirmed(self, end: int) -> None:
+        """After a start: what lies above *confirmed* ends there, and was appended before."""
+        self._ends.append(end)
+
     def last_end(self, offset: int) -> int:
         """The last end of a pass at or below `offset`, which is to become *confirmed*.
 

@@ -113,7 +113,7 @@ class Housekeeping:
                 min(checkpoint.logics_msg_timestamp_ms, newest), index_ms
             ),
             index_msg_timestamp_ms=index_ms,
-            confirm_phy_offset=recovered.end,
+            confirm_phy_offset=self._engine.offsets.confirmed,
         )
         self._write_checkpoint(self._checkpoint)
         self._store_snapshot(self._take_snapshot())

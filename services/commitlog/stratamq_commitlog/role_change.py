@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Worker
+from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq_commitlog import own_state
 from stratamq_commitlog.messages import Generation, PutStatus, Role
@@ -70,6 +71,22 @@ def start(engine: "CommitLog", *, unclean: bool) -> Start:
     if different:
         engine.report.append(different)
     return started
+
+
+def hold_back(engine: "CommitLog", checkpoint: Checkpoint) -> None:
+    """What may be on this master only its consumers do not see after a start: under
+    `hold_without_slave` until slaves have it, of one that waits until it is let go on. What they
+    saw before is below the checkpoint's *confirmed*, or seconds above it."""
+    gate, offsets = engine.gate, engine.offsets
+    waits = bool(gate.held or gate.taking_back or gate.uncertain)
+    holds = engine.role is Role.SYNC_MASTER and engine.config.hold_without_slave
+    if not (holds or (waits and engine.roles.state.role is not Role.SLAVE)):
+        return
+    confirmed = max(offsets.minimum, checkpoint.confirm_phy_offset)
+    if confirmed < offsets.appended:
+        offsets.confirmed = confirmed
+        engine.hub.unconfirmed(offsets.appended)
+        engine.tail_unconfirmed = waits
 
 
 def highest_term(engine: "CommitLog") -> int:
@@ -239,7 +256,7 @@ def hold(engine: "CommitLog", worker: Worker, reason: str, has_peers: bool, done
     if reason:
         engine.gate.held = reason
     if engine.roles.state.peers is has_peers:
-        engine.gate.held = reason
+        _held(engine, reason)
         done(None)
         return
     role = replace(engine.roles.state, peers=has_peers)
@@ -251,7 +268,14 @@ def hold(engine: "CommitLog", worker: Worker, reason: str, has_peers: bool, done
             raise error
         else:
             if engine.role is not Role.SLAVE or engine.gate.taking_back:
-                engine.gate.held = reason
+                _held(engine, reason)
             done(None)
 
     worker.submit(lambda: engine.roles.store(role), stored)
+
+
+def _held(engine: "CommitLog", reason: str) -> None:
+    engine.gate.held = reason
+    if not reason and not engine.gate.taking_back and engine.tail_unconfirmed:
+        engine.tail_unconfirmed = False
+        engine.advance()
