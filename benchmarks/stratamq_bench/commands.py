@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.cli.dump_output import Output
+from stratamq.errors import StrataError
 
 if TYPE_CHECKING:
     from stratamq_bench.report import Case, Failure
@@ -67,6 +68,7 @@ def register(app: typer.Typer) -> None:
     bench.command("spark")(spark)
     everything = "All but delete, scan and Spark, with the bars they are held to: 20 minutes."
     bench.command("all", help=everything)(_command(()))
+    bench.command("draw")(draw)
     app.add_typer(bench)
 
 
@@ -148,6 +150,32 @@ def spark(
 
     with _place(directory) as place:
         _show(run_spark(place, SparkOptions(rounds, body, messages)), output)
+
+
+def draw(
+    results: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="The JSON of a run.")
+    ],
+    page: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="The page whose tables it gives.")
+    ] = Path("docs/performance.md"),
+    picture: Annotated[Path, typer.Option(help="The SVG to write.")] = Path("docs/performance.svg"),
+) -> None:
+    """Draw a run, and put its tables into the page. Needs the `bench` extra."""
+    import json
+    import os
+
+    from stratamq_bench.page import fill
+
+    try:
+        from stratamq_bench.picture import draw as draw_picture
+    except ModuleNotFoundError as missing:
+        raise StrataError("pip install 'stratamq[bench]': it has Matplotlib") from missing
+    document = json.loads(results.read_text())
+    draw_picture(document, picture)
+    here = page.parent
+    source, shown = os.path.relpath(results, here), os.path.relpath(picture, here)
+    page.write_text(fill(page.read_text(), document, source, shown))
 
 
 @contextmanager
