@@ -29,7 +29,8 @@ from tests.support.brokers import COMMITLOG, HA, Broker
 
 NOWHERE = "127.0.0.1:9"
 """The discard port: nobody listens."""
-MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER)
+SYNC = common_pb2.BROKER_ROLE_SYNC_MASTER
+MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, SYNC)
 
 
 class Brokers:

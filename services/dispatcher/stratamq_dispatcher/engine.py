@@ -355,6 +355,8 @@ class DispatchEngine:
             self.segments = SegmentReader(
                 self._files, COMMIT_LOG, opened.segment_bytes, self._settings.maximum_maps
             )
+        # A log that was cut behind our position has put another file in a segment's place.
+        self.segments.release_from(opened.cut_to)
 
     def _begin(self, kind: Pass, opened: Opened) -> None:
         self._pass = kind
