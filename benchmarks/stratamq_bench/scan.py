@@ -16,6 +16,11 @@ from stratamq_bench.report import Bar, Case, Floor, at_least
 
 BAR = at_least(0.5)
 SEGMENT_BYTES = 256 * MIB
+FLOORS = {
+    "copy": "read, and copy the frames",
+    "checked": "read, copy, and check each frame's CRC",
+}
+WORK = (*FLOORS, "scan", "unverified")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +35,16 @@ class ScanOptions:
 def run_scan(directory: Path, options: ScanOptions) -> list[Case]:
     """Everything that is written lies below `directory`. Raises StrataError."""
     store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
-    found: dict[str, list[dict[str, Any]]] = {"copy": [], "scan": [], "unverified": []}
+    found: dict[str, list[dict[str, Any]]] = {what: [] for what in WORK}
     for _ in range(options.rounds):
-        for what in ("copy", "scan", "unverified"):
+        for what in WORK:
             found[what].append(_measure(store, what, options))
-    found["copy"].append(_measure(store, "copy", options))
+    for floor in FLOORS:
+        found[floor].append(_measure(store, floor, options))
     return [
-        _case("scan().to_arrow(), all columns", store, found["scan"], found["copy"], options, BAR),
-        _case("the same, verify=False", store, found["unverified"], found["copy"], options, ()),
+        _case("scan().to_arrow(), all columns", store, found, "scan", "copy", options, BAR),
+        _case("the same, beside a floor that verifies", store, found, "scan", "checked", options),
+        _case("the same, verify=False", store, found, "unverified", "copy", options),
     ]
 
 
@@ -52,11 +59,13 @@ def _measure(store: FilledStore, what: str, options: ScanOptions) -> dict[str, A
 def _case(
     name: str,
     store: FilledStore,
-    scans: list[dict[str, Any]],
-    floors: list[dict[str, Any]],
+    found: dict[str, list[dict[str, Any]]],
+    what: str,
+    floor: str,
     options: ScanOptions,
-    bars: tuple[Bar, ...],
+    bars: tuple[Bar, ...] = (),
 ) -> Case:
+    scans, floors = found[what], found[floor]
     rates = [store.messages / scan["seconds"] for scan in scans]
     floor_rates = [store.messages / floor["seconds"] for floor in floors]
     return Case(
@@ -64,7 +73,7 @@ def _case(
         messages_per_s=median(rates),
         bytes_per_s=median(rates) * options.body,
         floor=Floor(
-            name="read, and copy the frames",
+            name=FLOORS[floor],
             messages_per_s=median(floor_rates),
             cpu_us_per_message={"python": _cpu_us(store, floors)},
         ),

@@ -1,10 +1,12 @@
 """The processes of `stratamq bench scan`: a scan into an Arrow table, or its floor.
 
-    python -m stratamq_bench.scan_client --root DIR --messages N --what scan|unverified|copy
+    python -m stratamq_bench.scan_client --root DIR --messages N
+        --what scan|unverified|copy|checked
 
 `copy` is the work nobody can avoid: the segments are read piece by piece, and their bytes copied
-into binary Arrow arrays, a row a frame, where each frame ends being known beforehand. Prints one
-JSON object: seconds and CPU of the best of `--times` times, peak memory.
+into binary Arrow arrays, a row a frame, where each frame ends being known beforehand. `checked`
+also holds each record against the checksum it ends in. Prints one JSON object: seconds and CPU of
+the best of `--times` times, peak memory.
 """
 
 import argparse
@@ -17,18 +19,24 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from isal import isal_zlib
 
 import stratamq
+from stratamq.formats.crc import CRC_MASK
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.table.log_files import LogFiles, open_log
 from stratamq_bench.checks import Mismatch
 
 PIECE_BYTES = 4 << 20
+_DIGITS = 10
+"""Of a record's checksum, the lowest first; a separator stands behind them."""
 
 
 class Copy:
     """The floor. Whole frames of about `PIECE_BYTES` at a time."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, check: bool = False) -> None:
+        self._check = check
         self._log: LogFiles = open_log(root)
         columns = ["physicalOffset", "size"]
         places = stratamq.scan(root, columns=columns, verify=False).to_arrow()
@@ -46,9 +54,21 @@ class Copy:
                     behind = min(max(behind, first + 1), last)
                     ends = self._ends[first:behind] - begin
                     data = os.pread(file.fileno(), int(ends[-1]), begin - segment.start)
+                    if self._check:
+                        _check(data, ends)
                     batches.append(_frames(data, ends))
                     first = behind
         return pa.Table.from_batches(batches)
+
+
+def _check(data: bytes, ends: np.ndarray) -> None:
+    """Every record, in a loop that does nothing else. Mismatch."""
+    view, start, crc32 = memoryview(data), 0, isal_zlib.crc32
+    for end in ends.tolist():
+        stated = int(data[end - 2 : end - 2 - _DIGITS : -1])
+        if crc32(view[start : end - PROPERTY_CRC_BYTES]) & CRC_MASK != stated:
+            raise Mismatch(f"the frame that ends at {end} is not what was written")
+        start = end
 
 
 def _frames(data: bytes, ends: np.ndarray) -> pa.RecordBatch:
@@ -62,8 +82,8 @@ def _frames(data: bytes, ends: np.ndarray) -> pa.RecordBatch:
 
 
 def work(what: str, root: Path) -> Callable[[], pa.Table]:
-    if what == "copy":
-        return Copy(root)
+    if what in ("copy", "checked"):
+        return Copy(root, check=what == "checked")
     return stratamq.scan(root, verify=what == "scan").to_arrow
 
 
@@ -71,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--root", type=Path, required=True, help="the store directory")
     parser.add_argument("--messages", type=int, required=True, help="how many it holds")
-    parser.add_argument("--what", choices=("scan", "unverified", "copy"), required=True)
+    parser.add_argument("--what", choices=("scan", "unverified", "copy", "checked"), required=True)
     parser.add_argument("--times", type=int, default=3)
     options = parser.parse_args()
     run = work(options.what, options.root)
