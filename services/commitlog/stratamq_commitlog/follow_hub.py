@@ -233,9 +233,9 @@ class Session:
         self._closed = False
 
     @property
-    def much_waits(self) -> bool:
-        """A whole event's worth waits, so that waiting for more would gain nothing."""
-        return self._horizon() - self._position >= 1 << 20
+    def waiting_bytes(self) -> int:
+        """How much of the log it may hear of and has not."""
+        return self._horizon() - self._position
 
     def poke(self) -> None:
         self._wake()

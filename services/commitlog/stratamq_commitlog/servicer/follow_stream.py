@@ -5,13 +5,11 @@ from collections.abc import AsyncIterator
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError
-from stratamq.formats.follow import Report
+from stratamq.formats.follow import Event, Report
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.event_pace import EventPace
 from stratamq_commitlog.follow_hub import Session
 from stratamq_commitlog.servicer.values import follow_message, follow_opened
-
-COALESCE_SECONDS = 0.002
-"""A follower that is being fed hears at most every 2 ms, so that events hold many messages."""
 
 
 class FollowStreams:
@@ -32,9 +30,10 @@ class FollowStreams:
     ) -> AsyncIterator[pb.FollowResponse]:
         """The responses to one follower."""
         moved = asyncio.Event()
+        replicable = open_.horizon == pb.FOLLOW_HORIZON_REPLICABLE
         opened, session = self._engine.hub.open(
             open_.name,
-            replicable=open_.horizon == pb.FOLLOW_HORIZON_REPLICABLE,
+            replicable=replicable,
             generation=open_.generation,
             position=open_.position,
             wake=moved.set,
@@ -42,20 +41,20 @@ class FollowStreams:
         self._sessions.add(session)
         reader = asyncio.create_task(_read_reports(requests, session))
         reader.add_done_callback(lambda _: moved.set())
-        loop = asyncio.get_running_loop()
+        loop, pace = asyncio.get_running_loop(), EventPace(steady=replicable)
         try:
             yield pb.FollowResponse(opened=follow_opened(opened))
-            spoke_at = 0.0
             while not session.ended and not reader.done():
                 message = session.next()
                 if message is None:
                     await moved.wait()
                     moved.clear()
-                    early = spoke_at + COALESCE_SECONDS - loop.time()
-                    if early > 0 and not session.much_waits:
+                    early = pace.early(loop.time(), session.waiting_bytes)
+                    if early:
                         await asyncio.sleep(early)
                     continue
-                spoke_at = loop.time()
+                told = message.end - message.start if isinstance(message, Event) else 0
+                pace.spoke(loop.time(), told)
                 yield follow_message(message)
             if reader.done() and not reader.cancelled() and reader.exception() is not None:
                 raise reader.exception()  # type: ignore[misc]

@@ -1,0 +1,45 @@
+"""How often a follower hears: at once, soon, or when it is worth it."""
+
+import pytest
+from stratamq_commitlog.event_pace import (
+    LARGE_EVENT_BYTES,
+    LONG_SECONDS,
+    SHORT_SECONDS,
+    WHOLE_EVENT_BYTES,
+    EventPace,
+)
+
+
+def paced(event_bytes, *, steady=False):
+    pace = EventPace(steady=steady)
+    pace.spoke(100.0, event_bytes)
+    return pace
+
+
+def test_a_message_that_comes_alone_is_told_of_at_once():
+    assert EventPace(steady=False).early(100.0, 1000) == 0
+    assert paced(1000).early(100.0 + SHORT_SECONDS, 1000) == 0
+
+
+def test_what_follows_closely_waits_for_what_comes_with_it():
+    assert paced(1000).early(100.0, 1000) == pytest.approx(SHORT_SECONDS)
+    assert paced(1000).early(100.001, 1000) == pytest.approx(SHORT_SECONDS - 0.001)
+
+
+def test_behind_large_events_it_waits_longer():
+    assert paced(LARGE_EVENT_BYTES).early(100.0, 1000) == pytest.approx(LONG_SECONDS)
+
+
+def test_a_whole_events_worth_waits_for_nothing():
+    assert paced(LARGE_EVENT_BYTES).early(100.0, WHOLE_EVENT_BYTES) == 0
+
+
+def test_a_follower_that_producers_wait_for_hears_as_often_of_much():
+    pace = paced(LARGE_EVENT_BYTES, steady=True)
+    assert pace.early(100.0, 1000) == pytest.approx(SHORT_SECONDS)
+
+
+def test_an_event_without_messages_says_nothing_of_how_many_come():
+    pace = paced(LARGE_EVENT_BYTES)
+    pace.spoke(100.01, 0)
+    assert pace.early(100.01, 1000) == pytest.approx(LONG_SECONDS)
