@@ -23,6 +23,7 @@ from stratamq.formats.columns import (
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
 from stratamq_commitlog import text_rules
 from stratamq_commitlog.messages import FrameBatch, Run
+from stratamq_commitlog.topic_table import TopicConfig, TopicTable
 
 _FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
     sysflag.COMPRESSED
@@ -32,6 +33,7 @@ _FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
     | sysflag.STORE_HOST_V6
 )
 _PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
+_PLACEHOLDER_WORDS = _PLACEHOLDER.view(np.uint32)
 _DIGITS_START = 9
 _NO_ROWS = np.zeros(0, np.int64)
 _POWERS_OF_TEN = 10 ** np.arange(10, dtype=np.int64)
@@ -82,6 +84,20 @@ def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
         raise InvalidRequestError("the lengths do not add up to the frames' bytes")
     if any(run.count <= 0 for run in batch.runs) or sum(r.count for r in batch.runs) != count:
         raise InvalidRequestError("the runs do not add up to the number of frames")
+
+
+def check_queues(runs: list[Run], topics: TopicTable) -> None:
+    """Every run names a queue that takes messages; topics may be made by it. Raises as
+    `TopicTable.writable` does, and InvalidRequestError for a queue beyond a topic's last."""
+    known: dict[str, TopicConfig] = {}
+    for run in runs:
+        config = known.get(run.topic)
+        if config is None:
+            config = known[run.topic] = topics.writable(run.topic)
+        if not 0 <= run.queue_id < config.write_queues:
+            raise InvalidRequestError(
+                f"topic {run.topic} has queues 0 to {config.write_queues - 1}, no {run.queue_id}"
+            )
 
 
 def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:
@@ -154,17 +170,13 @@ def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRule
     if not frames.body_length.all() or not frames.properties_length.all():
         _check_not_negative(raw, frames)
     if rules.property_checksum:
-        _demand(
-            frames.properties_length >= PROPERTY_CRC_BYTES,
-            "property_checksum",
-            "no room for the record checksum",
-        )
+        room = frames.properties_length >= PROPERTY_CRC_BYTES
         tails = windows(raw, PROPERTY_CRC_BYTES)[frames.start + frames.size - PROPERTY_CRC_BYTES]
-        _demand(
-            (tails == _PLACEHOLDER).all(axis=1),
-            "property_checksum",
-            "the frame must end in an empty record checksum",
-        )
+        empty = tails.view(np.uint32) == _PLACEHOLDER_WORDS
+        if not (room.all() and empty.all()):
+            _demand(room, "property_checksum", "no room for the record checksum")
+            what = "the frame must end in an empty record checksum"
+            _demand(empty.all(axis=1), "property_checksum", what)
 
 
 def _check_not_negative(raw: NDArray[np.uint8], frames: FrameColumns) -> None:

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator
 
 from stratamq.errors import (
-    InvalidRequestError,
     NotWritableError,
     StoreRefusedError,
     StrataError,
@@ -23,7 +22,7 @@ from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
 from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
 from stratamq_commitlog.appender import Appender, BatchItem, PutItem, failed, no_segment
-from stratamq_commitlog.batch_check import FrameRules, check_shape
+from stratamq_commitlog.batch_check import FrameRules, check_queues, check_shape
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
 from stratamq_commitlog.group_commit import GroupCommit
@@ -346,13 +345,7 @@ class CommitLog:
             return
         try:
             check_shape(batch, self.max_batch_bytes, self.max_batch_messages)
-            for run in batch.runs:
-                config = self.topics.writable(run.topic)
-                if not 0 <= run.queue_id < config.write_queues:
-                    raise InvalidRequestError(
-                        f"topic {run.topic} has queues 0 to {config.write_queues - 1}, "
-                        f"no {run.queue_id}"
-                    )
+            check_queues(batch.runs, self.topics)
         except NotWritableError as error:
             done(BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=error))
             return

@@ -105,12 +105,13 @@ def _single(
 ) -> Callable[..., Awaitable[Any]]:
     answered = CALLS.labels(method, "OK")
     seconds = CALL_SECONDS.labels(method)
+    waits = inspect.iscoroutinefunction(behaviour)
 
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         started_ns = time.perf_counter_ns()
         try:
             response = behaviour(read(request), context)
-            if inspect.isawaitable(response):
+            if waits or inspect.isawaitable(response):
                 response = await response
         except AbortError:
             raise

@@ -1,6 +1,7 @@
 """The engine's values as messages of the wire, and back."""
 
 import ipaddress
+from functools import lru_cache
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
@@ -53,6 +54,7 @@ def scrub_status(scrubber: Scrubber) -> pb.ScrubStatus:
     )
 
 
+@lru_cache(maxsize=4096)
 def peer_host(peer: str) -> Host:
     """gRPC's name of a caller as a host: `ipv4:1.2.3.4:5`, `ipv6:[::1]:5`, anything else local."""
     family, _, rest = peer.partition(":")
