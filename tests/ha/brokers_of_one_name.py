@@ -79,9 +79,13 @@ class Brokers:
             for room in self.rooms:
                 self[name].spawn(room)
         for name in names:
-            for room in self.rooms:
-                self[name].wait_ready(room)
+            self[name].wait_ready(COMMITLOG)
+            self[name].wait_ready(HA)
             self.reachable(name)
+            for room in self.rooms:
+                # A master that waits for its peers shows nothing, and its dispatcher serves later.
+                if room not in (COMMITLOG, HA):
+                    self[name].wait_announced(room)
 
     def reachable(self, name: str) -> None:
         """The wire leads to where the broker's replication listens now."""

@@ -123,6 +123,11 @@ class Broker:
         finally:
             watch.cancel()
 
+    def wait_announced(self, room: str, deadline_s: float = DEADLINE_S) -> None:
+        """Until the service can be called, whether it serves or not."""
+        address = self._announced(room, self._now() + deadline_s)
+        self._channels[room] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+
     def _announced(self, room: str, deadline: float) -> str:
         process = self._processes[room]
         while True:
