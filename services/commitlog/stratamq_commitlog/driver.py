@@ -1,4 +1,5 @@
-"""Drives the engine from the event loop: a pass after each wake, a tick ten times a second.
+"""Drives the engine from the event loop: a pass after each wake, a tick ten times a second, four
+times while there is nothing to do.
 
 Under sync flush a pass waits for the flush that runs: what it would append that flush does not
 cover, so that nobody is answered later, and one pass takes all that came meanwhile. It does not
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from stratamq.files.port import Worker
 from stratamq_commitlog.engine import CommitLog
 
-TICK_SECONDS = 0.1
+TICK_SECONDS, REST_SECONDS = 0.1, 0.25
 
 
 class Driver:
@@ -71,14 +72,24 @@ class Driver:
         self._engine.run_pass()
 
     async def _tick(self) -> None:
-        ticks = 0
+        told_at = 0.0
         while True:
             self._engine.tick()
             self._schedule_waiting()
-            if ticks % round(1 / TICK_SECONDS) == 0:
+            if self._loop.time() >= told_at + 1.0:
+                told_at = self._loop.time()
                 self._on_second()
-            ticks += 1
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(REST_SECONDS if self._at_rest() else TICK_SECONDS)
+
+    def _at_rest(self) -> bool:
+        """Nothing waits, for the disk, for a slave, or to be unlinked."""
+        engine = self._engine
+        offsets = engine.offsets
+        return (
+            offsets.appended == offsets.flushed == offsets.confirmed
+            and not engine.appender.waiting
+            and not engine.housekeeping.unlinking
+        )
 
 
 async def quiet(engine: CommitLog, *workers: Worker) -> None:

@@ -100,6 +100,11 @@ class Housekeeping:
         self._replica_waiters: deque[_ReplicaWaiter] = deque()
         self._topic_waiters: list[Callable[[StrataError | None], None]] = []
 
+    @property
+    def unlinking(self) -> bool:
+        """Files of deleted segments are still there."""
+        return bool(self._removed)
+
     def start(self, checkpoint: Checkpoint, recovered: Recovered) -> None:
         """Blocking: the first snapshot and checkpoint of a start, durable on return."""
         self._last_frame = recovered.last_frame

@@ -32,7 +32,7 @@ from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 
 log = std_logging.getLogger(__name__)
 
-TICK_SECONDS = 0.05
+TICK_SECONDS, REST_SECONDS, OBSERVE_SECONDS = 0.05, 0.25, 1.0
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
 
@@ -108,17 +108,19 @@ async def main() -> None:
 
 
 async def _tick(engine: DispatchEngine, offsets: ConsumerOffsets, server: Server) -> None:
-    observer = Observer(engine)
-    known_history = True
+    observer, observed_at = Observer(engine), 0.0
+    loop, known_history = asyncio.get_running_loop(), True
     while True:
         if known_history and engine.history_is_foreign:
             known_history = False
             offsets.load(foreign=True)
         engine.tick()
         offsets.tick()
-        observer.observe()
+        if loop.time() >= observed_at + OBSERVE_SECONDS:
+            observed_at = loop.time()
+            observer.observe()
         server.set_ready(engine.serving and not engine.stopped_reason, engine.stopped_reason)
-        await asyncio.sleep(TICK_SECONDS)
+        await asyncio.sleep(REST_SECONDS if engine.at_rest else TICK_SECONDS)
 
 
 def _ended(task: asyncio.Task[None], server: Server) -> None:

@@ -245,6 +245,11 @@ class DispatchEngine:
 
     # --- time ---
 
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is to be written or expired: ticks may come later."""
+        return self.serving and self.applied == self.durable and not self._expiring
+
     def tick(self) -> None:
         """To be called a few times a second."""
         for key in self._expiring[-EXPIRED_PER_TICK:]:
