@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from stratamq_commitlog import opening, own_state
 from stratamq_commitlog.appender import Appender
@@ -123,10 +122,10 @@ def ask_again(patch: Patch) -> None:
 
 
 def store_all_in_one(patch: Patch) -> None:
-    def publish(self: Appender, source: np.ndarray) -> None:
+    def publish(self: Appender, source: bytes | memoryview) -> bool:
         active = self._segments.active
-        position = self.appended - active.base
-        active.raw[position : position + len(source)] = source
+        active.file.write(self.appended - active.base, source)
+        return True
 
     patch.setattr(Appender, "_publish", publish)
 
@@ -226,7 +225,7 @@ RULES: dict[str, Rule] = {
         Profile(
             weights={"crash_point": 30},
             kinds=("batch", "together"),
-            crash_points=(("store", "commitlog/*"),),
+            crash_points=(("write", "commitlog/*"),),
             power=0,
         ),
     ),

@@ -23,7 +23,6 @@ from stratamq_torture.simulated.situations import Situation
 
 FINISH_SEED = 0x57A7A
 CRASH_PATTERNS = (
-    ("store", "commitlog/*"),
     ("flush", "commitlog/*"),
     ("create.*", "commitlog/*"),
     ("write", "commitlog/*"),
