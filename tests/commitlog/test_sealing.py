@@ -9,7 +9,9 @@ from stratamq.files.confirmed import LOCK_PATH, is_ours
 from stratamq.files.sealed import SEALED_PATH, sealed_from
 from stratamq.files.simulated import keep_nothing
 from stratamq.formats.frame_verify import NOWHERE
-from tests.support.logs import Store, message
+from stratamq.formats.properties import encode_properties
+from stratamq.formats.property_crc import check_property_crc
+from tests.support.logs import Store, message, raw_frame
 
 SEGMENT = 1 << 16
 
@@ -146,3 +148,18 @@ def test_a_promoted_slave_says_so_from_its_promotion_on_and_a_demoted_master_not
     assert place(store) == store.log.offsets.sealed_from == NOWHERE
     change(store, RoleChange(Role.ASYNC_MASTER))
     assert place(store) == store.log.offsets.sealed_from == store.end()
+
+
+def test_a_raw_frame_without_a_checksum_gets_one():
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    properties = encode_properties({"TAGS": "red"})
+    store.put_raw(raw_frame(b"one", properties=properties), raw_frame(b"two"))
+    one, two = store.frames()
+    assert (one.body, two.body) == (b"one", b"two")
+    assert one.properties_raw.startswith(properties)
+    assert all(check_property_crc(raw) for raw in store.frame_bytes())
+    end = store.end()
+    store.kill()
+    store.start()
+    assert (store.end(), len(store.log.frame_at(0))) == (end, one.total_size)

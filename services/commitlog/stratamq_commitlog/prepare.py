@@ -10,7 +10,7 @@ from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
 from stratamq.formats import frame as frame_format
 from stratamq.formats import property_crc, sysflag
 from stratamq.formats.delay import clamp_level, parse_java_int
-from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
+from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2, TOTAL_SIZE_POSITION
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import (
     DELAY,
@@ -119,7 +119,8 @@ class Preparer:
         return prepared
 
     def raw(self, raw: bytes) -> Prepared:
-        """A complete frame taken as it is, whatever its transaction bits. Raises Refused."""
+        """A complete frame taken as it is, whatever its transaction bits, and with room for a
+        record checksum if records have one. Raises Refused."""
         try:
             decoded = frame_format.decode(raw)
         except StrataError as error:
@@ -130,7 +131,7 @@ class Preparer:
             raise _illegal(f"STOREHOST must have {len(self._store_host)} bytes")
         if looks_torn(decoded.properties_raw or decoded.topic_raw):
             raise _illegal(f"{ZERO_END}, or {ZERO_RUN}")
-        frame = bytearray(raw)
+        frame = self._sealed(raw, decoded.properties_raw)
         at = 56 + len(decoded.born_host)
         frame[at : at + len(self._store_host)] = self._store_host
         counted = transaction_type(decoded.sys_flag) in (
@@ -138,6 +139,23 @@ class Preparer:
             sysflag.TRANSACTION_COMMIT,
         )
         return self._fitting(frame, decoded.topic, decoded.queue_id, counted=counted)
+
+    def _sealed(self, raw: bytes, properties: bytes) -> bytearray:
+        """The frame with room for the record checksum, if it needs one and has none."""
+        if not self._property_checksum or property_crc.has_property_crc(raw):
+            return bytearray(raw)
+        reserved = property_crc.reserve(properties)
+        if len(reserved) > MAX_PROPERTIES_BYTES:
+            raise Refused(
+                PutStatus.PROPERTIES_SIZE_EXCEEDED,
+                InvalidRequestError(
+                    f"properties of {len(properties)} bytes leave no room for the record checksum"
+                ),
+            )
+        frame = bytearray(raw[: len(raw) - len(properties) - I16.size])
+        frame += I16.pack(len(reserved)) + reserved
+        I32.pack_into(frame, TOTAL_SIZE_POSITION, len(frame))
+        return frame
 
     def _queue(self, message: PutMessage) -> int:
         topic = message.topic

@@ -267,7 +267,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             learned = masters_queues.learn(
                 engine, request.generation, request.appended_offset, table
             )
-        if request.topics_json:
+        if request.topics_json or not request.queues:
             engine.topics.import_json(request.topics_json)
             engine.topics.discover(engine.appender.queues)
             await _saved(engine)
