@@ -48,8 +48,9 @@ class Slave:
         end, size = self.end, self._master.segment_bytes
         here = {path.name for path in (self.broker.root / "commitlog").iterdir()}
         both = {path.name for path in (self._master.broker.root / "commitlog").iterdir()} & here
+        both = {name for name in both if int(name) < end}  # and none that is made ahead
         for name in sorted(both):
-            length = max(0, min(size, end - int(name)))
+            length = min(size, end - int(name))
             if _digest(self.broker.root, name, length) != _digest(
                 self._master.broker.root, name, length
             ):

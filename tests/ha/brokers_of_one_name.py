@@ -135,6 +135,10 @@ class Brokers:
             assert error.code() is grpc.StatusCode.UNAVAILABLE, error
             return None
 
+    def told(self, name: str) -> Any:
+        """How it stands, as soon as it knows."""
+        return until(lambda: self.state(name), f"{name} says how it stands")
+
     def is_master(self, name: str) -> bool:
         try:
             status = log_status(self[name])

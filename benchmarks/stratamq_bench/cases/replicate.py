@@ -8,13 +8,15 @@ from statistics import median
 from typing import Any
 
 from stratamq_bench import child
+from stratamq_bench.checks import Mismatch
 from stratamq_bench.plan import MIB, Plan, alternate, ratio_of
 from stratamq_bench.replica import LOOK_S, Slave
 from stratamq_bench.report import Case
 from stratamq_bench.streaming import Stream, StreamedBroker, floor_of
 from stratamq_bench.usage import CpuMeter
 
-MESSAGES = 1_500_000
+MESSAGES, LEAST_MESSAGES = 1_500_000, 150_000
+"""A slave has fewer before it can be looked at."""
 MASTER = Stream(role="ASYNC_MASTER", segment_bytes=256 * MIB)
 
 
@@ -27,7 +29,7 @@ class CaughtUp:
 
 def run(place: Path, plan: Plan) -> Case:
     with StreamedBroker(place, plan, MASTER) as master:
-        stored = master.fill(plan.scaled(MESSAGES, 20_000))
+        stored = master.fill(plan.scaled(MESSAGES, LEAST_MESSAGES))
         with master.broker.client() as client:
             end = client.log_state().appended_offset
 
@@ -61,6 +63,8 @@ def _catch_up(place: Path, master: StreamedBroker, stored: int, end: int) -> Cau
         while (there := slave.end) < end:
             time.sleep(LOOK_S)
         seconds, used = time.perf_counter() - began, meter.seconds()
+        if there == first:
+            raise Mismatch("the slave had everything before the first look: measure for longer")
         slave.check_bytes()
         root = slave.broker.root
     shutil.rmtree(root)
