@@ -56,7 +56,7 @@ def test_the_slave_that_has_most_gives_and_each_must_answer(tmp_path):
         brokers.start("a")
         held = until(
             lambda: (
-                (text := brokers.state("a").held_reason) and "must answer, too" in text and text
+                (text := brokers.told("a").held_reason) and "must answer, too" in text and text
             ),
             "it waits for c",
         )
@@ -77,7 +77,7 @@ def test_an_operator_may_go_on_without_what_nobody_gives_back(tmp_path):
         lost = loses_its_tail(brokers)
         brokers.kill("b")
         brokers.start("a")
-        until(lambda: brokers.state("a").held_reason, "it waits")
+        until(lambda: brokers.told("a").held_reason, "it waits")
         assert brokers.promote("a", force=True).generation.start_offset == lost
         brokers.start("b")
         brokers.same("a", "b")
