@@ -55,7 +55,7 @@ torture: venv  ## crashes, kills, power losses, damage and full disks for TORTUR
 	$(BIN)/stratamq torture all --seconds $(TORTURE_SECONDS) $(ARGS)
 
 torture-ci: venv  ## what every change must pass of it: 2 000 seeds and 50 rounds of kills
-	$(BIN)/stratamq torture sim --seeds 2000 --first-seed 500000 --operations 100
+	$(BIN)/stratamq torture sim --seeds 2000 --operations 100
 	$(BIN)/stratamq torture kill --rounds 50
 
 protos: venv  ## generate src/stratamq/api from protos/

@@ -36,13 +36,15 @@ class Slaves:
         self._gone: list[SlaveState] = []
 
     def joined(self, peer: Peer) -> None:
-        """Its histories agree, or it is RocketMQ's. An older entry of the same slave goes."""
+        """Its histories agree, or it is RocketMQ's. An older entry of the same slave goes, and one
+        from its host that never said who it was."""
         state = SlaveState(peer.address, peer.name)
         host = peer.address.rpartition(":")[0]
         self._gone = [
             old
             for old in self._gone
-            if (old.address.rpartition(":")[0], old.name) != (host, peer.name)
+            if old.address.rpartition(":")[0] != host
+            or not (old.name == peer.name or (not old.name and old.acknowledged < 0))
         ]
         self._states[peer] = state
 
