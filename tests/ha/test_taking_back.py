@@ -55,9 +55,7 @@ def test_the_slave_that_has_most_gives_and_each_must_answer(tmp_path):
         assert loses_its_tail(brokers) < end
         brokers.start("a")
         held = until(
-            lambda: (
-                (text := brokers.told("a").held_reason) and "must answer, too" in text and text
-            ),
+            lambda: (text := brokers.told("a").held_reason) and "must answer, too" in text and text,
             "it waits for c",
         )
         assert brokers.wires["c"].address in held and "promote --force" in held
