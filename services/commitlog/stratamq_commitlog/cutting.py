@@ -132,11 +132,8 @@ def _refusal(engine: "CommitLog", cut: Cut) -> StrataError | None:
     offsets = engine.offsets
     if engine.role is not Role.SLAVE:
         return NotWritableError("only a slave's log is cut", "role")
-    gate = engine.gate
-    if gate.closing or gate.changing or gate.uncertain or gate.stopped_reason:
-        return UnavailableError(
-            gate.stopped_reason or gate.changing or gate.uncertain or "the log is closing"
-        )
+    if shut := engine.gate.shut():
+        return UnavailableError(shut)
     if not cut.empty and not offsets.minimum <= cut.offset <= offsets.appended:
         return InvalidRequestError(
             f"the log holds [{offsets.minimum}, {offsets.appended}), and cannot be cut at "

@@ -20,17 +20,13 @@ def append(
 ) -> None:
     """Whole frames of one segment at a time; `done` once they are as safe as the flush setting
     says."""
-    gate = engine.gate
+    shut = engine.gate.shut()
     if engine.role is not Role.SLAVE:
         done(NotWritableError("only a slave takes a master's bytes", "role"))
     elif generation != engine.generation:
         done(NotWritableError(f"the log is in generation {engine.generation}", "generation"))
-    elif gate.closing or gate.changing or gate.uncertain or gate.stopped_reason:
-        done(
-            UnavailableError(
-                gate.stopped_reason or gate.changing or gate.uncertain or "the log is closing"
-            )
-        )
+    elif shut:
+        done(UnavailableError(shut))
     elif not data:
         done(None)
     else:

@@ -70,6 +70,15 @@ class WriteGate:
             )
         return None
 
+    def shut(self) -> str:
+        """Why not even a master's bytes are taken now, or a slave's log cut; "" if they are."""
+        return (
+            self.stopped_reason
+            or self.changing
+            or self.uncertain
+            or ("the log is closing" if self.closing else "")
+        )
+
     def refuse(self, obstacle: StrataError) -> PutStatus:
         """Count a refusal; the status that RocketMQ gives it."""
         if self.open:
