@@ -19,7 +19,7 @@ from stratamq.client.replication import LogFacts, OwnLog
 from stratamq.client.values import Role
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Clock
-from stratamq.formats.generation_number import term_of
+from stratamq.formats.generation_number import last_term
 from stratamq.formats.replication_fields import Generations
 from stratamq.formats.replication_peers import Standing, StandingRole
 from stratamq_ha.config import HaConfig
@@ -150,7 +150,7 @@ class RoleKeeper:
         facts = self._view.facts
         if facts is not None and facts.taking_back:
             return "this master takes back first what its slaves hold and it has lost"
-        term = max((term_of(number) for number, _ in generations), default=0)
+        term = last_term(generations)
         if facts is None or term <= facts.term or not related(facts.generations, generations):
             return ""
         self._term_heard = (term, f"the slave {source} has followed a master of term {term}")

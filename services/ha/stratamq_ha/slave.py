@@ -20,7 +20,7 @@ from stratamq.client.replication import LogFacts, OwnLog
 from stratamq.client.values import Role
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
-from stratamq.formats.generation_number import term_of
+from stratamq.formats.generation_number import last_term
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
@@ -230,7 +230,7 @@ class Slave:
             end=max(self.of_master.end, keeps.end),
             stranger=keeps.verdict is Verdict.STRANGER and keeps.end > keeps.minimum,
         )
-        term = max((term_of(number) for number, _ in keeps.generations), default=0)
+        term = last_term(keeps.generations)
         if term < facts.term and not self._may_begin_anew:
             raise MasterLeft(
                 "old_term",

@@ -5,6 +5,8 @@ bits 50–27   starts of masters in this log
 bits 26–0    at random, so that no two brokers invent the same
 """
 
+from collections.abc import Iterable
+
 TERM_BITS, STARTS_BITS, RANDOM_BITS = 12, 24, 27
 assert TERM_BITS + STARTS_BITS + RANDOM_BITS == 63
 
@@ -18,6 +20,11 @@ def make_number(term: int, starts: int, chance: int) -> int:
 
 def term_of(number: int) -> int:
     return number >> (STARTS_BITS + RANDOM_BITS)
+
+
+def last_term(generations: Iterable[tuple[int, int]]) -> int:
+    """The highest term of a history, pairs of (number, start); 0 of one that is empty."""
+    return max((term_of(number) for number, _ in generations), default=0)
 
 
 def starts_of(number: int) -> int:

@@ -17,7 +17,7 @@ import enum
 import struct
 from dataclasses import dataclass
 
-from stratamq.formats.generation_number import GREATEST_TERM, term_of
+from stratamq.formats.generation_number import GREATEST_TERM, last_term
 from stratamq.formats.replication_fields import (
     U8,
     Generations,
@@ -72,7 +72,7 @@ class Standing:
     @property
     def last_term(self) -> int:
         """Of the history it has."""
-        return max((term_of(number) for number, _ in self.generations), default=0)
+        return last_term(self.generations)
 
     @property
     def generation(self) -> int:

@@ -23,7 +23,7 @@ from stratamq_ha.promotion import Heard
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
 from stratamq.errors import StrataError
-from stratamq.formats.generation_number import term_of
+from stratamq.formats.generation_number import last_term
 from stratamq.formats.replication_opening import (
     LENGTH,
     Has,
@@ -182,7 +182,7 @@ class Link:
         if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
             self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")
             return
-        term = max((term_of(number) for number, _ in keeps.generations), default=0)
+        term = last_term(keeps.generations)
         if term < highest_term(engine):
             self._cluster.note(f"{slave.address} follows no master of term {term}")
             return
@@ -194,7 +194,7 @@ class Link:
         """A master that hears of a higher term of its history does not serve."""
         engine = master.log
         assert engine is not None
-        term = max((term_of(number) for number, _ in has.generations), default=0)
+        term = last_term(has.generations)
         known = master.history(engine).generations
         if term <= highest_term(engine) or not related(known, has.generations):
             return False
