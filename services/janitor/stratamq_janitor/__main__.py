@@ -27,6 +27,8 @@ log = std_logging.getLogger(__name__)
 ANSWER_S = 10.0
 RETRY_MS = 1_000
 """After a look that failed: the log may just be starting."""
+STARTING_LOOKS = 10
+"""So many may fail before the first that does not, and the log of this service says nothing."""
 
 
 async def main() -> None:
@@ -77,19 +79,24 @@ async def _look_regularly(
     servicer: JanitorServicer, cleaner: Cleaner, lock: asyncio.Lock, interval_ms: int
 ) -> None:
     observer = metrics.Observer(cleaner)
+    starting, warned = STARTING_LOOKS, ""
     while True:
         metrics.LOOKS.inc()
         delay_ms = interval_ms
         try:
             async with lock:
                 await asyncio.to_thread(cleaner.run)
-            servicer.failure = ""
+            servicer.failure = warned = ""
+            starting = 0
         except (StrataError, OSError) as error:
             # The log protects itself; the next look finds it again.
             metrics.FAILED.inc()
-            if servicer.failure != str(error):
-                log.warning("look failed", extra={"error": str(error)})
             servicer.failure = str(error)
+            if starting:
+                starting -= 1
+            elif warned != servicer.failure:
+                log.warning("look failed", extra={"error": servicer.failure})
+                warned = servicer.failure
             delay_ms = min(interval_ms, RETRY_MS)
         observer.observe()
         await asyncio.sleep(delay_ms / 1000)

@@ -212,7 +212,7 @@ def _log_has_stopped(scene: Scene, *reasons: str) -> None:
         lambda: scene.metric(COMMITLOG, "commitlog_flush_failed") == 1,
         "the metric commitlog_flush_failed is 1",
     )
-    scene.stands_still("flush failed")
+    scene.stands_still("nothing more is written")
     told = scene.state(COMMITLOG)[1]
     if not any(reason in told for reason in reasons):
         raise ActFailedError(f"status does not say {' or '.join(reasons)}: {told}")
