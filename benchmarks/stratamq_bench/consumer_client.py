@@ -37,7 +37,8 @@ class Progress:
     """Where each queue stands, and whether that is where all end."""
 
     def __init__(self, places: Places) -> None:
-        self.next = dict.fromkeys(places.in_turn, 0)
+        self.next: dict[tuple[str, int], int | None] = dict.fromkeys(places.in_turn)
+        """None: nothing of the queue has been read; it begins where the log does by now."""
         self.messages = 0
         self.all_read = asyncio.Event()
         self._in_turn = places.in_turn
@@ -59,7 +60,7 @@ async def read(client: AsyncClient, topic: str, load: Load, progress: Progress) 
     async with await client.consume(topic, follow=True, max_bytes=PIECE_BYTES) as messages:
         async for message in messages:
             queue, offset = (topic, message.queue_id), message.queue_offset
-            if following[queue] != offset:
+            if following[queue] not in (offset, None):
                 raise Mismatch(f"{queue}: {offset} where {following[queue]} was due")
             following[queue] = offset + 1
             progress.messages += 1
