@@ -110,8 +110,15 @@ def test_followers_of_a_slave_hear_what_was_appended():
         copy.append_data(offset, data)
         listener.listen()
     assert listener.position == copy.end()
-    heard = [run for event in listener.events for run in event.runs or []]
-    assert len(heard) == len(original.frames())
+    heard = [
+        (topic, queue_id, first + number)
+        for event in listener.events
+        for topic, queue_id, first, count in event.runs or []
+        for number in range(count)
+    ]
+    assert heard == [
+        (frame.topic, frame.queue_id, frame.queue_offset) for frame in original.frames()
+    ]
 
 
 def test_data_that_does_not_go_on_where_the_log_ends_is_refused():

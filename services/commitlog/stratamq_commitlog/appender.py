@@ -25,8 +25,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock
-from stratamq.formats.columns import frame_columns, patch
-from stratamq.formats.dispatch import dispatch_columns, scan_lengths
+from stratamq.formats.columns import patch
 from stratamq.formats.follow import Run as FollowRun
 from stratamq.formats.frame import encode_blank
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, I64
@@ -39,6 +38,7 @@ from stratamq_commitlog.batch_check import (
     fill_property_checksums,
 )
 from stratamq_commitlog.follow_hub import Appended
+from stratamq_commitlog.masters_frames import read_masters_frames
 from stratamq_commitlog.messages import (
     BatchDone,
     BatchResult,
@@ -475,15 +475,22 @@ class Appender:
             )
             return 0, 0
         try:
-            lengths, runs = self._read_data(item)
+            remaining = self._segments.remaining(self.appended)
+            read = read_masters_frames(item.data, item.offset, remaining)
         except StrataError as error:
             item.done(error)
             return 0, 0
+        frames = read.frames
+        self.queues.update(read.next_offsets)
+        if len(frames):
+            self.last_frame = (item.offset + int(frames.start[-1]), int(frames.size[-1]))
+            newest = int(frames.store_timestamp_ms.max())
+            self.store_timestamp_ms = max(self.store_timestamp_ms, newest)
         if not self._publish(item.data):
             item.done(self._not_written())
             return 0, 0
-        self._count(len(runs), len(item.data))
-        self._advance(len(item.data), lengths, runs)
+        self._count(len(frames), len(item.data))
+        self._advance(len(item.data), read.lengths, read.runs)
 
         def finish(status: PutStatus, error: StrataError | None) -> None:
             if status is PutStatus.FLUSH_DISK_TIMEOUT:
@@ -492,40 +499,7 @@ class Appender:
             item.done(error)
 
         self._commit(self.appended, finish)
-        return len(runs), len(item.data)
-
-    def _read_data(self, item: DataItem) -> tuple[NDArray[np.uint32], list[FollowRun]]:
-        """Check a master's bytes as its dispatch would read them, and move the queue table."""
-        remaining = self._segments.remaining(self.appended)
-        if item.size > remaining:
-            raise InvalidRequestError("the data crosses a segment's end")
-        lengths = scan_lengths(item.data, item.offset, item.offset + item.size)
-        columns = dispatch_columns(item.data, item.offset, lengths)
-        frames = frame_columns(np.frombuffer(item.data, np.uint8), lengths, item.offset)
-        filled = item.size == remaining
-        if len(frames) < len(lengths) and not filled:
-            raise InvalidRequestError("a blank must reach to its segment's end")
-        if not filled and remaining - item.size < _EIGHT:
-            raise InvalidRequestError("the data leaves less than a blank needs")
-        counted = columns.in_queue.tolist()
-        runs: list[FollowRun] = []
-        rows = zip(
-            columns.topic_index.tolist(),
-            columns.queue_id.tolist(),
-            columns.queue_offset.tolist(),
-            counted,
-            strict=True,
-        )
-        for topic_index, queue_id, queue_offset, counts in rows:
-            topic = columns.topics[topic_index]
-            runs.append((topic, queue_id, queue_offset, 1))
-            if counts:
-                self.queues[topic, queue_id] = queue_offset + 1
-        if len(columns):
-            self.last_frame = (int(columns.physical_offset[-1]), int(columns.size[-1]))
-            newest = int(columns.store_timestamp_ms.max())
-            self.store_timestamp_ms = max(self.store_timestamp_ms, newest)
-        return lengths, runs
+        return len(frames), len(item.data)
 
     def _count(self, messages: int, size: int) -> None:
         self.counters.messages += messages
