@@ -139,6 +139,41 @@ def test_the_walk_does_not_depend_on_the_size_of_its_chunks(plain, chunk, monkey
         assert walk(content)[1].end == expected_end(content)
 
 
+@pytest.fixture(scope="module")
+def alike() -> tuple[bytes, list[int]]:
+    """More frames of one size than are looked at one by one, then others; where each begins."""
+    content, starts = bytearray(), []
+    for number, body in enumerate([b"same"] * 90 + [b"a longer one"] * 3 + [b"same"] * 40):
+        starts.append(len(content))
+        frame = raw_frame(body, physical_offset=len(content), queue_offset=number)
+        content += frame
+    return bytes(content), starts
+
+
+def test_many_frames_of_one_size_are_walked_one_by_one_or_together(alike):
+    content, starts = alike
+    case, walked = walk(content + bytes(SEGMENT))
+    assert (case, walked.end, walked.frames) == (Case.END_CLEAN, len(content), len(starts))
+
+
+@pytest.mark.parametrize("byte", [0, 3, 4, 7, 8, 30, 90])
+def test_among_frames_of_one_size_the_first_bad_one_ends_the_log(alike, byte):
+    content, starts = alike
+    for number, start in enumerate(starts):
+        damaged = bytearray(content + bytes(SEGMENT))
+        damaged[start + byte] ^= 0xFF
+        case, walked = walk(bytes(damaged))
+        assert case in DAMAGE
+        assert (walked.end, walked.frames) == (start, number)
+
+
+def test_among_frames_of_one_size_zeros_end_the_log_at_any_frame(alike):
+    content, starts = alike
+    for number, start in enumerate(starts):
+        case, walked = walk(content[:start].ljust(len(content), b"\0"))
+        assert (case, walked.end, walked.frames) == (Case.END_CLEAN, start, number)
+
+
 # --- blanks ---
 
 

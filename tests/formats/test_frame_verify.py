@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stratamq.formats import frame as frame_format
-from stratamq.formats.frame_verify import damage_in, first_damaged
+from stratamq.formats.frame_verify import damage_in, first_damaged, record_checksums
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import encode_properties
-from stratamq.formats.property_crc import fill_property_crc, reserve
+from stratamq.formats.property_crc import encode_property_crc, fill_property_crc, reserve
 
 HOST = encode_host(Host("127.0.0.1", 10911))
 PROPERTIES = encode_properties({"TAGS": "red", "KEYS": "one two"})
@@ -101,3 +103,26 @@ def test_it_is_missed_from_the_place_on_where_every_record_has_one(count):
     assert first_damaged(joined, starts, sizes, int(starts[1])) == (1, "record_crc")
     behind = first_damaged(joined, starts, sizes, int(starts[1]) + 1)
     assert behind == (None if count == 3 else (4, "record_crc"))
+
+
+@given(st.lists(st.integers(0, 0x7FFFFFFF), min_size=1, max_size=40))
+def test_record_checksums_are_read_as_they_are_written(numbers):
+    text = b"".join(b"x" * 3 + encode_property_crc(number) for number in numbers)
+    ends = np.arange(1, len(numbers) + 1) * (len(text) // len(numbers))
+    marked, stated = record_checksums(np.frombuffer(text, np.uint8), ends)
+    assert marked.all()
+    assert stated.tolist() == numbers
+
+
+def test_a_record_checksum_of_anything_but_digits_states_nothing():
+    written = encode_property_crc(1_234_567_890)
+    for place in range(len(written)):
+        for byte in range(256):
+            tail = bytearray(written)
+            tail[place] = byte
+            marked, stated = record_checksums(np.frombuffer(tail, np.uint8), np.array([20]))
+            fixed = not 9 <= place <= 18
+            assert marked[0] == (byte == written[place] or not fixed)
+            if not fixed:
+                digits = bytes(tail[9:19])
+                assert stated[0] == (int(digits[::-1]) if digits.isdigit() else -1)

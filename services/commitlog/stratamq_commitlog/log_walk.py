@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError
 from stratamq.files.port import SECTOR_BYTES, File
+from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns import (
     FrameColumns,
     body_checksums_hold,
     frame_columns,
-    windows,
 )
 from stratamq.formats.dispatch import group_texts
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
-from stratamq.formats.frame_verify import NOWHERE, record_checksums_hold
-from stratamq.formats.property_crc import check_property_crc
+from stratamq.formats.frame_verify import NOWHERE, record_checksums
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, check_property_crc
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from stratamq.formats.text import decode_text
 from stratamq.formats.topics import SCHEDULE_TOPIC
@@ -36,7 +36,8 @@ CHUNK_FRAMES = 2048
 """About so many are judged together: enough to make up for what a chunk costs whatever it holds,
 and few enough for their columns to stay in a core's cache."""
 _SCHEDULE = SCHEDULE_TOPIC.encode()
-_PROPERTY_CRC_MARK = np.frombuffer(b"__CRC32#\x01", np.uint8)
+_LOOK_FRAMES = 32
+"""After so many frames of one size the next are looked for at the same distance, all at once."""
 
 
 @dataclass(slots=True)
@@ -138,27 +139,21 @@ class SegmentWalk:
     def _records_whole(
         self, data: bytes, raw: NDArray[np.uint8], frames: FrameColumns, base: int
     ) -> NDArray[np.bool_]:
-        whole = ~self._zero_tails(raw, frames, base)
-        unsealed = self._unsealed(frames.start + base)
-        candidates = np.flatnonzero(frames.properties_length >= 20)
-        ends = (frames.start + frames.size)[candidates]
-        marks = windows(raw, 9)[ends - 20]
-        marked = (marks == _PROPERTY_CRC_MARK).all(axis=1) & (raw[ends - 1] == 2)
-        sealed = candidates[marked]
-        unsealed[sealed] = False
-        whole &= ~unsealed
         view = memoryview(data)
-        starts, sizes = frames.start[sealed], frames.size[sealed]
-        whole[sealed] &= record_checksums_hold(view, starts, sizes)
-        if self._strict.verify_bodies and len(sealed) < len(frames):
+        ends = frames.start + frames.size
+        marked, stated = record_checksums(raw, ends)
+        marked &= frames.properties_length >= PROPERTY_CRC_BYTES
+        whole = marked | ~self._unsealed(frames.start + base)
+        whole &= ~self._zero_tails(raw, frames, base)
+        sealed = slice(None) if marked.all() else np.flatnonzero(marked)
+        found = crc32_of_each(view, frames.start[sealed], ends[sealed] - PROPERTY_CRC_BYTES)
+        whole[sealed] &= found == stated[sealed]
+        others = np.flatnonzero(~marked)
+        if self._strict.verify_bodies and len(others):
             # The record's checksum covers body and BODYCRC both.
-            others = np.ones(len(frames), np.bool_)
-            others[sealed] = False
-            rows = np.flatnonzero(others)
-            whole[rows] &= body_checksums_hold(view, frames, rows)
+            whole[others] &= body_checksums_hold(view, frames, others)
         if self._strict.durable is not None:
-            unmarked = candidates[~marked]
-            for row in unmarked[frames.properties_length[unmarked] >= SECTOR_BYTES].tolist():
+            for row in others[frames.properties_length[others] >= SECTOR_BYTES].tolist():
                 start, end = _properties_span(frames, row)
                 whole[row] &= not self._zero_sector(data, start, end, base)
         return whole
@@ -353,20 +348,49 @@ def _move_on(
 
 def _mark_off(data: bytes) -> tuple[NDArray[np.uint32], bool]:
     """Lengths of what looks like whole frames from the start; True: something else stands there."""
+    parts: list[NDArray[np.uint32]] = []
+    position = 0
+    while True:
+        lengths, position, stop = _mark_off_singly(data, position)
+        parts.append(np.array(lengths, np.uint32))
+        if stop is not None:
+            return np.concatenate(parts), stop
+        size = lengths[-1]
+        if lengths.count(size) == len(lengths):
+            alike = _count_alike(data, position, size)
+            parts.append(np.full(alike, size, np.uint32))
+            position += alike * size
+
+
+def _mark_off_singly(data: bytes, position: int) -> tuple[list[int], int, bool | None]:
+    """Some lengths, where the next stands, and whether something else does; None: not known yet."""
     lengths: list[int] = []
     found, read = lengths.append, BLANK.unpack_from
     v1, v2, least = MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
-    position, end = 0, len(data)
+    end = len(data)
     last = end - BLANK.size
-    while position <= last:
+    for _ in range(_LOOK_FRAMES):
+        if position > last:
+            return lengths, position, False
         size, magic = read(data, position)
         if (magic != v1 and magic != v2) or size < least:
-            return np.array(lengths, np.uint32), True
+            return lengths, position, True
+        if position + size > end:
+            return lengths, position, False
         position += size
-        if position > end:
-            break
         found(size)
-    return np.array(lengths, np.uint32), False
+    return lengths, position, None
+
+
+def _count_alike(data: bytes, position: int, size: int) -> int:
+    """How many whole frames of version 1 and of this size follow."""
+    count = (len(data) - position) // size
+    if not count:
+        return 0
+    heads = np.ndarray(count, ">u8", data, position, (size,))
+    wanted = (size << 32) | MAGIC_V1
+    alike = heads == wanted
+    return count if alike.all() else int(alike.argmin())
 
 
 def _properties_span(frames: FrameColumns, row: int) -> tuple[int, int]:

@@ -1,4 +1,9 @@
-"""CRC-32 of many stretches of one buffer: each costs a slice and a call, and little beside."""
+"""CRC-32 of many stretches of one buffer: each costs a slice and a call, and little beside.
+
+Stretches of one length at one distance, as messages of one size leave them, are cut by NumPy, which
+takes a quarter of what a slice costs; some at a time, so that they are still in the cache when
+their checksum is computed.
+"""
 
 import numpy as np
 from isal import isal_zlib
@@ -6,13 +11,45 @@ from numpy.typing import NDArray
 
 from stratamq.formats.crc import CRC_MASK
 
+_PIECE_BYTES = 64 << 10
+_LARGE_BYTES = 4096
+"""From here on a slice costs less than the copy that NumPy makes."""
+_FEW = 16
 
-def crc32_of_each(
-    view: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.int64]:
+I64 = NDArray[np.int64]
+
+
+def crc32_of_each(view: memoryview, starts: I64, ends: I64) -> I64:
     """The 31-bit checksum (spec 2.7) of each `view[start:end]`."""
     crc32 = isal_zlib.crc32
-    places = zip(starts.tolist(), ends.tolist(), strict=True)
-    crcs = np.array([crc32(view[start:end]) for start, end in places], np.int64)
+    if len(starts) >= _FEW and (even := _evenly(starts, ends)):
+        found = _crc32_of_even(view, int(starts[0]), len(starts), *even)
+    else:
+        places = zip(starts.tolist(), ends.tolist(), strict=True)
+        found = [crc32(view[start:end]) for start, end in places]
+    crcs = np.array(found, np.int64)
     crcs &= CRC_MASK
     return crcs
+
+
+def _evenly(starts: I64, ends: I64) -> tuple[int, int] | None:
+    """The one distance and the one length of stretches that follow each other evenly."""
+    distance, length = int(starts[1] - starts[0]), int(ends[0] - starts[0])
+    if not 0 < length < _LARGE_BYTES or distance < length:
+        return None
+    if (starts[1:] - starts[:-1] != distance).any() or (ends - starts != length).any():
+        return None
+    return distance, length
+
+
+def _crc32_of_even(
+    view: memoryview, first: int, count: int, distance: int, length: int
+) -> list[int]:
+    kind = np.dtype((np.void, length))
+    rows = max(1, _PIECE_BYTES // distance)
+    found: list[int] = []
+    for row in range(0, count, rows):
+        at, wanted = first + row * distance, min(rows, count - row)
+        stretches = np.ndarray(wanted, kind, view, at, (distance,)).tolist()
+        found += map(isal_zlib.crc32, stretches)
+    return found

@@ -23,15 +23,26 @@ from stratamq.formats.property_crc import (
 _PATTERN = encode_property_crc(0)
 _FIXED = (*range(9), PROPERTY_CRC_BYTES - 1)
 """Places of the tail that are the same in every record checksum; all others hold digits."""
+_DIGITS_AT, _LAST_DIGITS_AT = 9, 17
+"""Eight of the ten digits are read as one word, and the last two by themselves."""
+assert _FIXED[-1] == _LAST_DIGITS_AT + 2
 _PLACES = np.array(_FIXED)
 _PATTERN_PLACES = np.frombuffer(_PATTERN, np.uint8)[_PLACES]
-_POWERS = 10 ** np.arange(10, dtype=np.int64)
 _ALMOST = 6
 """So many of the ten fixed places make a tail that was a checksum once: no other property has."""
 assert len(_FIXED) - 8 < _ALMOST
-_PATTERN_WORD = np.frombuffer(_PATTERN[:8], np.uint64)[0]
+_WORD = np.dtype("<u8")
+_PATTERN_WORD = np.frombuffer(_PATTERN[:8], _WORD)[0]
+_NINTH, _TWENTIETH = _PATTERN[8], _PATTERN[-1]
 _ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 """With them a word tells whether one of its bytes is zero: Mycroft's test."""
+_ZERO_DIGIT, _ZERO_DIGITS = np.uint8(0x30), np.uint64(0x3030303030303030)
+_SIXES, _HIGH_HALVES = np.uint64(0x0606060606060606), np.uint64(0xF0F0F0F0F0F0F0F0)
+_EIGHT, _SIXTEEN, _THIRTY_TWO, _TEN = np.uint64(8), np.uint64(16), np.uint64(32), np.uint64(10)
+_PAIRS = np.uint64(0x000000FF000000FF)
+_FIRST_AND_THIRD = np.uint64(1 << 32 | 10_000)
+_SECOND_AND_FOURTH = np.uint64(100 << 32 | 1_000_000)
+"""Multiplied by these, the four numbers of two digits meet in a word's upper half."""
 _UNMARKED, _DAMAGED = -1, -2
 _FEW = 8
 """Columns cost what they cost, whatever they hold."""
@@ -96,11 +107,13 @@ def first_damaged(
     return min(first, default=None)
 
 
-def record_checksums_hold(view: memoryview, starts: I64, sizes: I64) -> NDArray[np.bool_]:
-    """Of each of these frames, which end in a record checksum, whether it is the right one."""
-    ends = starts + sizes
-    stated = _expected(np.frombuffer(view, np.uint8), ends)
-    return crc32_of_each(view, starts, ends - PROPERTY_CRC_BYTES) == stated
+def record_checksums(raw: NDArray[np.uint8], ends: I64) -> tuple[NDArray[np.bool_], I64]:
+    """Of frames that end at these positions of `raw`: whether the tail has all the fixed bytes of a
+    record checksum, and which it states then (−1: what stands there are no digits)."""
+    tails = windows(raw, PROPERTY_CRC_BYTES)[ends - PROPERTY_CRC_BYTES]
+    marked = _words(tails, 0) == _PATTERN_WORD
+    marked &= (tails[:, 8] == _NINTH) & (tails[:, -1] == _TWENTIETH)
+    return marked, _numbers(tails)
 
 
 def _first_unmarked(
@@ -121,17 +134,38 @@ def _expected(raw: NDArray[np.uint8], ends: I64) -> I64:
 
     A tail that agrees with the pattern in no byte of the first eight has two places more at most.
     """
-    tails = windows(raw, PROPERTY_CRC_BYTES)[ends - PROPERTY_CRC_BYTES]
-    difference = tails[:, :8].copy().view(np.uint64)[:, 0] ^ _PATTERN_WORD
-    candidates = np.flatnonzero((difference - _ONES) & ~difference & _TOPS)
-    expected = np.full(len(ends), _UNMARKED, np.int64)
-    if len(candidates):
-        expected[candidates] = _expected_of(tails[candidates])
+    marked, expected = record_checksums(raw, ends)
+    expected[expected < 0] = _DAMAGED
+    rest = np.flatnonzero(~marked)
+    if len(rest):
+        expected[rest] = _UNMARKED
+        tails = windows(raw, PROPERTY_CRC_BYTES)[ends[rest] - PROPERTY_CRC_BYTES]
+        difference = _words(tails, 0) ^ _PATTERN_WORD
+        candidates = np.flatnonzero((difference - _ONES) & ~difference & _TOPS)
+        agreeing = (tails[candidates][:, _PLACES] == _PATTERN_PLACES).sum(axis=1)
+        expected[rest[candidates[agreeing >= _ALMOST]]] = _DAMAGED
     return expected
 
 
-def _expected_of(tails: NDArray[np.uint8]) -> I64:
-    agreeing = (tails[:, _PLACES] == _PATTERN_PLACES).sum(axis=1)
-    digits = tails[:, 9:19].astype(np.int64) - ord("0")
-    whole = (agreeing == len(_FIXED)) & ((digits >= 0) & (digits <= 9)).all(axis=1)
-    return np.where(whole, digits @ _POWERS, np.where(agreeing >= _ALMOST, _DAMAGED, _UNMARKED))
+def _words(tails: NDArray[np.uint8], place: int) -> NDArray[np.uint64]:
+    """Eight bytes of each tail from this place on, the first of them the lowest."""
+    return np.ndarray(len(tails), _WORD, tails, place, (PROPERTY_CRC_BYTES,))
+
+
+def _numbers(tails: NDArray[np.uint8]) -> I64:
+    """What the ten digits of each tail say, the lowest first; −1 where a byte is no digit.
+
+    Eight digits are joined within one word: neighbours to numbers of two, of four and of eight.
+    """
+    word = _words(tails, _DIGITS_AT) ^ _ZERO_DIGITS
+    ninth = tails[:, _LAST_DIGITS_AT] ^ _ZERO_DIGIT
+    tenth = tails[:, _LAST_DIGITS_AT + 1] ^ _ZERO_DIGIT
+    # A byte beyond 9 has a high half, now or with 6 more.
+    strange = ((word | (word + _SIXES)) & _HIGH_HALVES) != 0
+    strange |= (ninth > 9) | (tenth > 9)
+    word += (word >> _EIGHT) * _TEN
+    pairs = (word & _PAIRS) * _FIRST_AND_THIRD + ((word >> _SIXTEEN) & _PAIRS) * _SECOND_AND_FOURTH
+    numbers = (pairs >> _THIRTY_TWO).astype(np.int64)
+    numbers += ninth * np.int64(10**8) + tenth * np.int64(10**9)
+    numbers[strange] = -1
+    return numbers
