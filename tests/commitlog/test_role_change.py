@@ -189,6 +189,20 @@ def test_messages_that_wait_are_refused_and_those_stored_are_answered_when_flush
     assert [frame.body for frame in store.frames()] == [b"stored"]
 
 
+def test_messages_that_wait_for_slaves_are_answered_when_the_master_is_demoted():
+    """Its end may be cut next, and the log opened again: nobody would answer them any more."""
+    store = Store(role="SYNC_MASTER", slave_timeout_ms=1_000)
+    store.start()
+    store.log.report_replication(store.log.generation, [Replica("s:1", 0, connected=True)])
+    store.send(message(b"no slave has it"))
+    store.settle()
+    assert store.answers.results == []
+    assert ask(store, TO_SLAVE) is None
+    assert store.answers.statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    store.pass_time(1_000)
+    assert len(store.answers.results) == 1
+
+
 def test_consumers_of_a_demoted_master_do_not_see_what_no_slave_had():
     store = Store(role="SYNC_MASTER")
     store.start()

@@ -394,6 +394,13 @@ class Housekeeping:
         while waiters and replicated is not None and waiters[0].end <= replicated:
             waiters.popleft().finish(PutStatus.PUT_OK, None)
 
+    def leave_replicas(self) -> None:
+        """No slave will acknowledge to this broker any more: what waits for one is stored, and not
+        confirmed."""
+        waiters = self._replica_waiters
+        while waiters:
+            waiters.popleft().finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+
     def _expire_replicas(self, now_ns: int) -> None:
         waiters = self._replica_waiters
         while waiters and waiters[0].deadline_ns <= now_ns:

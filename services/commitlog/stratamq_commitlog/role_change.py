@@ -204,6 +204,7 @@ def _become_slave(
         log.warning("a slave from now on", extra={"reason": role.reason, "master": role.master})
         engine.tail_unconfirmed |= was_master
         _switch(engine, engine.hub.generations)
+        engine.housekeeping.leave_replicas()
         done(None)
 
     worker.submit(lambda: _store(engine, state, role), role_stored)
