@@ -166,7 +166,7 @@ def fetched(broker: str, address: str) -> News:
 def test_a_master_gives_documents_to_its_own_broker_only(pair: Pair):
     pair.send(5)
     address = pair.replication_address()
-    assert set(fetched("broker-a", address).documents) == set(Kind)
+    until(lambda: set(fetched("broker-a", address).documents) == set(Kind), "its owners answer")
     foreign = fetched("broker-b", address)
     assert (dict(foreign.documents), foreign.sentence) == ({}, "this is no master of broker-b")
 
@@ -197,7 +197,7 @@ def test_whoever_asks_for_nonsense_is_closed_and_nobody_else_is(pair: Pair, said
         asker.shutdown(socket.SHUT_WR)
         answered = b"".join(iter(lambda: asker.recv(65536), b""))
     assert answered == METADATA_MARK
-    assert set(fetched("broker-a", address).documents) == set(Kind)
+    until(lambda: set(fetched("broker-a", address).documents) == set(Kind), "its owners answer")
 
 
 def test_a_master_that_answers_nonsense_is_named_and_asked_again(tmp_path: Path):

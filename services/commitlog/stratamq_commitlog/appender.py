@@ -83,7 +83,7 @@ class DataItem:
     """Bytes of a master's log: whole frames of one segment, a blank with all behind it included."""
 
     offset: int
-    data: bytes
+    data: bytes | memoryview
     done: DataDone
     size: int
 

@@ -2,7 +2,8 @@
 
 What was appended lately is remembered as the writer knew it for nothing: lengths and runs of each
 pass. A follower that keeps up gets these, several passes in one event; one that is behind gets bare
-ranges and scans them itself, so that the log never reads cold data for others. Bare ranges end
+ranges and scans them itself, so that the log never reads cold data for others. Who ships the log's
+bytes reads no frames, and gets nothing else. Bare ranges end
 where a frame is known to begin: at a segment's end, at a remembered pass, or at the horizon.
 """
 
@@ -279,7 +280,7 @@ class Session:
         self._told = (offsets.flushed, offsets.minimum)
         lengths: NDArray[np.uint32] | None = None
         runs: list[FollowRun] | None = None
-        if taken:
+        if taken and not self._replicable:
             lengths = taken[0].lengths
             runs = list(taken[0].runs)
             if len(taken) > 1:

@@ -31,7 +31,7 @@ class MastersFrames:
     """By topic and queue, of the queues that grow."""
 
 
-def read_masters_frames(data: bytes, offset: int, remaining: int) -> MastersFrames:
+def read_masters_frames(data: bytes | memoryview, offset: int, remaining: int) -> MastersFrames:
     """What lies in `data`, which begins at `offset`, `remaining` bytes before its segment's end.
 
     Raises CorruptRecordError, and InvalidRequestError for bytes that would leave a segment's end

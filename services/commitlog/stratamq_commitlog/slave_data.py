@@ -15,7 +15,7 @@ def append(
     engine: "CommitLog",
     generation: int,
     offset: int,
-    data: bytes,
+    data: bytes | memoryview,
     done: Callable[[StrataError | None], None],
 ) -> None:
     """Whole frames of one segment at a time; `done` once they are as safe as the flush setting

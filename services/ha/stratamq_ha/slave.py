@@ -13,7 +13,7 @@ import contextlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stratamq.client.replication import LogFacts, OwnLog
@@ -285,8 +285,8 @@ class Slave:
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
 
-    async def append(self, generation: int, append: Append) -> int:
-        end = await self._own.append(generation, append.offset, append.data)
+    async def append(self, generation: int, offset: int, pieces: Sequence[bytes]) -> int:
+        end = await self._own.append(generation, offset, pieces)
         self.state.appended = end
         metrics.APPENDED.set(end)
         return end
@@ -384,16 +384,16 @@ class _Stream:
             while not self._waiting:
                 self._came.clear()
                 await self._came.wait()
-            append = self._joined()
-            end = await self._slave.append(self._generation, append)
-            self._waiting_bytes -= len(append.data)
+            offset, pieces = self._next_append()
+            end = await self._slave.append(self._generation, offset, pieces)
+            self._waiting_bytes -= sum(map(len, pieces))
             self._went.set()
             report = self._machine.was_appended(end, self._now_ms())
             if report is not None:
                 await self._send(report)
 
-    def _joined(self) -> Append:
-        """What waits, as far as it lies in one segment and is not too much."""
+    def _next_append(self) -> tuple[int, list[bytes]]:
+        """What waits, as far as it lies in one segment and is not too much; its offset first."""
         first = self._waiting.popleft()
         parts, size = [first.data], len(first.data)
         base = first.offset // self._segment_bytes
@@ -404,7 +404,7 @@ class _Stream:
         ):
             parts.append(self._waiting.popleft().data)
             size += len(parts[-1])
-        return Append(first.offset, b"".join(parts) if len(parts) > 1 else parts[0])
+        return first.offset, parts
 
     async def _measure(self) -> None:
         before = self._machine.appended

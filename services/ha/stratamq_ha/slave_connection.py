@@ -62,7 +62,7 @@ class Gatherer:
     def end(self) -> int:
         return self.offset + len(self._kept)
 
-    def add(self, offset: int, data: bytes) -> None:
+    def add(self, offset: int, data: bytes | memoryview) -> None:
         """`data` continues what is kept, or begins it."""
         if not self._kept:
             self.offset = offset
@@ -74,7 +74,8 @@ class Gatherer:
         whole, at_end = self._whole()
         if not whole or (whole < least_bytes and not at_end):
             return None
-        append = Append(self.offset, bytes(self._kept[:whole]))
+        with memoryview(self._kept) as kept:
+            append = Append(self.offset, kept[:whole].tobytes())
         del self._kept[:whole]
         self.offset += whole
         self._walked = 0

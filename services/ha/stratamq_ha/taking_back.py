@@ -115,7 +115,7 @@ async def _copy(
             if isinstance(action, Left):
                 raise CorruptRecordError(action.sentence, machine.received_end, action.reason)
             assert isinstance(action, Append)
-            reached = await own.append(facts.generation, action.offset, action.data)
+            reached = await own.append(facts.generation, action.offset, [action.data])
             report = machine.was_appended(reached, now_ms())
             if report is not None:
                 await send(connection, report.data)

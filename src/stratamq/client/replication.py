@@ -1,6 +1,6 @@
 """What the replication service asks of its broker's own log. Of one event loop."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,11 +144,12 @@ class OwnLog:
         response = await self._call("Cut", request, timeout_s=CUT_S)
         return response.appended_offset, response.generation
 
-    async def append(self, generation: int, offset: int, data: bytes) -> int:
+    async def append(self, generation: int, offset: int, pieces: Sequence[bytes]) -> int:
         """Whole frames of one segment; the log's end behind them, under its own flush setting."""
         head = pb.AppendDataRequest(generation=generation, offset=offset)
-        await self._call("AppendData", APPEND_DATA_REQUEST.encode(head, data))
-        return offset + len(data)
+        size = sum(map(len, pieces))
+        await self._call("AppendData", APPEND_DATA_REQUEST.encode_pieces(head, pieces, size))
+        return offset + size
 
     async def _call(self, name: str, request: Any, timeout_s: float = ANSWER_S) -> Any:
         try:

@@ -47,11 +47,12 @@ class ReportReader:
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """Bytes of one transfer that have come: `data` lies at log offset `offset`. A transfer's first
-    piece has `opens` set, so that a heartbeat is one without data that opens."""
+    """Bytes of one transfer that have come: `data`, a view of what was fed, lies at log offset
+    `offset`. A transfer's first piece has `opens` set, so that a heartbeat is one without data that
+    opens."""
 
     offset: int
-    data: bytes
+    data: bytes | memoryview
     opens: bool
 
 
@@ -69,7 +70,7 @@ class TransferReader:
     def feed(self, data: bytes) -> list[Transferred]:
         """What is there now. CorruptRecordError (`length`) for a size that nobody sends."""
         found: list[Transferred] = []
-        position = 0
+        position, view = 0, memoryview(data)
         while position < len(data):
             if not self._left:
                 missing = TRANSFER_HEAD.size - len(self._head)
@@ -78,8 +79,8 @@ class TransferReader:
                 if len(self._head) < TRANSFER_HEAD.size:
                     break
                 found.append(self._open())
-            piece = data[position : position + self._left]
-            if piece:
+            piece = view[position : position + self._left]
+            if len(piece):
                 found.append(Transferred(self._offset, piece, False))
                 self._offset += len(piece)
                 self._left -= len(piece)

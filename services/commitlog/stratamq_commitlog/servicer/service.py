@@ -113,7 +113,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         head, (payload,) = APPEND_DATA_REQUEST.decode(data)
         error = await _answer(
-            lambda done: engine.append_data(head.generation, head.offset, bytes(payload), done)
+            lambda done: engine.append_data(head.generation, head.offset, payload, done)
         )
         if error is not None:
             raise error
