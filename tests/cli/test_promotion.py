@@ -1,13 +1,13 @@
 """What an operator types when masters change, and what is said."""
 
 import pytest
+from stratamq_torture.replicas.wire import NOWHERE, Wire
 
 from stratamq.cli.up import BrokerRole, plan, replication
 from stratamq.errors import ConfigurationError
 from tests.cli.processes import SMALL, Up, stratamq
 from tests.cli.test_replica import rows
-from tests.ha.brokers_of_one_name import NOWHERE
-from tests.ha.pairs import Wire, until
+from tests.ha.pairs import until
 
 
 def said(*arguments: str, data, code: int = 0) -> str:

@@ -18,17 +18,16 @@ from types import TracebackType
 from typing import Any
 
 import grpc
+from stratamq_torture.replicas.wire import NOWHERE, Wire
 
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import Client, Message, SendStatus, connect
 from stratamq.errors import StrataError
 from stratamq.runtime.status import from_rpc_error
-from tests.ha.pairs import SEGMENT, Wire, ha_status, log_status, segments, until
+from tests.ha.pairs import SEGMENT, ha_status, log_status, segments, until
 from tests.support.brokers import COMMITLOG, HA, Broker
 
-NOWHERE = "127.0.0.1:9"
-"""The discard port: nobody listens."""
 SYNC = common_pb2.BROKER_ROLE_SYNC_MASTER
 MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, SYNC)
 

@@ -8,8 +8,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from stratamq_torture.replicas.wire import Wire
 
-from tests.ha.pairs import SEGMENT, Pair, Wire, ha_status, log_status, segments, until
+from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, segments, until
 from tests.support import rocketmq
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, INDEX, Broker, geometry_settings
 from tests.support.fixtures import Geometry

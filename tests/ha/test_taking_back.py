@@ -1,7 +1,9 @@
 """A SYNC_MASTER under asynchronous flush that lost its tail takes it back from its slaves."""
 
+from stratamq_torture.replicas.wire import NOWHERE
+
 from stratamq.api.v1 import common_pb2
-from tests.ha.brokers_of_one_name import NOWHERE, Brokers
+from tests.ha.brokers_of_one_name import Brokers
 from tests.ha.pairs import log_status, tail_torn_off, until
 from tests.support.brokers import DISPATCHER
 

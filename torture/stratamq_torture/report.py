@@ -15,9 +15,11 @@ class Report:
 
     trial: str
     seeds: int = 0
+    rounds: int = 0
     crash_points: int = 0
     kills: int = 0
     power_losses: int = 0
+    promotions: int = 0
     damaged_files: int = 0
     acknowledged_messages: int = 0
     lost: int = 0

@@ -87,10 +87,10 @@ def simulate(options: BrokersOptions, progress: Progress | None = None) -> Repor
         crash_points=tally.crash_points,
         kills=tally.kills,
         power_losses=tally.power_losses,
+        promotions=tally.promotions,
         acknowledged_messages=tally.acknowledged,
         lost=sum(o.violation is not None and o.violation.rule in LOSSES for o in tally.failed),
     )
-    report.notes.append(f"{tally.promotions:,} promotions")
     report.notes += [f"{count:,} times: {what}" for what, count in sorted(tally.situations.items())]
     for outcome in sorted(tally.failed, key=lambda outcome: outcome.seed):
         report.failures.append(f"seed {outcome.seed}, {outcome.settings}: {outcome.violation}")

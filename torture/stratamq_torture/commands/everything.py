@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 PLENTY = 1_000_000
 """More rounds than any time is enough for: the seconds end a trial."""
 SHARES = {
-    "sim": 0.34,
-    "brokers": 0.1,
-    "kill": 0.18,
-    "power": 0.12,
-    "power async": 0.06,
+    "sim": 0.3,
+    "brokers": 0.09,
+    "kill": 0.15,
+    "replicas": 0.1,
+    "power": 0.11,
+    "power async": 0.05,
     "disk": 0.1,
     "damage": 0.1,
 }
@@ -60,6 +61,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     from stratamq_torture.processes.kill import KillOptions, run_kills
     from stratamq_torture.processes.order import OrderOptions, run_order
     from stratamq_torture.processes.power import PowerOptions, run_power_losses
+    from stratamq_torture.replicas.trial import ReplicasOptions, run_replicas
     from stratamq_torture.simulated.trial import SimulationOptions, simulate
 
     jobs = os.cpu_count() or 1
@@ -71,6 +73,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
         seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["brokers"]
     )
     kills = KillOptions(PLENTY, first_seed, share["kill"])
+    replicas = ReplicasOptions(PLENTY, first_seed, share["replicas"])
     power = PowerOptions(PLENTY, first_seed, "SYNC_FLUSH", share["power"])
     power_async = PowerOptions(PLENTY, first_seed, "ASYNC_FLUSH", share["power async"])
     disks = DiskOptions(seed=first_seed, seconds=share["disk"])
@@ -79,6 +82,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
         "sim": lambda progress: simulate(simulation, progress),
         "brokers": lambda progress: simulate_brokers(brokers, progress),
         "kill": lambda progress: run_kills(kills, progress),
+        "replicas": lambda progress: run_replicas(replicas, progress),
         "power": lambda progress: run_power_losses(power, progress),
         "power async": lambda progress: run_power_losses(power_async, progress),
         "disk": lambda progress: run_disks(disks, progress),

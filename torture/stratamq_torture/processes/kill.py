@@ -57,6 +57,7 @@ class _Trial:
             self._play(stores)
             stores += 1
         report.seeds = stores
+        report.rounds = self._round
         report.seconds = self._elapsed_s
         struck = ", ".join(f"{name} {count}" for name, count in sorted(self._struck.items()))
         report.notes.append(f"{self._round} rounds on {stores} stores: {struck}")

@@ -4,6 +4,7 @@ Filled by the threads of a workload, read by the checker while they rest.
 """
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stratamq.client import SendResult, SendStatus
@@ -89,6 +90,12 @@ class Ledger:
                     f"consumers of {topic}/{queue_id} saw two messages at queue offset {offset}: "
                     f"at log offsets {before[0]} and {place[0]}"
                 )
+
+    def tried_to_commit(self, offsets: Mapping[Queue, int]) -> None:
+        """Group GROUP is about to say that it has come so far."""
+        with self._lock:
+            for queue, offset in offsets.items():
+                self.committed[queue] = max(offset, self.committed.get(queue, -1))
 
     def fault(self, sentence: str) -> None:
         with self._lock:

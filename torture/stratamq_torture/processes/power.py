@@ -146,6 +146,7 @@ class _Trial:
         while self._more() and report.passed:
             self._play()
             report.seeds += 1
+        report.rounds = self._round
         report.seconds = self._elapsed_s
         moments = ", ".join(f"{name} {count}" for name, count in sorted(self._moments.items()))
         report.notes.append(f"power lost: {moments}")

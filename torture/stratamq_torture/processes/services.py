@@ -22,7 +22,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stratamq.client.endpoints import CHANNEL_OPTIONS
-from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.client.wire import COMMITLOG, DISPATCHER, HA, INDEX, ROOMS
 from stratamq.runtime import discovery
 from stratamq.runtime.clock import SystemClock
 
@@ -130,7 +130,7 @@ class Services:
 
     def stop(self) -> None:
         """Stop in order: the log first, which waits until its followers have its end."""
-        for room in (COMMITLOG, DISPATCHER, INDEX):
+        for room in (COMMITLOG, DISPATCHER, INDEX, HA):
             if room in self._processes:
                 self.terminate(room)
                 self.wait_stopped(room)

@@ -33,6 +33,8 @@ PRODUCER_KINDS = (STREAM, REPEATING, UNARY)
 
 class Workload:
     """Over the broker in `root`. `pace_s` is the longest rest of a producer between two bursts.
+    Producers are numbered from `first_producer` on: two workloads of the same
+    messages have others.
 
     `with Workload(…)` starts it paused; `resume` and `pause` as often as needed. What the threads
     were told is complete, and everything sent is answered or given up, when `pause` has returned.
@@ -47,6 +49,7 @@ class Workload:
         pace_s: float = 0.04,
         kinds: tuple[int, ...] = PRODUCER_KINDS,
         consumers: bool = True,
+        first_producer: int = 0,
     ) -> None:
         self.ledger = ledger
         self.messages = messages
@@ -55,26 +58,27 @@ class Workload:
         self._clock = SystemClock()
         self._go = threading.Event()
         self._ended = threading.Event()
-        self._resting = [threading.Event() for _ in kinds]
-        self._sent = [0] * len(kinds)
+        producers = list(enumerate(kinds, first_producer))
+        self._resting = {number: threading.Event() for number, _ in producers}
+        self._sent = dict.fromkeys(self._resting, 0)
         self._client = connect(root, timeout_s=TIMEOUT_S)
         self._followers: list[Consumer] = []
         self._lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._produce, args=(number, kind), name=f"producer-{number}")
-            for number, kind in enumerate(kinds)
+            for number, kind in producers
         ]
         if consumers:
             self._threads += [
                 threading.Thread(target=self._follow, args=(TOPICS[0],), name="follower"),
                 threading.Thread(target=self._pull, name="puller"),
             ]
-        ledger.repeating |= {n for n, kind in enumerate(kinds) if kind == REPEATING}
+        ledger.repeating |= {n for n, kind in producers if kind == REPEATING}
 
     @property
     def sent(self) -> int:
         """Messages given up for sending so far."""
-        return sum(self._sent)
+        return sum(self._sent.values())
 
     @property
     def unanswered(self) -> int:
@@ -88,14 +92,14 @@ class Workload:
         return self._client
 
     def resume(self) -> None:
-        for each in self._resting:
+        for each in self._resting.values():
             each.clear()
         self._go.set()
 
     def pause(self) -> None:
         """Return when every producer rests, everything answered. The services must be up."""
         self._go.clear()
-        for each in self._resting:
+        for each in self._resting.values():
             if not each.wait(ANSWER_LIMIT_S + TIMEOUT_S):
                 self.ledger.fault(f"a producer had no answer within {ANSWER_LIMIT_S} s")
 
@@ -105,6 +109,10 @@ class Workload:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End producers and consumers. Once more does nothing."""
         self._ended.set()
         self._go.set()
         with self._lock:
@@ -113,6 +121,8 @@ class Workload:
             consumer.close()
         for thread in self._threads:
             thread.join(ANSWER_LIMIT_S)
+            if thread.is_alive():
+                self.ledger.fault(f"the {thread.name} did not end within {ANSWER_LIMIT_S} s")
         self._client.close()
 
     # --- producers ---
@@ -269,7 +279,7 @@ class Workload:
         client.close()
 
     def _commit(self, client: Client, offsets: dict[Queue, int]) -> None:
-        self.ledger.committed.update(offsets)
+        self.ledger.tried_to_commit(offsets)
         try:
             client.commit_offsets(GROUP, offsets)
         except UnavailableError:
