@@ -14,6 +14,8 @@ from stratamq.files.simulated_tree import Directory, Node
 from tests.support.disks import write_file
 from tests.support.logs import Store, body_for, message, segment_path
 
+pytestmark = pytest.mark.usefixtures("walked_both_ways")
+
 SEGMENT = 2048
 Damage = Callable[[SimulatedDisk], None]
 

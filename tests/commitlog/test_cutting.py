@@ -13,6 +13,8 @@ from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
 from tests.support.listeners import Listener
 from tests.support.logs import Store, queue_table
 
+pytestmark = pytest.mark.usefixtures("walked_both_ways")
+
 
 def listed(*pairs: tuple[int, int]) -> tuple[Generation, ...]:
     return tuple(Generation(number, start) for number, start in pairs)

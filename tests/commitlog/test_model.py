@@ -27,6 +27,7 @@ from stratamq.formats.hosts import encode_host
 from stratamq.formats.property_crc import check_property_crc
 from tests.support.listeners import Listener
 from tests.support.logs import BORN, Store, batch_of, message, queue_table, raw_frame
+from tests.support.walkers import WalkersHere
 
 topics = st.sampled_from(["a", "bb", "topic-c"])
 queues = st.integers(0, 3)
@@ -39,9 +40,10 @@ class CommitLogModel(RuleBasedStateMachine):
         segment=st.sampled_from([600, 1024, 4096, 5000, 16384]),
         sync=st.booleans(),
         checksum=st.booleans(),
+        ahead=st.booleans(),
         seed=seeds,
     )
-    def begin(self, segment: int, sync: bool, checksum: bool, seed: int) -> None:
+    def begin(self, segment: int, sync: bool, checksum: bool, ahead: bool, seed: int) -> None:
         self.sync = sync
         self.store = Store(
             segment,
@@ -51,6 +53,8 @@ class CommitLogModel(RuleBasedStateMachine):
             property_checksum=checksum,
             snapshot_interval_ms=1_500,
         )
+        if ahead:
+            self.store.new_walkers = WalkersHere
         self.largest = min(330, segment - 300)
         self.shape = FrameShape(encode_host(BORN), property_checksum=checksum)
         self.number = 0

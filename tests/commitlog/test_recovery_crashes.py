@@ -20,6 +20,8 @@ from tests.support.disks import write_file
 from tests.support.fixtures import unpack
 from tests.support.logs import Store, batch, load_directory, message, segment_path
 
+pytestmark = pytest.mark.usefixtures("walked_both_ways")
+
 SEGMENT = 2048
 
 

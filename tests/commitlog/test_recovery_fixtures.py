@@ -9,6 +9,8 @@ from stratamq.formats.frame import Frame
 from tests.support.fixtures import ALL_STORES, CLEAN_STORES, CRASHED_STORES, expected, unpack
 from tests.support.logs import Store, load_directory, queue_table, read_members, segment_path
 
+pytestmark = pytest.mark.usefixtures("walked_both_ways")
+
 SEGMENT = 65536
 
 

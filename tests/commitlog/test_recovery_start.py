@@ -11,6 +11,8 @@ from stratamq.formats.hosts import encode_host
 from tests.support.disks import write_file
 from tests.support.logs import BORN_V6, FIXED, Store, body_for, raw_frame, segment_path
 
+pytestmark = pytest.mark.usefixtures("walked_both_ways")
+
 SEGMENT = 256
 T0 = 1_700_000_000_000
 

@@ -27,6 +27,7 @@ from stratamq_commitlog.messages import (
     PutStatus,
     Run,
 )
+from stratamq_commitlog.walk_ahead import Walkers
 
 from stratamq.files.port import Files
 from stratamq.files.real import RealFiles
@@ -135,6 +136,9 @@ class Answers:
 class Store:
     """One store directory, and the log process on it if one runs. Settings are those of `start`."""
 
+    new_walkers: Callable[[Files], Walkers | None] = staticmethod(lambda files: None)
+    """Who walks ahead of a recovery over these files; None: nobody."""
+
     def __init__(
         self,
         segment_bytes: int = 4096,
@@ -182,6 +186,7 @@ class Store:
             random=self.random,
             flush_worker=self.scheduler.worker(),
             allocate_worker=self.scheduler.worker(),
+            walkers=self.new_walkers(self.files),
             pid=4711,
         )
         return self.log

@@ -22,6 +22,7 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.progress import Progress
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
+from stratamq_commitlog.walker_pool import WalkerPool, processes_for
 
 log = std_logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ async def main() -> None:
         flush_worker=flush_worker,
         allocate_worker=allocate_worker,
         scrub_worker=scrub_worker,
+        walkers=WalkerPool(config.root, processes_for(config.recovery_processes)),
         pid=os.getpid(),
     )
     servicer = CommitLogServicer(engine)

@@ -257,6 +257,14 @@ class CommitLogConfig(ServiceConfig):
         rocketmq="checkCRCOnRecover",
         doc="Verify body checksums in recovery.",
     )
+    recovery_processes: int = setting(
+        0,
+        unit="processes",
+        minimum=0,
+        maximum=4,
+        doc="How many walk segments in recovery at the same time, once there are several to walk; "
+        "0: one for each processor, at most 4; 1: recovery alone.",
+    )
 
     def faults(self) -> Iterable[str]:
         try:

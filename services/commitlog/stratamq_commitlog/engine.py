@@ -54,6 +54,7 @@ from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
 from stratamq_commitlog.topic_table import TopicTable
+from stratamq_commitlog.walk_ahead import Walkers
 from stratamq_commitlog.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class CommitLog:
         flush_worker: Worker,
         allocate_worker: Worker,
         scrub_worker: Worker | None = None,
+        walkers: Walkers | None = None,
         pid: int = 0,
     ) -> None:
         self.wake: Callable[[], None] | None = None
@@ -85,6 +87,7 @@ class CommitLog:
         self._flush_worker = flush_worker
         self._allocate_worker = allocate_worker
         self._scrub_worker = scrub_worker or allocate_worker
+        self._walkers = walkers
         self._pid = pid
         self._lock: Lock | None = None
         self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
@@ -128,7 +131,7 @@ class CommitLog:
         self._lock, foreign = opening.take_lock(self._files, self._pid, self._adopt)
         self._reserve.release_if_short()
         opened = opening.open_store(
-            self._files, self._config, self._state, foreign, self._clock, progress
+            self._files, self._config, self._state, foreign, self._clock, progress, self._walkers
         )
         self.report = opened.report
         role = role_change.start(self, unclean=opened.unclean and opened.history_known)

@@ -53,6 +53,8 @@ class Walked:
     queue_jumps: int = 0
     """QUEUEOFFSETs that were not the next: RocketMQ restarts queues when a topic is deleted."""
     version2_frames: int = 0
+    firsts: QueueTable | None = None
+    """The first QUEUEOFFSET of each queue that was met; None: nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class Strictness:
     sealed_from: int = NOWHERE
     """Above `durable`, every record from here on has a checksum of its own."""
     known: frozenset[tuple[str, int]] = field(default_factory=frozenset)
+
+
+SURVEYED = Strictness(verify_bodies=False)
+"""How older segments are read, for their queues alone."""
 
 
 class SegmentWalk:
@@ -212,7 +218,7 @@ class SegmentWalk:
         topics = [decode_text(name) for name in names]
         kinds = frames.sys_flag[:count] & TRANSACTION_MASK
         in_queue = (kinds == TRANSACTION_NONE) | (kinds == TRANSACTION_COMMIT)
-        if not _move_on(walked.queues, topics, index[:count], frames, in_queue):
+        if not _move_on(walked, topics, index[:count], frames, in_queue):
             count = self._absorb_one_by_one(frames, index, topics, in_queue, count, base)
         if count:
             last = count - 1
@@ -255,6 +261,8 @@ class SegmentWalk:
                     break
                 walked.queue_jumps += 1
             queues[key] = queue_offset + 1
+            if walked.firsts is not None:
+                walked.firsts.setdefault(key, queue_offset)
         return count
 
     def _judge_one(self, data: bytes, position: int, left: int) -> Case:
@@ -302,7 +310,7 @@ def survey(file: File, base: int, walked: Walked) -> Case | None:
     Bodies are not verified, as RocketMQ does not look there; where the chain of lengths breaks the
     rest of the segment is passed over, and the case says why.
     """
-    walk = SegmentWalk(file, base, walked, Strictness(verify_bodies=False), True)
+    walk = SegmentWalk(file, base, walked, SURVEYED, True)
     walked.end = base
     while (case := walk.step()) is None:
         pass
@@ -311,14 +319,14 @@ def survey(file: File, base: int, walked: Walked) -> Case | None:
 
 
 def _move_on(
-    queues: QueueTable,
+    walked: Walked,
     topics: list[str],
     topic_index: NDArray[np.int32],
     frames: FrameColumns,
     in_queue: NDArray[np.bool_],
 ) -> bool:
-    """Move the table over frames whose queue offsets all follow each other, and what it knows.
-    False, and nothing is moved, when one does not."""
+    """Move the queue table over frames whose queue offsets all follow each other, and what it
+    knows. False, and nothing is moved, when one does not."""
     rows = np.flatnonzero(in_queue)
     places = (topic_index[rows].astype(np.int64) << 32) | (
         frames.queue_id[rows].astype(np.int64) & 0xFFFFFFFF
@@ -339,10 +347,14 @@ def _move_on(
     ]
     if len(set(keys)) < len(keys):
         return False  # two names that are not UTF-8 read the same
-    for key, first in zip(keys, offsets[firsts].tolist(), strict=True):
-        if queues.get(key, first) != first:
+    begins = dict(zip(keys, offsets[firsts].tolist(), strict=True))
+    for key, first in begins.items():
+        if walked.queues.get(key, first) != first:
             return False
-    queues.update(zip(keys, (offsets[lasts] + 1).tolist(), strict=True))
+    walked.queues.update(zip(keys, (offsets[lasts] + 1).tolist(), strict=True))
+    if walked.firsts is not None:
+        for key, first in begins.items():
+            walked.firsts.setdefault(key, first)
     return True
 
 

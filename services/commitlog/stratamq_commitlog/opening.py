@@ -19,6 +19,7 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.housekeeping import read_checkpoint
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.roles import Start
+from stratamq_commitlog.walk_ahead import Walkers
 
 ABORT = "abort"
 
@@ -78,6 +79,7 @@ def open_store(
     foreign: bool,
     clock: Clock,
     progress: Callable[[int, int], None] | None,
+    walkers: Walkers | None = None,
 ) -> OpenedStore:
     """Recover the directory. Raises StoreRefusedError, OSError."""
     report: list[str] = []
@@ -116,6 +118,7 @@ def open_store(
         ),
         verify_bodies=config.check_crc_on_recover,
         progress=progress,
+        walkers=walkers,
     )
     report += recovered.report
     began = snapshot.minimum if snapshot is not None else None

@@ -3,7 +3,8 @@
 Nothing is changed before the directory is known to be servable (`inspect`). Then `recover`
 
 1. walks from the start that `choose_start` names to the log's end (`log_walk`, `recovery_cases`);
-   after an unclean stop what it accepts is written again from the same bytes;
+   after an unclean stop what it accepts is written again from the same bytes; later segments may
+   be walked ahead by others (`walk_ahead`);
 2. copies aside what lies behind the end, zeroes the rest of that segment, removes later segments;
 3. syncs the files and their directory.
 
@@ -26,10 +27,11 @@ from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, HEAD, MAGIC
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.sysflag import host_bytes
 from stratamq_commitlog.aside import aside_path, copy_aside, last_used
-from stratamq_commitlog.log_walk import SegmentWalk, Strictness, Walked, survey
+from stratamq_commitlog.log_walk import SURVEYED, SegmentWalk, Strictness, Walked, survey
 from stratamq_commitlog.own_state import FrameMark, QueueTable, Snapshot, mark
 from stratamq_commitlog.queue_tails import queue_tails
 from stratamq_commitlog.recovery_cases import DAMAGE, Case
+from stratamq_commitlog.walk_ahead import Found, Walkers, join, plan, write_again
 
 DIRECTORY = "commitlog"
 MIN_SEGMENT_BYTES = 128
@@ -211,9 +213,10 @@ def recover(
     *,
     verify_bodies: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    walkers: Walkers | None = None,
 ) -> Recovered:
     """Find the end and make the directory say nothing else. Raises StoreRefusedError, OSError."""
-    recovery = _Recovery(files, inspected, evidence, verify_bodies, progress)
+    recovery = _Recovery(files, inspected, evidence, verify_bodies, progress, walkers)
     return recovery.run()
 
 
@@ -299,12 +302,14 @@ class _Recovery:
         evidence: Evidence,
         verify_bodies: bool,
         progress: Callable[[int, int], None] | None,
+        walkers: Walkers | None,
     ) -> None:
         self._files = files
         self._inspected = inspected
         self._evidence = evidence
         self._verify_bodies = verify_bodies
         self._progress = progress or (lambda done, total: None)
+        self._walkers = walkers
         self._segments = list(inspected.segments)
         self._size = inspected.segment_bytes
         self._report: list[str] = []
@@ -315,12 +320,23 @@ class _Recovery:
         start, offset = choose_start(self._files, self._inspected, self._evidence)
         self._report.append(f"recovery begins at {offset}: {start.value}")
         walked = Walked(offset, {})
-        if snapshot is not None:
-            walked.queues = dict(snapshot.queues)
-            walked.store_timestamp_ms = snapshot.store_timestamp_ms
-        else:
-            self._survey_older(offset, walked)
-        case = self._walk(offset, walked, start)
+        strictness = Strictness(
+            verify_bodies=self._verify_bodies,
+            durable=snapshot.offset if snapshot is not None else None,
+            sealed_from=self._evidence.sealed_from,
+            known=frozenset(snapshot.queues) if snapshot is not None else frozenset(),
+        )
+        try:
+            self._walk_ahead(offset, strictness)
+            if snapshot is not None:
+                walked.queues = dict(snapshot.queues)
+                walked.store_timestamp_ms = snapshot.store_timestamp_ms
+            else:
+                self._survey_older(offset, walked)
+            case = self._walk(offset, walked, strictness)
+        finally:
+            if self._walkers is not None:
+                self._walkers.close()
         self._demand_room(walked.end)
         if snapshot is None:
             self._read_queue_files(walked)
@@ -406,30 +422,54 @@ class _Recovery:
         for base in self._segments:
             if base >= offset:
                 break
-            file = self._files.open(_path(base))
-            try:
-                case = survey(file, base, walked)
-            finally:
-                file.close()
+            case = self._survey_segment(base, walked)
             if case is not None:
                 self._report.append(
                     f"{_path(base)}: unreadable in its middle ({case.name}); kept, as RocketMQ does"
                 )
             self._progress(base + self._size - self._segments[0], self._total())
 
+    def _survey_segment(self, base: int, walked: Walked) -> Case | None:
+        walked.end = base
+        found = self._found_elsewhere(base)
+        if found is not None and join(walked, found, SURVEYED):
+            walked.end = base + self._size
+            return None if found.case is Case.NEXT_SEGMENT else found.case
+        file = self._files.open(_path(base))
+        try:
+            return survey(file, base, walked)
+        finally:
+            file.close()
+
     # --- the walk ---
 
-    def _walk(self, offset: int, walked: Walked, start: Start) -> Case:
+    def _walk_ahead(self, offset: int, strictness: Strictness) -> None:
+        """Let others begin with the segments behind the first, if that is worth while."""
+        if self._walkers is None:
+            return
+        all_of_them = self._evidence.snapshot is None
+        visited = {
+            base: _path(base)
+            for base in self._segments
+            if all_of_them or base + self._size > offset
+        }
+        tasks = plan(
+            self._files,
+            visited,
+            self._size,
+            (offset, strictness),
+            pieces=self._evidence.unclean,
+            least_bytes=self._walkers.least_bytes,
+        )
+        self._walkers.begin(tasks)
+
+    def _found_elsewhere(self, base: int) -> Found | None:
+        return self._walkers.take(base) if self._walkers is not None else None
+
+    def _walk(self, offset: int, walked: Walked, strictness: Strictness) -> Case:
         walked.end = offset
         if not self._segments:
             return Case.END_SEGMENT
-        snapshot = self._evidence.snapshot if start is Start.SNAPSHOT else None
-        strictness = Strictness(
-            verify_bodies=self._verify_bodies,
-            durable=snapshot.offset if snapshot is not None else None,
-            sealed_from=self._evidence.sealed_from,
-            known=frozenset(snapshot.queues) if snapshot is not None else frozenset(),
-        )
         while True:
             base = walked.end - walked.end % self._size
             if base not in self._segments:
@@ -442,6 +482,16 @@ class _Recovery:
         rewrites = self._evidence.unclean
         file = self._files.open(_path(base), writable=rewrites)
         try:
+            found = self._found_elsewhere(base)
+            if (
+                found is not None
+                and (not rewrites or write_again(file, found))
+                and join(walked, found, strictness)
+            ):
+                self._progress(walked.end - self._segments[0], self._total())
+                if rewrites:
+                    file.flush()
+                return found.case
             following = base + self._size in self._segments
             walk = SegmentWalk(file, base, walked, strictness, following)
             while (case := walk.step(file.write if rewrites else None)) is None:
