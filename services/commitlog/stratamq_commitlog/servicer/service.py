@@ -222,6 +222,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             return
         if not first.HasField("open") or not first.open.name:
             raise InvalidRequestError("the first message of a follow stream must be `open`")
+        # While its first message was on the way the log may have begun to be opened again.
+        self._ready()
         async for response in self._follows.run(first.open, requests):
             yield response
 
