@@ -98,9 +98,9 @@ class Stage:
         LOSSES[how].undo(brokers, old)
         left.close()
         brokers.serves(new)
-        log = brokers[old].log()
-        if log is not None and log.term != term:
-            self.ledger.fault(f"{old} follows in term {log.term}, the promotion's was {term}")
+        followed = brokers[old].client.log_state().term
+        if followed != term:
+            self.ledger.fault(f"{old} follows in term {followed}, the promotion's was {term}")
         self.given_up += brokers[old].aside() > kept
         self.grow(MESSAGES_AFTER)
 
