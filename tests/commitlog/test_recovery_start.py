@@ -250,3 +250,13 @@ def test_progress_is_told_and_ends_at_the_logs_end():
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert all(0 <= done <= total for done, total in told)
     assert told[-1][0] == end
+
+
+def test_a_log_that_starts_removes_what_it_left_and_not_what_the_index_is_making():
+    """All services of a killed broker are started at once, and the index recovers first."""
+    store = log_of({})
+    for name in ("00000000000000000000.whole", "index-20261121000000000"):
+        write_file(store.disk.files(), f"stratamq/tmp/{name}", b"x")
+    store.start()
+    left = [entry.name for entry in store.disk.files().list("stratamq/tmp")]
+    assert left == ["index-20261121000000000"]

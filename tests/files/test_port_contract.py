@@ -307,6 +307,13 @@ def test_a_lock_is_refused_to_its_own_process_and_cannot_be_dropped_by_opening(f
     files.lock("stratamq/room.lock", b"z").close()
 
 
+def test_clean_temporary_leaves_alone_what_another_service_is_making(files: Files):
+    for name in ("index-1", "indexed", "other"):
+        files.create(f"stratamq/tmp/{name}", 1)
+    assert list(files.clean_temporary(spare=("index-",))) == ["indexed", "other"]
+    assert [entry.name for entry in files.list("stratamq/tmp")] == ["index-1"]
+
+
 def test_clean_temporary_of_an_orderly_store_finds_nothing(files: Files):
     assert list(files.clean_temporary()) == []
     files.create("a", 1)

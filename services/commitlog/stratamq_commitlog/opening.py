@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from stratamq.errors import StoreRefusedError
 from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import ASIDE_DIRECTORY, Clock, Files, Kind, Lock, Random
+from stratamq.files.port import ASIDE_DIRECTORY, INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
 from stratamq.files.sealed import SEALED_PATH, load_sealed
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
@@ -103,7 +103,7 @@ def open_store(
     if not unclean:
         state.set_found_clean(snapshot is None)
         files.create(ABORT, 0, sparse=True)
-    files.clean_temporary()
+    files.clean_temporary(spare=(INDEX_TEMPORARY,))
     checkpoint = read_checkpoint(files)
     recovered = recovery.recover(
         files,

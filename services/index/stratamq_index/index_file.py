@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.files.paths import base_name
-from stratamq.files.port import TEMPORARY_DIRECTORY, File, Files
+from stratamq.files.port import INDEX_TEMPORARY, TEMPORARY_DIRECTORY, File, Files
 from stratamq.formats.index_columns import INDEX_ITEM_DTYPE, IndexItems, encode_slots
 from stratamq.formats.index_layout import (
     INDEX_HEADER_BYTES,
@@ -32,7 +32,7 @@ from stratamq.formats.index_layout import (
 from stratamq_index.geometry import Geometry
 
 DIRECTORY = "index"
-TEMPORARY_PREFIX = "index-"
+TEMPORARY_PREFIX = INDEX_TEMPORARY
 """Of our files in `stratamq/tmp`. They mean nothing after a start."""
 PIECE_ITEMS = 16 * 1024
 """Items per step of whatever reads a whole file: 320 KiB, and 2 ms of work."""

@@ -31,6 +31,9 @@ SECTOR_BYTES = 512
 
 OWN_DIRECTORY = "stratamq"
 TEMPORARY_DIRECTORY = "stratamq/tmp"
+INDEX_TEMPORARY = "index-"
+"""What files of the index service in the temporary directory begin with. It cleans them itself, and
+may be making some while the log service starts."""
 ASIDE_DIRECTORY = "stratamq/aside"
 """Where recovery copies what it cuts. Never read by StrataMQ; an operator may delete it."""
 
@@ -186,8 +189,9 @@ class Files(Protocol):
 
     def space(self) -> Space: ...
 
-    def clean_temporary(self) -> Sequence[str]:
-        """Remove what a crash left in `stratamq/tmp`, and say which; files in the making stay."""
+    def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
+        """Remove what a crash left in `stratamq/tmp`, and say which; what `create` is making stays,
+        and files whose names begin with one of `spare`."""
 
     def lock(self, path: str, text: bytes) -> Lock:
         """Take the lock (`fcntl.lockf`, as RocketMQ's FileChannel.lock does) and write `text`.

@@ -302,10 +302,12 @@ class RealFiles:
             available_bytes=volume.f_bavail * volume.f_frsize,
         )
 
-    def clean_temporary(self) -> Sequence[str]:
+    def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
         removed = []
         for entry in self.list(TEMPORARY_DIRECTORY):
-            if entry.kind is Kind.FILE and self._remove_abandoned(entry.name):
+            if entry.kind is not Kind.FILE or entry.name.startswith(spare):
+                continue
+            if self._remove_abandoned(entry.name):
                 removed.append(entry.name)
         return removed
 

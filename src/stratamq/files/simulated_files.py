@@ -307,10 +307,11 @@ class SimulatedFiles:
         self._call("space", self._root)
         return self.disk.space()
 
-    def clean_temporary(self) -> Sequence[str]:
+    def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
         # A simulated process makes a file in one step: whatever lies there was abandoned.
         entries = self.list(TEMPORARY_DIRECTORY)
-        names = [entry.name for entry in entries if entry.kind is Kind.FILE]
+        files = [entry.name for entry in entries if entry.kind is Kind.FILE]
+        names = [name for name in files if not name.startswith(spare)]
         for name in names:
             self.unlink(f"{TEMPORARY_DIRECTORY}/{name}")
         return names
