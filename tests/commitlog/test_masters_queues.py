@@ -1,8 +1,12 @@
 """A slave learns the next offsets of queues whose messages its master had deleted."""
 
+import asyncio
+
 import pytest
 from stratamq_commitlog import masters_queues
+from stratamq_commitlog.servicer.service import CommitLogServicer
 
+from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
 from tests.commitlog.test_slave import copied, master
 from tests.support.listeners import Listener
@@ -29,6 +33,14 @@ def test_what_the_messages_say_is_not_overruled():
     known = copy.queues()
     assert learn(copy, *((topic, queue, 9_999) for topic, queue in known)) == 0
     assert copy.queues() == known
+
+
+def test_a_master_without_queues_has_a_table_too():
+    copy = copied(master())
+    servicer = CommitLogServicer(copy.log)
+    servicer.opening = ""
+    request = pb.ImportMetadataRequest(generation=copy.log.generation, appended_offset=copy.end())
+    assert asyncio.run(servicer.ImportMetadata(request, None)).learned_queues == 0
 
 
 def test_a_table_for_an_end_that_is_not_reached_yet_is_for_later():

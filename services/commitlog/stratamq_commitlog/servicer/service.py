@@ -264,12 +264,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     ) -> pb.ImportMetadataResponse:
         engine = self._ready()
         learned = 0
-        if request.queues:
+        # A master without queues tells that, too: a table is named by its generation.
+        told_queues = bool(request.generation or request.queues)
+        if told_queues:
             table = [(one.topic, one.queue_id, one.next_queue_offset) for one in request.queues]
             learned = masters_queues.learn(
                 engine, request.generation, request.appended_offset, table
             )
-        if request.topics_json or not request.queues:
+        if request.topics_json or not told_queues:
             engine.topics.import_json(request.topics_json)
             engine.topics.discover(engine.appender.queues)
             await _saved(engine)
