@@ -1,5 +1,5 @@
-"""Drives the engine from the event loop: a pass after each wake, a tick ten times a second, four
-times while there is nothing to do.
+"""Drives the engine from the event loop: a pass after each wake, a tick ten times a second, twice
+while there is nothing to do.
 
 Under sync flush a pass waits for the flush that runs: what it would append that flush does not
 cover, so that nobody is answered later, and one pass takes all that came meanwhile. It does not
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from stratamq.files.port import Worker
 from stratamq_commitlog.engine import CommitLog
 
-TICK_SECONDS, REST_SECONDS = 0.1, 0.25
+TICK_SECONDS, REST_SECONDS = 0.1, 0.5
 
 
 class Driver:

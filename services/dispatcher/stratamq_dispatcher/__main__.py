@@ -32,7 +32,7 @@ from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 
 log = std_logging.getLogger(__name__)
 
-TICK_SECONDS, REST_SECONDS, OBSERVE_SECONDS = 0.05, 0.25, 1.0
+TICK_SECONDS, REST_SECONDS, OBSERVE_SECONDS = 0.05, 0.5, 1.0
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
 

@@ -208,6 +208,7 @@ class Master:
     async def _report(self) -> None:
         loop = asyncio.get_running_loop()
         measured = loop.time()
+        told: tuple[object, ...] = ()
         while True:
             self._acknowledged.clear()
             facts = self._view.facts
@@ -216,8 +217,12 @@ class Master:
                 self.slaves.measure(now - measured)
                 measured = now
             if facts is not None and facts.role is not Role.SLAVE:
+                reports = self.slaves.reports(self._now_ms())
+                telling = (facts.generation, facts.role, *reports)
                 try:
-                    await self._own.report(facts.generation, self.slaves.reports(self._now_ms()))
+                    if telling != told:
+                        await self._own.report(facts.generation, reports)
+                        told = telling
                 except StrataError as error:
                     log.debug("the log took no report", extra={"error": str(error)})
             self._observe()

@@ -1,7 +1,6 @@
 """The index service: follows the commit log, keeps `index/`, answers by key."""
 
 import asyncio
-import itertools
 import logging as std_logging
 import random
 import sys
@@ -31,6 +30,8 @@ from stratamq_index.servicer import SERVICE_NAME, IndexServicer
 log = std_logging.getLogger(__name__)
 
 OBSERVE_INTERVAL_SECONDS = 1.0
+REST_SECONDS = 0.5
+"""Between two looks while everything is on the disk and nothing is scrubbed."""
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
 
@@ -95,14 +96,16 @@ async def main() -> None:
 
 async def _tick(engine: IndexEngine, scrubber: Scrubber, server: Server, interval_s: float) -> None:
     observer = Observer(engine, scrubber)
-    ticks_per_look = max(1, round(OBSERVE_INTERVAL_SECONDS / interval_s))
-    for tick in itertools.count():
+    loop, observed_at = asyncio.get_running_loop(), 0.0
+    while True:
         engine.tick()
         scrubber.tick()
-        if tick % ticks_per_look == 0:
+        if loop.time() >= observed_at + OBSERVE_INTERVAL_SECONDS:
+            observed_at = loop.time()
             observer.observe()
         server.set_ready(engine.serving and not engine.stop_reason, engine.stop_reason)
-        await asyncio.sleep(interval_s)
+        rests = engine.serving and engine.durable == engine.applied and scrubber.rests
+        await asyncio.sleep(max(interval_s, REST_SECONDS) if rests else interval_s)
 
 
 def _ended(task: asyncio.Task[None], server: Server) -> None:

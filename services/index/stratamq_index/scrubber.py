@@ -115,6 +115,11 @@ class Scrubber:
         position = self._reading.position if self._reading is not None else -1
         return len(self._looked_at), position, self._dirty, self._storing, self._turns
 
+    @property
+    def rests(self) -> bool:
+        """Nothing is read, stored or built anew."""
+        return self._reading is None and self._steps is None and not (self._dirty or self._storing)
+
     def tick(self) -> None:
         engine = self._engine
         if not self._bytes_per_second or not engine.serving or engine.stop_reason:

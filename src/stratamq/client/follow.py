@@ -207,19 +207,22 @@ class _Driver:
         with _engine_failures():
             self._engine.close_at(end, durable.set)
         await durable.wait()
-        await self._report(call)
+        await self._report(call, self._engine.report())
         async with self._writing:
             await call.done_writing()
 
     async def _report_regularly(self, call: Any) -> None:
         # The reader hears of a broken connection by itself.
+        told: Report | None = None
         with contextlib.suppress(grpc.RpcError, UnavailableError):
             while True:
-                await self._report(call)
+                report = self._engine.report()
+                if report != told:
+                    await self._report(call, report)
+                    told = report
                 await asyncio.sleep(self._report_interval_s)
 
-    async def _report(self, call: Any) -> None:
-        report = self._engine.report()
+    async def _report(self, call: Any, report: Report) -> None:
         wire = commitlog_pb2.FollowReport(
             applied_offset=report.applied,
             durable_offset=report.durable,

@@ -62,7 +62,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the follower tells the log every second.
+    """What the follower tells the log: at first, and each second in which it has changed.
 
     `durable_store_timestamp_ms` is the store time of the newest message of which everything this
     follower builds is on disk; `released`: it reads nothing below any more.
