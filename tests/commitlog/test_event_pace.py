@@ -5,6 +5,7 @@ from stratamq_commitlog.event_pace import (
     LARGE_EVENT_BYTES,
     LONG_SECONDS,
     SHORT_SECONDS,
+    STEADY_SECONDS,
     WHOLE_EVENT_BYTES,
     EventPace,
 )
@@ -35,8 +36,9 @@ def test_a_whole_events_worth_waits_for_nothing():
 
 
 def test_a_follower_that_producers_wait_for_hears_as_often_of_much():
-    pace = paced(LARGE_EVENT_BYTES, steady=True)
-    assert pace.early(100.0, 1000) == pytest.approx(SHORT_SECONDS)
+    for event_bytes in (1000, LARGE_EVENT_BYTES):
+        pace = paced(event_bytes, steady=True)
+        assert pace.early(100.0, 1000) == pytest.approx(STEADY_SECONDS)
 
 
 def test_an_event_without_messages_says_nothing_of_how_many_come():
