@@ -36,6 +36,9 @@ CHUNK_FRAMES = 2048
 """About so many are judged together: enough to make up for what a chunk costs whatever it holds,
 and few enough for their columns to stay in a core's cache."""
 _SCHEDULE = SCHEDULE_TOPIC.encode()
+_FREED_BYTES = 16 << 20
+"""The C library's allocator gives freed memory back at once, and faults it in again for the next
+chunk (a sixth of the walk), until it has seen a block as large as this come and go."""
 _LOOK_FRAMES = 32
 """After so many frames of one size the next are looked for at the same distance, all at once."""
 
@@ -89,6 +92,7 @@ class SegmentWalk:
         self._strict = strictness
         self._next_exists = next_exists
         self._chunk_bytes = LEAST_CHUNK_BYTES
+        bytearray(_FREED_BYTES)
 
     def step(self, rewrite: Callable[[int, bytes], None] | None = None) -> Case | None:
         """Judge one chunk. `rewrite(position, bytes)` gets what was accepted, as it was read."""
