@@ -20,13 +20,13 @@ from stratamq.formats.columns import (
     body_checksums_hold,
     frame_columns,
 )
-from stratamq.formats.dispatch import group_texts
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
 from stratamq.formats.frame_verify import NOWHERE, record_checksums
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, check_property_crc
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from stratamq.formats.text import decode_text
+from stratamq.formats.text_groups import group_texts
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq_commitlog.own_state import QueueTable
 from stratamq_commitlog.recovery_cases import Case, Facts, judge
