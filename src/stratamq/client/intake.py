@@ -20,7 +20,7 @@ class ProducerSettings:
     """`retry` is how often a batch is sent again after its stream broke or the log was busy: 0
     never stores a message twice, more may, and may change the order of batches."""
 
-    batch_bytes: int = 128 * 1024
+    batch_bytes: int = 256 * 1024
     batch_messages: int = LARGEST_BATCH_MESSAGES
     window: int = 16
     """Batches in flight."""

@@ -24,7 +24,7 @@ from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, deliver_timestamp, p
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from stratamq.formats.javahash import absolute_hash, java_string_hash, java_string_hash_utf8
 from stratamq.formats.numbers import INT32_MIN
-from stratamq.formats.properties import find_property
+from stratamq.formats.properties import MAX_PROPERTIES_BYTES, find_property
 from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
 from stratamq.formats.topics import SCHEDULE_TOPIC
@@ -333,7 +333,9 @@ def _key_hash(prefix_hash: int, word: bytes) -> int:
     return absolute_hash(code - (1 << 32) if code & 0x80000000 else code)
 
 
-_POWERS = np.array([pow(31, n, 1 << 32) for n in range(32768)], np.uint32)
+_POWERS = np.multiply.accumulate(
+    np.array([1] + [31] * MAX_PROPERTIES_BYTES, np.uint32), dtype=np.uint32
+)
 
 
 def _hash_columns(matrix: NDArray[np.uint8]) -> NDArray[np.uint32]:
