@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
-from stratamq_bench.plan import Plan
+from stratamq_bench.plan import MIB, Plan
 from stratamq_bench.report import Bar, Case, at_least
 
 GROUPS = (
@@ -124,6 +124,19 @@ ENTRIES = (
         "recover",
         at_least(0.7),
         {"body": 100},
+    ),
+    Entry(
+        "recover-two-cores",
+        "a whole recovery by two processes beside one, 1 KiB",
+        "recover_two_cores",
+        at_least(1.5),
+    ),
+    Entry(
+        "recover-two-cores-small",
+        "a whole recovery by two processes beside one, 100 bytes",
+        "recover_two_cores",
+        at_least(1.5),
+        {"body": 100, "log_bytes": 1024 * MIB},
     ),
     Entry(
         "replicate-catch-up", "a new slave reads what is there", "replicate", at_least(0.5)

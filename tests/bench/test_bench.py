@@ -91,6 +91,8 @@ def test_every_row_of_the_table_has_its_bar():
         "latency-consumer": {"p99_ms < 20"},
         "recover-scan": {"≥ 0.7"},
         "recover-scan-small": {"≥ 0.7"},
+        "recover-two-cores": {"≥ 1.5"},
+        "recover-two-cores-small": {"≥ 1.5"},
         "replicate-catch-up": {"≥ 0.5"},
         "replicate-sync": {"≥ 0.5"},
         "replicate-lag": {"lag_ms < 1000"},
