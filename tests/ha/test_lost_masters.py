@@ -24,6 +24,11 @@ def test_a_lost_sync_master_takes_no_promise_with_it_and_nothing_that_was_seen(s
     assert report.kills % 4 == 0  # a broker is four processes
 
 
+def test_a_pair_that_starts_when_the_time_is_over_plays_one_round():
+    report = run_replicas(ReplicasOptions(rounds=9, seed=6, seconds=0.1, loss="cut-off"))
+    assert (report.failures, report.rounds, report.promotions) == ([], 1, 1)
+
+
 def test_what_an_async_master_had_not_shipped_is_lost_and_noticed():
     options = ReplicasOptions(rounds=1, seed=3, loss="cut-off", role=Role.ASYNC_MASTER)
     report = run_replicas(options)

@@ -19,7 +19,7 @@ from typing import TypeVar
 from stratamq.client import Client, LogState, Promotion, ReplicationState, Role, connect
 from stratamq.client.wire import COMMITLOG, DISPATCHER, HA, INDEX
 from stratamq.errors import StrataError, UnavailableError
-from stratamq_torture.processes.services import DEADLINE_S, Services, until
+from stratamq_torture.processes.services import DEADLINE_S, Services, directory_names, until
 from stratamq_torture.replicas.wire import NOWHERE, Wire
 
 NAMES = ("a", "b")
@@ -95,9 +95,8 @@ class Broker:
 
     def segments(self) -> dict[str, bytes]:
         """The log's files; one that was made ahead and holds nothing does not count."""
-        contents = {
-            path.name: path.read_bytes() for path in sorted((self.root / "commitlog").iterdir())
-        }
+        directory = self.root / "commitlog"
+        contents = {name: (directory / name).read_bytes() for name in directory_names(directory)}
         return {name: raw for name, raw in contents.items() if raw.strip(b"\0")}
 
 

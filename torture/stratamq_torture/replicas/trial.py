@@ -78,13 +78,13 @@ class _Trial:
         return in_time and self._round < self._options.rounds
 
     def _play(self) -> None:
-        """One pair of brokers, from its first message to its files."""
+        """One pair of brokers, from its first message to its files: at least one round."""
         stage = Stage(self._chance.randrange(LARGEST_SEED), self._options.role)
         where = "the start of the brokers"
         try:
             with stage:
-                for _ in range(ROUNDS_OF_A_PAIR):
-                    if not self._more():
+                for number in range(ROUNDS_OF_A_PAIR):
+                    if number and not self._more():
                         break
                     loss = self._next_loss()
                     where = f"master {stage.master} {loss}"
