@@ -200,11 +200,18 @@ def test_exactly_what_was_accepted_is_written_again():
 # --- when others are asked ---
 
 
-def planned(used: int, *, offset: int = 0, least_bytes: int = 0, spare: int = 2) -> list[Task]:
+def planned(
+    used: int, *, offset: int = 0, least_bytes: int = 0, spare: int = 2, others: int = 99
+) -> list[Task]:
     files = on(SimulatedDisk().files(), a_log()[:used] + [bytes(SEGMENT)] * spare)
     paths = {n * SEGMENT: segment_path(n * SEGMENT) for n in range(used + spare)}
-    known = Strictness(known=frozenset({("orders", 0)}))
-    return plan(files, paths, SEGMENT, (offset, known), pieces=True, least_bytes=least_bytes)
+    walk = offset, Strictness(known=frozenset({("orders", 0)}))
+    return plan(files, paths, SEGMENT, walk, pieces=True, least_bytes=least_bytes, others=others)
+
+
+def test_recovery_walks_its_share_itself():
+    for others, shares in [(0, []), (1, [1, 3, 5]), (2, [1, 2, 4, 5]), (9, [1, 2, 3, 4, 5, 6])]:
+        assert [task.base // SEGMENT for task in planned(7, others=others)] == shares
 
 
 def test_segments_that_nothing_was_written_to_are_no_work_for_others():
@@ -256,7 +263,7 @@ def test_processes_find_what_one_finds_and_are_gone_afterwards(tmp_path, evidenc
     alone = on(RealFiles(tmp_path / "alone"), segments)
     ahead = on(RealFiles(tmp_path / "ahead"), segments)
     pids: list[int] = []
-    walkers = Eager(tmp_path / "ahead", 2)
+    walkers = Eager(tmp_path / "ahead", 3)
     done: list[tuple[int, int]] = []
 
     def progress(now: int, total: int) -> None:
@@ -299,7 +306,7 @@ def test_killed_walkers_cost_nothing_but_time(tmp_path, evidence, victims):
             for pid in self.pids[:victims]:
                 os.kill(pid, signal.SIGKILL)
 
-    assert recovered(ahead, evidence, Killed(tmp_path / "ahead", 2)) == recovered(alone, evidence)
+    assert recovered(ahead, evidence, Killed(tmp_path / "ahead", 3)) == recovered(alone, evidence)
     assert on_disk(ahead) == on_disk(alone)
 
 
@@ -332,7 +339,7 @@ def test_answers_that_nobody_asks_for_are_passed_over(tmp_path):
         Task(segment_path(number * SEGMENT), number * SEGMENT, SURVEYED, True, False)
         for number in range(1, SEGMENTS)
     ]
-    walkers = WalkerPool(tmp_path, 2)
+    walkers = WalkerPool(tmp_path, 3)
     try:
         walkers.begin(tasks)
         assert walkers.take(5 * SEGMENT) == carry_out(files, tasks[4])

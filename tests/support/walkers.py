@@ -9,9 +9,11 @@ from stratamq.files.port import Files
 
 
 class WalkersHere:
-    """All tasks are carried out when recovery begins. Tasks and answers go through pickle."""
+    """So many that recovery itself has the first segment only. All tasks are carried out when it
+    begins; they and their answers go through pickle."""
 
     least_bytes = 0
+    count = 1000
 
     def __init__(self, files: Files) -> None:
         self._files = files

@@ -1,7 +1,7 @@
-"""A whole recovery with segments walked ahead by two processes, beside the same by one alone.
+"""A whole recovery by two processes, one of which walks segments ahead, beside the same by one.
 
-The start of the two processes is in it: each imports NumPy, and has walked nothing meanwhile. So
-the log is as large as one process walks in some seconds.
+The start of the other process is in it: it imports NumPy, and has walked nothing meanwhile. So the
+log is as large as one process walks in some seconds.
 """
 
 from pathlib import Path

@@ -262,8 +262,8 @@ class CommitLogConfig(ServiceConfig):
         unit="processes",
         minimum=0,
         maximum=4,
-        doc="How many walk segments in recovery at the same time, once there are several to walk; "
-        "0: one for each processor, at most 4; 1: recovery alone.",
+        doc="How many processes walk segments in recovery at the same time, the log service itself "
+        "included, once there are several to walk; 0: one for each processor, at most 4.",
     )
 
     def faults(self) -> Iterable[str]:

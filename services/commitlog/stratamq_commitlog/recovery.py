@@ -460,6 +460,7 @@ class _Recovery:
             (offset, strictness),
             pieces=self._evidence.unclean,
             least_bytes=self._walkers.least_bytes,
+            others=self._walkers.count,
         )
         self._walkers.begin(tasks)
 

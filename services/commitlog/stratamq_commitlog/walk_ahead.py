@@ -51,6 +51,8 @@ class Walkers(Protocol):
 
     least_bytes: int
     """With less to walk their start would cost more than they save."""
+    count: int
+    """How many walk beside recovery, which walks its share itself."""
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """Start. Never an error: what cannot be walked there is not taken."""
@@ -123,13 +125,14 @@ def plan(
     *,
     pieces: bool,
     least_bytes: int,
+    others: int,
 ) -> list[Task]:
     """What others may do of a recovery that visits these segments, by where they begin, in order:
     it surveys those in front of an offset, and walks from there on by that strictness.
 
-    Nothing if there is less than `least_bytes` to walk. The first segment is left to recovery,
-    which is done with it when the others have started; in those at the end to which nothing was
-    written there is nothing to find.
+    Nothing if there is less than `least_bytes` to walk. Segments go round in turn: the first, which
+    is done when the others have started, and then one of so many are recovery's own. In those at
+    the end to which nothing was written there is nothing to find.
     """
     bases = list(paths)
     offset, strictness = walk
@@ -145,7 +148,8 @@ def plan(
         Task(paths[base], base, SURVEYED, True, pieces=False)
         if base < offset
         else Task(paths[base], base, alone, base + segment_bytes in paths, pieces)
-        for base in bases[1:]
+        for number, base in enumerate(bases)
+        if number % (others + 1)
     ]
 
 

@@ -27,19 +27,19 @@ _WAITING = 2
 
 
 def processes_for(setting: int) -> int:
-    """How many walkers a setting means; 0: one for each processor that this process may use."""
+    """How many processes a setting means; 0: one for each processor that this process may use."""
     return min(setting or len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
 class WalkerPool:
-    """`Walkers` over a real directory. Not thread-safe."""
+    """`Walkers` over a real directory, one less than `processes`. Not thread-safe."""
 
     least_bytes = 256 << 20
     """What one process walks in the quarter of a second that a Python with NumPy takes to start."""
 
     def __init__(self, root: Path, processes: int) -> None:
         self._root = root
-        self._processes = processes
+        self.count = processes - 1
         self._lanes: list[_Lane] = []
         self._lane_of: dict[int, _Lane] = {}
 
@@ -48,9 +48,7 @@ class WalkerPool:
         return [lane.pid for lane in self._lanes]
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        if self._processes < 2:
-            return
-        count = min(self._processes, len(tasks))
+        count = min(self.count, len(tasks))
         for number in range(count):
             try:
                 lane = _Lane(self._root, tasks[number::count])
