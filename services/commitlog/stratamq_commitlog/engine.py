@@ -359,7 +359,11 @@ class CommitLog:
         self.wake_driver()
 
     def append_data(
-        self, generation: int, offset: int, data: bytes, done: Callable[[StrataError | None], None]
+        self,
+        generation: int,
+        offset: int,
+        data: bytes | memoryview,
+        done: Callable[[StrataError | None], None],
     ) -> None:
         """Store a master's bytes at their own offset; see `slave_data.append`."""
         self._require_open()
