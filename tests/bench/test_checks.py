@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -159,8 +160,10 @@ def test_a_slave_with_other_bytes_is_a_mismatch(tmp_path):
         (tmp_path / name / "commitlog").mkdir(parents=True)
         (tmp_path / name / "commitlog" / f"{0:020d}").write_bytes(byte * 100)
     slave = Slave.__new__(Slave)
+    master = SimpleNamespace(log_state=lambda: SimpleNamespace(minimum_offset=0))
     slave._master = SimpleNamespace(
-        broker=SimpleNamespace(root=tmp_path / "master"), segment_bytes=100
+        broker=SimpleNamespace(root=tmp_path / "master", client=lambda: nullcontext(master)),
+        segment_bytes=100,
     )
     slave.broker = SimpleNamespace(root=tmp_path / "slave")
     slave.client = SimpleNamespace(log_state=lambda: SimpleNamespace(appended_offset=100))

@@ -87,13 +87,19 @@ def test_pulls_during_a_deletion_find_right_messages_or_the_right_next_offset(br
         reading = pool.submit(read)
         for minimum in range(SEGMENT, below + SEGMENT, SEGMENT):
             delete(client, minimum)
-        while client.queues("t")[0].min_offset == 0:
+        while first_place(client) < below:
             pass
         over.set()
         assert reading.result(60) > 0
     first = client.queues("t")[0].min_offset
     assert client.pull("t", 0, 0).next_offset == first
     assert right([first_message(client, first)]) == [first]
+
+
+def first_place(client: Client) -> int:
+    """Where the first message that the queue has lies; -1 while the queue is being shortened."""
+    units = client.units("t", 0, client.queues("t")[0].min_offset, 1)
+    return units[0].physical_offset if units else -1
 
 
 def first_message(client: Client, offset: int):

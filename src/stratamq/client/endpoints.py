@@ -24,7 +24,8 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the web
     ("grpc.use_local_subchannel_pool", 1),  # one client's connection is not another's
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    # Not a wait, for all its name: how long an attempt to connect may take.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
