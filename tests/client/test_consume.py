@@ -63,9 +63,7 @@ def send(client, topic: str, count: int, **fields) -> list:
         deliveries = [
             producer.send(topic, str(number).encode(), **fields) for number in range(count)
         ]
-    results = [delivery.result() for delivery in deliveries]
-    wait_for(client, results)
-    return results
+    return [delivery.result() for delivery in deliveries]
 
 
 def bodies(messages) -> list[int]:
@@ -87,6 +85,14 @@ def test_everything_comes_out_once_each_queue_in_order(client, numbers):
         message = by_place[result.queue_id, result.queue_offset]
         assert int(message.body) == number
         assert message.unique_key == result.unique_key
+
+
+def test_what_was_acknowledged_before_is_read(client):
+    for number in range(20):
+        sent = client.send("just-now", str(number).encode())
+        assert sorted(bodies(client.consume("just-now"))) == list(range(number + 1))
+        moment = sent.store_timestamp_ms
+        assert number in bodies(client.between("just-now", moment, moment))
 
 
 def test_small_answers_give_the_same(client, numbers):
@@ -346,8 +352,7 @@ def test_queues_are_listed_with_their_bounds(client, numbers):
 
 
 def test_half_messages_are_in_no_topic_of_a_consumer(client):
-    results = client.send_all([Message("halves", b"1", half=True), Message("halves", b"2")])
-    wait_for(client, results)
+    client.send_all([Message("halves", b"1", half=True), Message("halves", b"2")])
     assert bodies(client.consume("halves")) == [2]
 
 

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from stratamq.api.v1 import dispatcher_pb2
+from stratamq.api.v1.commitlog_pb2 import GetStatusResponse
+from stratamq.client import operations
 from stratamq.client.consumer import plan_run
 from stratamq.client.consuming import (
     EARLIEST,
@@ -22,10 +24,11 @@ from stratamq.runtime.framing import PULL_STREAM_RESPONSE
 
 
 class Answers:
-    """Runs operations by the name of their RPC; an exception among the answers is raised."""
+    """Runs operations by the name of their RPC; an exception among the answers is raised. The log
+    service is away unless its answer is given."""
 
     def __init__(self, **answers: object) -> None:
-        self.answers = answers
+        self.answers = {"GetStatus": UnavailableError("away")} | answers
         self.asked: list[str] = []
 
     def __call__(self, operation):
@@ -49,6 +52,21 @@ def consume(
 
 def test_from_the_beginning_to_the_present_end():
     assert consume(Answers(ListQueues=TWO_QUEUES)) == [(0, 10, 20), (1, 0, 5)]
+
+
+def test_the_present_end_is_the_logs_not_what_the_dispatcher_has_heard_of():
+    asked = []
+
+    def queues(request):
+        asked.append(request.applied_offset)
+        return TWO_QUEUES
+
+    state = operations.log_state().result(GetStatusResponse(confirmed_offset=4711))
+    answers = Answers(GetStatus=state, ListQueues=queues, ListTopics=[], GetOffsetByTime=0)
+    consume(answers)
+    plan_run(answers, plan_between("t", 1000, 2000))
+    consume(answers, follow=True)
+    assert asked == [4711, 4711, 0]
 
 
 def test_from_the_end_there_is_nothing_unless_one_follows():

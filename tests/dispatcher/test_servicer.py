@@ -338,6 +338,33 @@ def test_queues_are_listed_with_their_ends_and_newest_time(run, tmp_path):
     run(scenario())
 
 
+def test_a_list_waits_for_what_the_log_holds_already(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put("t")
+            service.follow()
+            service.log.put("t")
+            end = service.log.end
+            asked = pb.ListQueuesRequest(topic="t", applied_offset=end)
+            call = service.stub.ListQueues(asked)
+            await service.until(lambda: len(service.engine.waiting) == 1)
+            assert not call.done()
+            service.follow()
+            (queue,) = (await call).queues
+            assert queue.max_offset == 2
+            asked.applied_offset = end + 1
+            with pytest.raises(UnavailableError, match=rf"up to {end}, not yet up to {end + 1}"):
+                await service.puller.reach(end + 1, limit_s=0)
+            call = service.stub.ListQueues(asked)
+            await service.until(lambda: len(service.engine.waiting) == 1)
+            service.engine.stopped(ValueError("the log speaks another language"))
+            assert (await call).queues[0].max_offset == 2
+            asked.applied_offset = -1
+            assert isinstance(await error_of(service.stub.ListQueues(asked)), InvalidRequestError)
+
+    run(scenario())
+
+
 def test_after_a_start_the_newest_time_comes_from_the_log(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:

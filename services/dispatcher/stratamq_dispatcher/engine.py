@@ -38,7 +38,7 @@ from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
 from stratamq_dispatcher.flusher import Cycle, Flusher
 from stratamq_dispatcher.frame_reads import HotLog, store_timestamp
 from stratamq_dispatcher.loading import load_queues
-from stratamq_dispatcher.long_poll import WaitingRoom
+from stratamq_dispatcher.long_poll import ANYTHING, WaitingRoom
 from stratamq_dispatcher.mending import Mended, MendPlan, plan_mend, write_mended
 from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.queue_table import QueueKey, QueueTable
@@ -438,7 +438,7 @@ class DispatchEngine:
         ]
 
     def _apply_columns(self, columns: DispatchColumns, position: int) -> None:
-        grown: list[QueueKey] = []
+        grown: list[QueueKey] = [ANYTHING]
         try:
             for run in unit_runs(columns):
                 if self.queues.append(run, self.minimum) is not None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 
 QueueKey = tuple[str, int]
+ANYTHING: QueueKey = ("", -1)
+"""No queue: who waits for it is woken when the log is applied further, whatever it holds."""
 
 
 class Waiter:

@@ -14,7 +14,7 @@ from stratamq.files.port import Worker
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
-from stratamq_dispatcher.long_poll import QueueKey
+from stratamq_dispatcher.long_poll import ANYTHING, QueueKey
 from stratamq_dispatcher.pull import (
     GetStatus,
     PullAnswer,
@@ -123,6 +123,18 @@ class Puller:
             view = self._log_view()
             return await self._in_lane(lambda: self._cold.pull(plan, view))
         return plan.run(engine.hot_log())
+
+    async def reach(self, log_offset: int, limit_s: float) -> None:
+        """Wait until what lies before this place of the log is in the queues; not at all when
+        following failed for good. UnavailableError after `limit_s`."""
+        engine = self._engine
+        deadline = asyncio.get_running_loop().time() + limit_s
+        while engine.applied < log_offset and not engine.stopped_reason and not self._stopping:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or not await self._grown([ANYTHING], left):
+                raise UnavailableError(
+                    f"the queues hold the log up to {engine.applied}, not yet up to {log_offset}"
+                )
 
     async def waiting(self, query: PullQuery, wait_ms: int) -> PullAnswer:
         """Like `once`, but wait so long for a first message that is wanted."""

@@ -96,6 +96,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     async def ListQueues(self, request: pb.ListQueuesRequest, context: Any) -> Any:
         self._engine.require_serving()
+        _check_not_negative("applied_offset", request.applied_offset)
+        await self._puller.reach(request.applied_offset, MAX_WAIT_MS / 1000)
         infos = []
         for number, queue in enumerate(self._engine.queues.of_topic(request.topic)):
             infos.append(self._info(queue))

@@ -13,7 +13,7 @@ from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import operations
 from stratamq.client.operations import Operation, tag_list, wire_message
 from stratamq.client.received import ReceivedMessage, split_frames
-from stratamq.client.values import Queue, TimeBoundary, Topic
+from stratamq.client.values import LogState, Queue, TimeBoundary, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.runtime.framing import PULL_STREAM_RESPONSE
 
@@ -57,7 +57,7 @@ def plan_consume(
 ) -> Plan:
     """The ranges of a reader. NotFoundError when there is no such topic and it does not follow."""
     start = checked_start(start)
-    found: list[Queue] = yield operations.queues(topic)
+    found = yield from _queues(topic, whole=not follow)
     known = {queue.queue_id: queue for queue in found}
     wanted = set(known) if queue_ids is None else set(queue_ids)
     if queue_ids is None and (follow or not known):
@@ -89,7 +89,7 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
     """What was stored from `begin_ms` to `end_ms`, both inclusive."""
     if end_ms < begin_ms:
         raise InvalidRequestError(f"the time range ends at {end_ms}, before it begins")
-    found: list[Queue] = yield operations.queues(topic)
+    found = yield from _queues(topic, whole=True)
     if not found:
         raise NotFoundError(f"there is no topic {topic}, or nothing in it")
     ranges = []
@@ -102,6 +102,19 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
             places.append(offset)
         ranges.append(Range(topic, queue.queue_id, *places))
     return ranges
+
+
+def _queues(topic: str, *, whole: bool) -> Generator[Operation[Any], Any, list[Queue]]:
+    """The topic's queues; `whole`: with everything that consumers may see by now."""
+    confirmed_offset = 0
+    if whole:
+        try:
+            state: LogState = yield operations.log_state()
+            confirmed_offset = state.confirmed_offset
+        except UnavailableError:
+            pass  # without the log service what is in the queues can still be read
+    found: list[Queue] = yield operations.queues(topic, confirmed_offset)
+    return found
 
 
 def checked_start(start: Start) -> str | int | AtTime:

@@ -39,6 +39,8 @@ from stratamq.runtime.framing import PULL_RESPONSE
 R = TypeVar("R")
 M = TypeVar("M")
 LARGEST_COUNT = 10_000
+LONGEST_APPLY_S = 30.0
+"""So long ListQueues waits for what the log holds already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +340,8 @@ def _topic(topic: common_pb2.TopicConfig) -> Topic:
     )
 
 
-def queues(topic: str = "") -> Operation[list[Queue]]:
-    """Of one topic, or of all."""
+def queues(topic: str = "", applied_offset: int = 0) -> Operation[list[Queue]]:
+    """Of one topic, or of all, once the dispatcher has applied the log up to `applied_offset`."""
 
     def result(response: dispatcher_pb2.ListQueuesResponse) -> list[Queue]:
         return [
@@ -353,8 +355,11 @@ def queues(topic: str = "") -> Operation[list[Queue]]:
             for one in response.queues
         ]
 
-    request = wire_message(dispatcher_pb2.ListQueuesRequest, topic=topic)
-    return Operation(METHODS["ListQueues"], request, result)
+    request = wire_message(
+        dispatcher_pb2.ListQueuesRequest, topic=topic, applied_offset=applied_offset
+    )
+    wait_s = LONGEST_APPLY_S if applied_offset else 0.0
+    return Operation(METHODS["ListQueues"], request, result, wait_s=wait_s)
 
 
 def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[Unit]]:

@@ -186,9 +186,9 @@ class Client:
     ) -> Consumer:
         """Iterate over a topic's messages, in each queue in order.
 
-        Without `follow` up to what is there now. With `group` from its committed offsets, where it
-        has any. A service that is away is waited for `patience_s`, following readers wait for
-        ever.
+        Without `follow` everything that was acknowledged by now. With `group` from its committed
+        offsets, where it has any. A service that is away is waited for `patience_s`, following
+        readers wait for ever.
         """
 
         def make_plan() -> Plan:

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from stratamq.api.v1 import common_pb2 as stratamq_dot_api_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n stratamq/api/v1/dispatcher.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\"\x9a\x01\n\x0bPullRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x0c\n\x04tags\x18\x06 \x03(\t\x12\x12\n\ntags_codes\x18\x07 \x03(\x03\x12\x0f\n\x07wait_ms\x18\x08 \x01(\x05\"\xa3\x01\n\x0cPullResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32!.stratamq.api.v1.GetMessageStatus\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\r\n\x05\x63ount\x18\x05 \x01(\x05\x12\x0e\n\x06\x66rames\x18\x07 \x01(\x0cJ\x04\x08\x06\x10\x07\"d\n\tPullQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_end_offset\"t\n\x11PullStreamRequest\x12*\n\x06queues\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.PullQueue\x12\x0c\n\x04tags\x18\x02 \x03(\t\x12\x12\n\ntags_codes\x18\x03 \x03(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\"\xb9\x01\n\x12PullStreamResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32!.stratamq.api.v1.GetMessageStatus\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\r\n\x05\x63ount\x18\x05 \x01(\x05\x12\x14\n\x0cstream_index\x18\x06 \x01(\x05\x12\x0e\n\x06\x66rames\x18\x07 \x01(\x0c\"\"\n\x11ListQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"w\n\tQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12!\n\x19newest_store_timestamp_ms\x18\x05 \x01(\x03\"@\n\x12ListQueuesResponse\x12*\n\x06queues\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.QueueInfo\"\x80\x01\n\x16GetOffsetByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12/\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1d.stratamq.api.v1.TimeBoundary\")\n\x17GetOffsetByTimeResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03\"R\n\x10ListUnitsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\"[\n\tQueueUnit\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x17\n\x0fphysical_offset\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x05\x12\x11\n\ttags_code\x18\x04 \x01(\x03\"f\n\x11ListUnitsResponse\x12)\n\x05units\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.QueueUnit\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\">\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"T\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12-\n\x07offsets\x18\x02 \x03(\x0b\x32\x1c.stratamq.api.v1.GroupOffset\"\x17\n\x15\x43ommitOffsetsResponse\":\n\x1aGetCommittedOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"L\n\x1bGetCommittedOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.stratamq.api.v1.GroupOffset\"\x13\n\x11ListGroupsRequest\"l\n\tGroupInfo\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x12\n\nmax_offset\x18\x05 \x01(\x03\x12\x0b\n\x03lag\x18\x06 \x01(\x03\"@\n\x12ListGroupsResponse\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.GroupInfo\"\x1a\n\x18GetDispatchStatusRequest\"\xc0\x01\n\x19GetDispatchStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12\x13\n\x0bqueue_count\x18\x04 \x01(\x05\x12\x0f\n\x07serving\x18\x05 \x01(\x08\x12\x17\n\x0frecovery_report\x18\x06 \x03(\t\x12\x16\n\x0estopped_reason\x18\x07 \x01(\t\"\x1e\n\x1c\x45xportConsumerOffsetsRequest\"=\n\x1d\x45xportConsumerOffsetsResponse\x12\x1c\n\x14\x63onsumer_offset_json\x18\x01 \x01(\x0c\"<\n\x1cImportConsumerOffsetsRequest\x12\x1c\n\x14\x63onsumer_offset_json\x18\x01 \x01(\x0c\"\x1f\n\x1dImportConsumerOffsetsResponse*z\n\x0cTimeBoundary\x12\x1d\n\x19TIME_BOUNDARY_UNSPECIFIED\x10\x00\x12\x17\n\x13TIME_BOUNDARY_LOWER\x10\x01\x12\x17\n\x13TIME_BOUNDARY_UPPER\x10\x02\x12\x19\n\x15TIME_BOUNDARY_NEAREST\x10\x03\x32\xc7\x08\n\x11\x44ispatcherService\x12\x43\n\x04Pull\x12\x1c.stratamq.api.v1.PullRequest\x1a\x1d.stratamq.api.v1.PullResponse\x12W\n\nPullStream\x12\".stratamq.api.v1.PullStreamRequest\x1a#.stratamq.api.v1.PullStreamResponse0\x01\x12U\n\nListQueues\x12\".stratamq.api.v1.ListQueuesRequest\x1a#.stratamq.api.v1.ListQueuesResponse\x12\x64\n\x0fGetOffsetByTime\x12\'.stratamq.api.v1.GetOffsetByTimeRequest\x1a(.stratamq.api.v1.GetOffsetByTimeResponse\x12R\n\tListUnits\x12!.stratamq.api.v1.ListUnitsRequest\x1a\".stratamq.api.v1.ListUnitsResponse\x12^\n\rCommitOffsets\x12%.stratamq.api.v1.CommitOffsetsRequest\x1a&.stratamq.api.v1.CommitOffsetsResponse\x12p\n\x13GetCommittedOffsets\x12+.stratamq.api.v1.GetCommittedOffsetsRequest\x1a,.stratamq.api.v1.GetCommittedOffsetsResponse\x12U\n\nListGroups\x12\".stratamq.api.v1.ListGroupsRequest\x1a#.stratamq.api.v1.ListGroupsResponse\x12j\n\x11GetDispatchStatus\x12).stratamq.api.v1.GetDispatchStatusRequest\x1a*.stratamq.api.v1.GetDispatchStatusResponse\x12v\n\x15\x45xportConsumerOffsets\x12-.stratamq.api.v1.ExportConsumerOffsetsRequest\x1a..stratamq.api.v1.ExportConsumerOffsetsResponse\x12v\n\x15ImportConsumerOffsets\x12-.stratamq.api.v1.ImportConsumerOffsetsRequest\x1a..stratamq.api.v1.ImportConsumerOffsetsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n stratamq/api/v1/dispatcher.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\"\x9a\x01\n\x0bPullRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x0c\n\x04tags\x18\x06 \x03(\t\x12\x12\n\ntags_codes\x18\x07 \x03(\x03\x12\x0f\n\x07wait_ms\x18\x08 \x01(\x05\"\xa3\x01\n\x0cPullResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32!.stratamq.api.v1.GetMessageStatus\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\r\n\x05\x63ount\x18\x05 \x01(\x05\x12\x0e\n\x06\x66rames\x18\x07 \x01(\x0cJ\x04\x08\x06\x10\x07\"d\n\tPullQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_end_offset\"t\n\x11PullStreamRequest\x12*\n\x06queues\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.PullQueue\x12\x0c\n\x04tags\x18\x02 \x03(\t\x12\x12\n\ntags_codes\x18\x03 \x03(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\"\xb9\x01\n\x12PullStreamResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32!.stratamq.api.v1.GetMessageStatus\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\r\n\x05\x63ount\x18\x05 \x01(\x05\x12\x14\n\x0cstream_index\x18\x06 \x01(\x05\x12\x0e\n\x06\x66rames\x18\x07 \x01(\x0c\":\n\x11ListQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0e\x61pplied_offset\x18\x02 \x01(\x03\"w\n\tQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12!\n\x19newest_store_timestamp_ms\x18\x05 \x01(\x03\"@\n\x12ListQueuesResponse\x12*\n\x06queues\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.QueueInfo\"\x80\x01\n\x16GetOffsetByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12/\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1d.stratamq.api.v1.TimeBoundary\")\n\x17GetOffsetByTimeResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03\"R\n\x10ListUnitsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\"[\n\tQueueUnit\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x17\n\x0fphysical_offset\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x05\x12\x11\n\ttags_code\x18\x04 \x01(\x03\"f\n\x11ListUnitsResponse\x12)\n\x05units\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.QueueUnit\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\">\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"T\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12-\n\x07offsets\x18\x02 \x03(\x0b\x32\x1c.stratamq.api.v1.GroupOffset\"\x17\n\x15\x43ommitOffsetsResponse\":\n\x1aGetCommittedOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"L\n\x1bGetCommittedOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.stratamq.api.v1.GroupOffset\"\x13\n\x11ListGroupsRequest\"l\n\tGroupInfo\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x12\n\nmax_offset\x18\x05 \x01(\x03\x12\x0b\n\x03lag\x18\x06 \x01(\x03\"@\n\x12ListGroupsResponse\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.stratamq.api.v1.GroupInfo\"\x1a\n\x18GetDispatchStatusRequest\"\xc0\x01\n\x19GetDispatchStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12\x13\n\x0bqueue_count\x18\x04 \x01(\x05\x12\x0f\n\x07serving\x18\x05 \x01(\x08\x12\x17\n\x0frecovery_report\x18\x06 \x03(\t\x12\x16\n\x0estopped_reason\x18\x07 \x01(\t\"\x1e\n\x1c\x45xportConsumerOffsetsRequest\"=\n\x1d\x45xportConsumerOffsetsResponse\x12\x1c\n\x14\x63onsumer_offset_json\x18\x01 \x01(\x0c\"<\n\x1cImportConsumerOffsetsRequest\x12\x1c\n\x14\x63onsumer_offset_json\x18\x01 \x01(\x0c\"\x1f\n\x1dImportConsumerOffsetsResponse*z\n\x0cTimeBoundary\x12\x1d\n\x19TIME_BOUNDARY_UNSPECIFIED\x10\x00\x12\x17\n\x13TIME_BOUNDARY_LOWER\x10\x01\x12\x17\n\x13TIME_BOUNDARY_UPPER\x10\x02\x12\x19\n\x15TIME_BOUNDARY_NEAREST\x10\x03\x32\xc7\x08\n\x11\x44ispatcherService\x12\x43\n\x04Pull\x12\x1c.stratamq.api.v1.PullRequest\x1a\x1d.stratamq.api.v1.PullResponse\x12W\n\nPullStream\x12\".stratamq.api.v1.PullStreamRequest\x1a#.stratamq.api.v1.PullStreamResponse0\x01\x12U\n\nListQueues\x12\".stratamq.api.v1.ListQueuesRequest\x1a#.stratamq.api.v1.ListQueuesResponse\x12\x64\n\x0fGetOffsetByTime\x12\'.stratamq.api.v1.GetOffsetByTimeRequest\x1a(.stratamq.api.v1.GetOffsetByTimeResponse\x12R\n\tListUnits\x12!.stratamq.api.v1.ListUnitsRequest\x1a\".stratamq.api.v1.ListUnitsResponse\x12^\n\rCommitOffsets\x12%.stratamq.api.v1.CommitOffsetsRequest\x1a&.stratamq.api.v1.CommitOffsetsResponse\x12p\n\x13GetCommittedOffsets\x12+.stratamq.api.v1.GetCommittedOffsetsRequest\x1a,.stratamq.api.v1.GetCommittedOffsetsResponse\x12U\n\nListGroups\x12\".stratamq.api.v1.ListGroupsRequest\x1a#.stratamq.api.v1.ListGroupsResponse\x12j\n\x11GetDispatchStatus\x12).stratamq.api.v1.GetDispatchStatusRequest\x1a*.stratamq.api.v1.GetDispatchStatusResponse\x12v\n\x15\x45xportConsumerOffsets\x12-.stratamq.api.v1.ExportConsumerOffsetsRequest\x1a..stratamq.api.v1.ExportConsumerOffsetsResponse\x12v\n\x15ImportConsumerOffsets\x12-.stratamq.api.v1.ImportConsumerOffsetsRequest\x1a..stratamq.api.v1.ImportConsumerOffsetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stratamq.api.v1.dispatcher_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TIMEBOUNDARY']._serialized_start=2415
-  _globals['_TIMEBOUNDARY']._serialized_end=2537
+  _globals['_TIMEBOUNDARY']._serialized_start=2439
+  _globals['_TIMEBOUNDARY']._serialized_end=2561
   _globals['_PULLREQUEST']._serialized_start=84
   _globals['_PULLREQUEST']._serialized_end=238
   _globals['_PULLRESPONSE']._serialized_start=241
@@ -45,49 +45,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PULLSTREAMRESPONSE']._serialized_start=627
   _globals['_PULLSTREAMRESPONSE']._serialized_end=812
   _globals['_LISTQUEUESREQUEST']._serialized_start=814
-  _globals['_LISTQUEUESREQUEST']._serialized_end=848
-  _globals['_QUEUEINFO']._serialized_start=850
-  _globals['_QUEUEINFO']._serialized_end=969
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=971
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=1035
-  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_start=1038
-  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_end=1166
-  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_start=1168
-  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_end=1209
-  _globals['_LISTUNITSREQUEST']._serialized_start=1211
-  _globals['_LISTUNITSREQUEST']._serialized_end=1293
-  _globals['_QUEUEUNIT']._serialized_start=1295
-  _globals['_QUEUEUNIT']._serialized_end=1386
-  _globals['_LISTUNITSRESPONSE']._serialized_start=1388
-  _globals['_LISTUNITSRESPONSE']._serialized_end=1490
-  _globals['_GROUPOFFSET']._serialized_start=1492
-  _globals['_GROUPOFFSET']._serialized_end=1554
-  _globals['_COMMITOFFSETSREQUEST']._serialized_start=1556
-  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1640
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1642
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1665
-  _globals['_GETCOMMITTEDOFFSETSREQUEST']._serialized_start=1667
-  _globals['_GETCOMMITTEDOFFSETSREQUEST']._serialized_end=1725
-  _globals['_GETCOMMITTEDOFFSETSRESPONSE']._serialized_start=1727
-  _globals['_GETCOMMITTEDOFFSETSRESPONSE']._serialized_end=1803
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1805
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1824
-  _globals['_GROUPINFO']._serialized_start=1826
-  _globals['_GROUPINFO']._serialized_end=1934
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1936
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=2000
-  _globals['_GETDISPATCHSTATUSREQUEST']._serialized_start=2002
-  _globals['_GETDISPATCHSTATUSREQUEST']._serialized_end=2028
-  _globals['_GETDISPATCHSTATUSRESPONSE']._serialized_start=2031
-  _globals['_GETDISPATCHSTATUSRESPONSE']._serialized_end=2223
-  _globals['_EXPORTCONSUMEROFFSETSREQUEST']._serialized_start=2225
-  _globals['_EXPORTCONSUMEROFFSETSREQUEST']._serialized_end=2255
-  _globals['_EXPORTCONSUMEROFFSETSRESPONSE']._serialized_start=2257
-  _globals['_EXPORTCONSUMEROFFSETSRESPONSE']._serialized_end=2318
-  _globals['_IMPORTCONSUMEROFFSETSREQUEST']._serialized_start=2320
-  _globals['_IMPORTCONSUMEROFFSETSREQUEST']._serialized_end=2380
-  _globals['_IMPORTCONSUMEROFFSETSRESPONSE']._serialized_start=2382
-  _globals['_IMPORTCONSUMEROFFSETSRESPONSE']._serialized_end=2413
-  _globals['_DISPATCHERSERVICE']._serialized_start=2540
-  _globals['_DISPATCHERSERVICE']._serialized_end=3635
+  _globals['_LISTQUEUESREQUEST']._serialized_end=872
+  _globals['_QUEUEINFO']._serialized_start=874
+  _globals['_QUEUEINFO']._serialized_end=993
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=995
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=1059
+  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_start=1062
+  _globals['_GETOFFSETBYTIMEREQUEST']._serialized_end=1190
+  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_start=1192
+  _globals['_GETOFFSETBYTIMERESPONSE']._serialized_end=1233
+  _globals['_LISTUNITSREQUEST']._serialized_start=1235
+  _globals['_LISTUNITSREQUEST']._serialized_end=1317
+  _globals['_QUEUEUNIT']._serialized_start=1319
+  _globals['_QUEUEUNIT']._serialized_end=1410
+  _globals['_LISTUNITSRESPONSE']._serialized_start=1412
+  _globals['_LISTUNITSRESPONSE']._serialized_end=1514
+  _globals['_GROUPOFFSET']._serialized_start=1516
+  _globals['_GROUPOFFSET']._serialized_end=1578
+  _globals['_COMMITOFFSETSREQUEST']._serialized_start=1580
+  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1664
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1666
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1689
+  _globals['_GETCOMMITTEDOFFSETSREQUEST']._serialized_start=1691
+  _globals['_GETCOMMITTEDOFFSETSREQUEST']._serialized_end=1749
+  _globals['_GETCOMMITTEDOFFSETSRESPONSE']._serialized_start=1751
+  _globals['_GETCOMMITTEDOFFSETSRESPONSE']._serialized_end=1827
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1829
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1848
+  _globals['_GROUPINFO']._serialized_start=1850
+  _globals['_GROUPINFO']._serialized_end=1958
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1960
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=2024
+  _globals['_GETDISPATCHSTATUSREQUEST']._serialized_start=2026
+  _globals['_GETDISPATCHSTATUSREQUEST']._serialized_end=2052
+  _globals['_GETDISPATCHSTATUSRESPONSE']._serialized_start=2055
+  _globals['_GETDISPATCHSTATUSRESPONSE']._serialized_end=2247
+  _globals['_EXPORTCONSUMEROFFSETSREQUEST']._serialized_start=2249
+  _globals['_EXPORTCONSUMEROFFSETSREQUEST']._serialized_end=2279
+  _globals['_EXPORTCONSUMEROFFSETSRESPONSE']._serialized_start=2281
+  _globals['_EXPORTCONSUMEROFFSETSRESPONSE']._serialized_end=2342
+  _globals['_IMPORTCONSUMEROFFSETSREQUEST']._serialized_start=2344
+  _globals['_IMPORTCONSUMEROFFSETSREQUEST']._serialized_end=2404
+  _globals['_IMPORTCONSUMEROFFSETSRESPONSE']._serialized_start=2406
+  _globals['_IMPORTCONSUMEROFFSETSRESPONSE']._serialized_end=2437
+  _globals['_DISPATCHERSERVICE']._serialized_start=2564
+  _globals['_DISPATCHERSERVICE']._serialized_end=3659
 # @@protoc_insertion_point(module_scope)

@@ -98,10 +98,12 @@ class PullStreamResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.GetMessageStatus, str]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., count: _Optional[int] = ..., stream_index: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "applied_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    applied_offset: int
+    def __init__(self, topic: _Optional[str] = ..., applied_offset: _Optional[int] = ...) -> None: ...
 
 class QueueInfo(_message.Message):
     __slots__ = ("topic", "queue_id", "min_offset", "max_offset", "newest_store_timestamp_ms")
