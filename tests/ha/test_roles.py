@@ -1,6 +1,8 @@
 """Masters that die, slaves that are promoted, old masters that come back: real processes."""
 
 import contextlib
+import os
+import signal
 import threading
 
 import pytest
@@ -287,11 +289,13 @@ def test_a_promotion_that_a_kill_interrupts_ends_in_one_role_or_the_other(tmp_pa
         for delay_s in (0.0, 0.01, 0.03):
             promised += brokers.send(master, 10)
             brokers.kill(master)
-            killer = threading.Timer(delay_s, brokers[slave].kill, [room])
+            killing = [brokers[slave].pid(room), signal.SIGKILL]
+            killer = threading.Timer(delay_s, os.kill, killing)
             killer.start()
             with ignored():
                 brokers.promote(slave)
             killer.join()
+            brokers[slave].kill(room)
             brokers[slave].start([room])
             brokers.reachable(slave)
             if log_status(brokers[slave]).role == SLAVE:
