@@ -311,13 +311,14 @@ class Appender:
             for item in group:
                 item.done(refused)
             return
-        self.last_frame = (start + int(frames.start[-1]), int(frames.size[-1]))
+        last_size = int(checked.lengths[-1])
+        self.last_frame = (self.appended + len(raw) - last_size, last_size)
         self._count(len(frames), len(raw))
         follow_runs = [
             (run.topic, run.queue_id, first, run.count)
             for run, first in zip(runs, firsts, strict=True)
         ]
-        self._advance(len(raw), frames.size.astype(np.uint32), follow_runs)
+        self._advance(len(raw), checked.lengths, follow_runs)
         results: list[tuple[BatchDone, BatchResult]] = []
         run_at, offset = 0, start
         for item in group:

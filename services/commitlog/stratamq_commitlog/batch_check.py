@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import sysflag
-from stratamq.formats.checksums import crc32_of_each
+from stratamq.formats.checksums import crc32_of_each, crc32_of_even
 from stratamq.formats.columns import (
     FrameColumns,
+    Shape,
     check_body_checksums,
+    even_stretches,
     frame_columns,
     scatter,
     windows,
@@ -36,7 +38,8 @@ _PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
 _PLACEHOLDER_WORDS = _PLACEHOLDER.view(np.uint32)
 _DIGITS_START = 9
 _NO_ROWS = np.zeros(0, np.int64)
-_POWERS_OF_TEN = 10 ** np.arange(10, dtype=np.int64)
+_FOUR_DIGITS = np.array([b"%04d" % number for number in range(10_000)], "S4")
+_FOUR_DIGITS = _FOUR_DIGITS.view(np.uint8).reshape(-1, 4)[:, ::-1].copy().view(np.uint32)[:, 0]
 _FEW_TOPICS = 16
 
 
@@ -55,6 +58,7 @@ class CheckedFrames:
     """Frames of several batches in one private buffer, good as they are and unpatched."""
 
     raw: NDArray[np.uint8]
+    lengths: NDArray[np.uint32]
     frames: FrameColumns
     runs: list[Run]
     run_counts: NDArray[np.int64]
@@ -128,7 +132,7 @@ def _check(
     _check_fields(raw, frames, rules)
     counts = np.fromiter((run.count for run in runs), np.int64, len(runs))
     _check_topics(raw, frames, runs, counts)
-    return CheckedFrames(raw, frames, runs, counts, _check_text(raw, frames, rules))
+    return CheckedFrames(raw, lengths, frames, runs, counts, _check_text(raw, frames, rules))
 
 
 def _first_bad(
@@ -156,6 +160,23 @@ def _first_bad(
 
 
 def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules) -> None:
+    if frames.shape is None or not _fields_hold(frames.shape, rules):
+        _check_each(raw, frames, rules)
+    if rules.property_checksum:
+        _check_room(raw, frames)
+
+
+def _fields_hold(shape: Shape, rules: FrameRules) -> bool:
+    """Whether the checks of each frame's fields need not be made."""
+    return (
+        not shape.sys_flag & _FORBIDDEN_FLAGS
+        and len(rules.store_host) == 8
+        and 0 < shape.body_length <= rules.max_message_bytes
+        and shape.properties_length > 0
+    )
+
+
+def _check_each(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules) -> None:
     flags = frames.sys_flag
     store6 = sysflag.STORE_HOST_V6 if len(rules.store_host) == 20 else 0
     host = (flags & sysflag.STORE_HOST_V6) == store6
@@ -169,14 +190,23 @@ def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRule
         _demand(~frames.version2, "magic", "version 2 frames need commitlog.write_v2")
     if not frames.body_length.all() or not frames.properties_length.all():
         _check_not_negative(raw, frames)
-    if rules.property_checksum:
-        room = frames.properties_length >= PROPERTY_CRC_BYTES
-        tails = windows(raw, PROPERTY_CRC_BYTES)[frames.start + frames.size - PROPERTY_CRC_BYTES]
-        empty = tails.view(np.uint32) == _PLACEHOLDER_WORDS
-        if not (room.all() and empty.all()):
-            _demand(room, "property_checksum", "no room for the record checksum")
-            what = "the frame must end in an empty record checksum"
-            _demand(empty.all(axis=1), "property_checksum", what)
+
+
+def _check_room(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
+    """Every frame must end in a record checksum that is still to be filled."""
+    shape = frames.shape
+    if shape is not None and shape.properties_length >= PROPERTY_CRC_BYTES:
+        tail = shape.size - PROPERTY_CRC_BYTES
+        tails = even_stretches(raw, len(frames), shape.size, tail, PROPERTY_CRC_BYTES)
+        if (tails == _PLACEHOLDER).all():
+            return
+    room = frames.properties_length >= PROPERTY_CRC_BYTES
+    tails = windows(raw, PROPERTY_CRC_BYTES)[frames.start + frames.size - PROPERTY_CRC_BYTES]
+    empty = tails.view(np.uint32) == _PLACEHOLDER_WORDS
+    if not (room.all() and empty.all()):
+        _demand(room, "property_checksum", "no room for the record checksum")
+        what = "the frame must end in an empty record checksum"
+        _demand(empty.all(axis=1), "property_checksum", what)
 
 
 def _check_not_negative(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
@@ -196,6 +226,8 @@ def _check_topics(
     raw: NDArray[np.uint8], frames: FrameColumns, runs: list[Run], counts: NDArray[np.int64]
 ) -> None:
     names = {run.topic: run.topic.encode() for run in runs}
+    if frames.shape is not None and _topics_of_even(raw, frames, runs, counts, names):
+        return
     if len(names) <= _FEW_TOPICS:
         number = {topic: i for i, topic in enumerate(names)}
         if len(names) == 1:
@@ -225,6 +257,28 @@ def _check_topics(
         first += run.count
 
 
+def _topics_of_even(
+    raw: NDArray[np.uint8],
+    frames: FrameColumns,
+    runs: list[Run],
+    counts: NDArray[np.int64],
+    names: dict[str, bytes],
+) -> bool:
+    """Whether every frame of one shape has its run's topic."""
+    shape = frames.shape
+    assert shape is not None
+    width = shape.topic_length
+    if not width or any(len(name) != width for name in names.values()):
+        return False
+    if len(names) == 1:
+        wanted = np.frombuffer(names[runs[0].topic], np.uint8)
+    else:
+        of_runs = np.frombuffer(b"".join([names[run.topic] for run in runs]), np.uint8)
+        wanted = of_runs.reshape(-1, width).repeat(counts, axis=0)
+    found = even_stretches(raw, len(frames), shape.size, shape.topic_start, width)
+    return bool((found == wanted).all())
+
+
 def _check_text(
     raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules
 ) -> NDArray[np.int64]:
@@ -251,11 +305,27 @@ def _check_text(
 
 def fill_property_checksums(raw: NDArray[np.uint8], checked: CheckedFrames) -> None:
     """Write the record checksums of patched frames that end in one, whatever it said before."""
+    frames, shape = checked.frames, checked.frames.shape
+    if shape is not None and len(checked.sealed) == len(frames):
+        count, size, end = len(frames), shape.size, shape.size - PROPERTY_CRC_BYTES
+        crcs = crc32_of_even(raw.data, 0, count, size, end)
+        even_stretches(raw, count, size, end + _DIGITS_START, 10)[:] = _digits(crcs)
+        return
     starts = checked.frames.start[checked.sealed]
     ends = starts + checked.frames.size[checked.sealed] - PROPERTY_CRC_BYTES
     crcs = crc32_of_each(raw.data, starts, ends)
-    digits = (crcs[:, None] // _POWERS_OF_TEN) % 10 + ord("0")
-    scatter(raw, ends + _DIGITS_START, digits.astype(np.uint8))
+    scatter(raw, ends + _DIGITS_START, _digits(crcs))
+
+
+def _digits(crcs: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Ten decimal digits of each, the least significant first; four are looked up at a time."""
+    digits = np.empty((len(crcs), 3), np.uint32)
+    left = crcs
+    for column in range(3):
+        higher = left // 10_000
+        digits[:, column] = _FOUR_DIGITS[left - higher * 10_000]
+        left = higher
+    return digits.view(np.uint8)[:, :10]
 
 
 def _demand(good: NDArray[np.bool_], reason: str, sentence: str) -> None:
