@@ -30,7 +30,8 @@ SecondsOption = Annotated[
     typer.Option(
         "--seconds",
         min=0.1,
-        help="Measured time of a case, its rounds together; below 30 the stores are smaller too.",
+        help="Measured time of a case, its rounds together; below 30 the stores are smaller too, "
+        "and the page cache is not filled first.",
     ),
 ]
 CaseOption = Annotated[
@@ -83,7 +84,8 @@ def _command(groups: tuple[str, ...]) -> Callable[..., None]:
         results: ResultsOption = None,
     ) -> None:
         from stratamq_bench.catalogue import chosen
-        from stratamq_bench.plan import Plan
+        from stratamq_bench.page_cache import PageCache
+        from stratamq_bench.plan import FULL_SECONDS, Plan
         from stratamq_bench.running import run_all
 
         try:
@@ -91,7 +93,12 @@ def _command(groups: tuple[str, ...]) -> Callable[..., None]:
         except KeyError as unknown:
             raise typer.BadParameter(f"there is no case {unknown}", param_hint="--case") from None
         plan = Plan(seconds, rounds, body)
-        cases, failures = run_all(entries, plan, lambda: _place(directory), results)
+        with PageCache(directory) as cache:
+            full = plan.seconds >= FULL_SECONDS
+            before_each = cache.fill if full else lambda: None
+            cases, failures = run_all(
+                entries, plan, lambda: _place(directory), results, before_each
+            )
         _show(cases, output, failures)
         if failures:
             raise typer.Exit(1)

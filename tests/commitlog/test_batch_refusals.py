@@ -59,9 +59,9 @@ each_bad = pytest.mark.parametrize(("bad", "reason"), BAD.values(), ids=BAD)
 
 
 @each_bad
-@pytest.mark.parametrize("number", [0, 2, 4])
-def test_a_bad_frame_refuses_its_batch_and_is_named(store, bad, reason, number):
-    frames = [GOOD] * 5
+@pytest.mark.parametrize(("count", "number"), [(5, 0), (5, 2), (5, 4), (20, 0), (20, 19)])
+def test_a_bad_frame_refuses_its_batch_and_is_named(store, bad, reason, count, number):
+    frames = [GOOD] * count
     frames[number] = bad
     result = store.put_batch(raw_batch(frames))
     assert result.status is PutStatus.MESSAGE_ILLEGAL

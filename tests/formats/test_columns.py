@@ -10,6 +10,7 @@ from stratamq.formats import frame as frames
 from stratamq.formats.columns import (
     FrameColumns,
     check_body_checksums,
+    columns_at,
     frame_columns,
     patch,
     scatter,
@@ -116,6 +117,77 @@ def test_all_shapes_stand_beside_each_other_in_any_order():
         columns = read(raws)
         for number, raw in enumerate(raws):
             assert row(columns, b"".join(raws), number) == scalar(decode(raw))
+
+
+def read_each(raws: list[bytes]) -> FrameColumns:
+    """The same as `read`, without a look at whether they are of one shape."""
+    sizes = lengths(*raws).astype(np.int64)
+    return columns_at(array(b"".join(raws)), sizes.cumsum() - sizes, sizes)
+
+
+COLUMNS = (
+    *("start", "size", "sys_flag", "version2", "body_start", "body_length", "topic_start"),
+    *("topic_length", "properties_start", "properties_length", "body_crc", "queue_id", "flag"),
+    *("queue_offset", "physical_offset", "born_timestamp_ms", "store_timestamp_ms"),
+    *("store_timestamp_start", "reconsume_times", "prepared_transaction_offset", "any_v6"),
+)
+
+
+def numbered(count: int, **fields) -> list[bytes]:
+    """Frames of one shape, all different."""
+    return [
+        build(body=b"%07d" % n, queue_id=n, queue_offset=n << 33, store_timestamp_ms=-n, **fields)
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("fields", [{}, {"body": b""}, {"properties": b""}, {"topic": b""}])
+def test_frames_of_one_shape_are_read_like_any_others(fields):
+    raws = [build(**fields)] * 20 if "body" in fields else numbered(20, **fields)
+    found, each = read(raws), read_each(raws)
+    assert found.shape is not None
+    assert each.shape is None
+    for name in COLUMNS:
+        assert np.array_equal(getattr(found, name), getattr(each, name)), name
+    assert found.hosts_alike == each.hosts_alike
+    check_body_checksums(memoryview(b"".join(raws)), found)
+
+
+@pytest.mark.parametrize("number", [0, 7, 19])
+def test_a_byte_that_is_flipped_among_frames_of_one_shape_means_the_same(number):
+    raws = numbered(20)
+    for position in range(len(raws[0])):
+        for bit in (0x01, 0x80):
+            bad = bytearray(raws[number])
+            bad[position] ^= bit
+            flipped = [*raws[:number], bytes(bad), *raws[number + 1 :]]
+            said = []
+            for reader in (read, read_each):
+                try:
+                    columns = reader(flipped)
+                    check_body_checksums(memoryview(b"".join(flipped)), columns)
+                except CorruptRecordError as error:
+                    said.append((error.reason, str(error), error.fields["frame"]))
+                else:
+                    said.append([getattr(columns, name).tolist() for name in COLUMNS[:-1]])
+            assert said[0] == said[1], (position, bit)
+
+
+def test_frames_of_one_shape_are_patched_like_any_others():
+    raws, count = numbered(20), 20
+    fields = {
+        "physical_offset": np.arange(count) + (1 << 40),
+        "queue_id": np.arange(count, dtype=np.int32) - 3,
+        "queue_offset": np.arange(count) * (1 << 35),
+        "store_timestamp_ms": 1_700_000_000_123,
+        "store_host": bytes(range(8)),
+    }
+    patched = []
+    for reader in (read, read_each):
+        into = np.frombuffer(bytearray(b"".join(raws)), np.uint8)
+        patch(into, reader(raws), **fields)
+        patched.append(into.tobytes())
+    assert patched[0] == patched[1] != b"".join(raws)
 
 
 def test_no_frames_are_no_rows():

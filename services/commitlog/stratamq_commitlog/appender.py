@@ -284,15 +284,14 @@ class Appender:
         raw, frames, runs = checked.raw, checked.frames, checked.runs
         firsts = self._take_queue_offsets(runs, checked.run_counts)
         counts = checked.run_counts
-        before = np.cumsum(counts) - counts
+        before = counts.cumsum() - counts
         numbers = np.arange(len(frames), dtype=np.int64)
         if len(runs) == 1:
             queue_offset = numbers + firsts[0]
             queue_id = np.full(len(frames), runs[0].queue_id, np.int32)
         else:
-            queue_offset = numbers + np.repeat(np.array(firsts, np.int64) - before, counts)
-            ids = np.fromiter((run.queue_id for run in runs), np.int32, len(runs))
-            queue_id = np.repeat(ids, counts)
+            queue_offset = numbers + (np.array(firsts, np.int64) - before).repeat(counts)
+            queue_id = np.array([run.queue_id for run in runs], np.int32).repeat(counts)
         now = self._now()
         start = self.appended
         patch(

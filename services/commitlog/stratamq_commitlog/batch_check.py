@@ -86,7 +86,8 @@ def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
         raise InvalidRequestError(f"{len(batch.frames)} bytes in a batch, more than {max_bytes}")
     if int(batch.lengths.sum(dtype=np.int64)) != len(batch.frames):
         raise InvalidRequestError("the lengths do not add up to the frames' bytes")
-    if any(run.count <= 0 for run in batch.runs) or sum(r.count for r in batch.runs) != count:
+    counts = [run.count for run in batch.runs]
+    if min(counts, default=0) <= 0 or sum(counts) != count:
         raise InvalidRequestError("the runs do not add up to the number of frames")
 
 
@@ -130,7 +131,7 @@ def _check(
         number = int(error.fields["frame"])  # type: ignore[call-overload]
         raise BadFrame(number, error.reason, error.message) from None
     _check_fields(raw, frames, rules)
-    counts = np.fromiter((run.count for run in runs), np.int64, len(runs))
+    counts = np.array([run.count for run in runs], np.int64)
     _check_topics(raw, frames, runs, counts)
     return CheckedFrames(raw, lengths, frames, runs, counts, _check_text(raw, frames, rules))
 
@@ -225,7 +226,7 @@ def _check_not_negative(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
 def _check_topics(
     raw: NDArray[np.uint8], frames: FrameColumns, runs: list[Run], counts: NDArray[np.int64]
 ) -> None:
-    names = {run.topic: run.topic.encode() for run in runs}
+    names = {topic: topic.encode() for topic in dict.fromkeys([run.topic for run in runs])}
     if frames.shape is not None and _topics_of_even(raw, frames, runs, counts, names):
         return
     if len(names) <= _FEW_TOPICS:

@@ -1,0 +1,59 @@
+"""Memory as it is on a machine that has run for a while: nothing free, the page cache full.
+
+A log lives in new pages, a floor writes the same ones again. Where the pages come from then matters
+more than the program: those of a full page cache cost a fraction of a microsecond for each KiB, but
+a virtual machine whose host hands memory out at the first touch, and takes free memory back, pays
+2.5 µs (measured). So before each case free memory is filled with what nobody needs: the hole of a
+sparse file, read in order, never twice. It is the first to go when a case wants memory.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+PIECE_BYTES = 16 << 20
+LEFT_FREE_BYTES = 1 << 30
+HOLE_BYTES = 1 << 40
+
+
+def free_bytes() -> int:
+    """Memory of this machine that holds nothing at all."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemFree":
+            return int(value.split()[0]) * 1024
+    raise OSError("/proc/meminfo has no MemFree")
+
+
+class PageCache:
+    """`with PageCache(directory) as cache: cache.fill()`; leaves nothing behind."""
+
+    def __init__(
+        self, directory: Path | None, free: Callable[[], int] = free_bytes, hole: int = HOLE_BYTES
+    ) -> None:
+        self.position = 0
+        """How much was read so far."""
+        self._free = free
+        self._hole = hole
+        self._piece = bytearray(min(PIECE_BYTES, hole))
+        self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
+        os.truncate(self._file.fileno(), hole)
+
+    def fill(self) -> None:
+        """Until little is free, or the cache grows no more (memory may be limited)."""
+        limit = self.position + self._free()
+        while self._free() > LEFT_FREE_BYTES and self.position < min(limit, self._hole):
+            self.position += os.preadv(self._file.fileno(), [self._piece], self.position)
+
+    def __enter__(self) -> "PageCache":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
