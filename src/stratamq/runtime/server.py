@@ -27,9 +27,9 @@ from stratamq.runtime.address import (
     reachable_address,
     split_address,
 )
+from stratamq.runtime.guarded_handlers import GuardedHandlers
 from stratamq.runtime.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.runtime.health import Health
-from stratamq.runtime.interceptor import ErrorInterceptor
 
 log = logging.getLogger(__name__)
 
@@ -210,11 +210,12 @@ class Server:
             await self.stop(drain if self.address else None, close)
 
     def _build(self) -> grpc.aio.Server:
-        server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=self._options)
-        server.add_generic_rpc_handlers(tuple(self._generic))
+        server = grpc.aio.server(options=self._options)
+        guarded = _Guarded(server)
+        guarded.add_generic_rpc_handlers(self._generic)
         for add_to_server, servicer in self._servicers:
-            add_to_server(servicer, _GenericOnly(server))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+            add_to_server(servicer, guarded)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*self._service_names, HEALTH_SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         return server
@@ -278,8 +279,8 @@ class Server:
         self.request_stop()
 
 
-class _GenericOnly:
-    """What generated code registers a service with.
+class _Guarded:
+    """What generated code registers a service with, so that its errors become statuses.
 
     It registers each method twice, and gRPC asks the second registry first, so that a handler with
     serialisers of one's own would never be found: that one is left empty.
@@ -289,7 +290,7 @@ class _GenericOnly:
         self._server = server
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._server.add_generic_rpc_handlers(handlers)
+        self._server.add_generic_rpc_handlers(tuple(map(GuardedHandlers, handlers)))
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
         pass

@@ -16,6 +16,7 @@ from grpc.aio import AbortError
 
 from stratamq.errors import InvalidRequestError
 from stratamq.runtime import metrics
+from stratamq.runtime.framing import identity
 from stratamq.runtime.status import to_status
 
 CALLS = metrics.counter(
@@ -32,20 +33,20 @@ OPEN_STREAMS = metrics.gauge(
 
 Handler: TypeAlias = grpc.RpcMethodHandler
 Read: TypeAlias = Callable[[Any], Any]
-Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps handlers of all four kinds, of generic handlers too."""
+class GuardedHandlers(grpc.GenericRpcHandler):
+    """Handlers of all four kinds, each wrapped. Not a gRPC interceptor: those cost every call a
+    coroutine."""
 
-    def __init__(self) -> None:
+    def __init__(self, handlers: grpc.GenericRpcHandler) -> None:
+        self._handlers = handlers
         # Wrapped once per method, not per call. Bounded: unknown methods have no handler.
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler | None:
-        handler = await continuation(handler_call_details)
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """What gRPC asks for each call."""
+        handler = self._handlers.service(handler_call_details)
         if handler is None:
             return None
         method = handler_call_details.method
@@ -78,7 +79,7 @@ def _wrap(handler: Handler, method: str) -> Handler:
 
 def _reader(deserialize: Read | None, method: str, streaming: bool) -> Read:
     """Bytes, or a stream of them, to what the handler expects."""
-    if deserialize is None:
+    if deserialize is None or deserialize is identity:
         return _as_it_is
 
     def one(data: bytes) -> Any:
