@@ -52,10 +52,12 @@ class Consumer:
         self._next_commit_ns = clock.monotonic_ns() + self._commit_interval_ns
         self._call: Any = None
         self._closed = threading.Event()
+        self._is_closed = False
+        """The same; an Event costs every message a call."""
         self._messages = self._read()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        return self
+        return self._messages
 
     def __next__(self) -> ReceivedMessage:
         return next(self._messages)
@@ -75,6 +77,7 @@ class Consumer:
 
     def close(self) -> None:
         """Stop reading, from whatever thread."""
+        self._is_closed = True
         self._closed.set()
         call = self._call
         if call is not None:
@@ -107,7 +110,7 @@ class Consumer:
 
     def _stream(self) -> Iterator[ReceivedMessage]:
         """One stream, until it ends or it is time to look for new queues."""
-        reading = self._reading
+        reading, grouped = self._reading, self._group is not None
         pull = self._channels.callable(METHODS["PullStream"])
         call = pull(reading.request(), timeout=self._refresh_s if self._follow else None)
         self._call = call
@@ -117,10 +120,10 @@ class Consumer:
             for response in call:
                 self._patience.reset()
                 for message in reading.receive(response):
-                    if self._clock.monotonic_ns() >= self._next_commit_ns:
+                    if grouped and self._clock.monotonic_ns() >= self._next_commit_ns:
                         self._commit(given=False)
                     yield message
-                    if self._closed.is_set():
+                    if self._is_closed:
                         return
         finally:
             call.cancel()

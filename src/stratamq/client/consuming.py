@@ -5,7 +5,7 @@ and the asyncio client run the same plan. A `Reading` is the state of one reader
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -38,7 +38,12 @@ class Range:
     topic: str
     queue_id: int
     offset: int
+    """Behind the message that was given last."""
     end: int | None
+    begun: bool = field(default=False, compare=False)
+    """Something was given, or passed over."""
+    taken: int | None = field(default=None, compare=False)
+    """Behind the last message that counts as taken."""
 
     @property
     def ended(self) -> bool:
@@ -138,8 +143,6 @@ class Reading:
         self._tags = tag_list(tags)
         self._max_bytes = max_bytes
         self._asked: list[Range] = []
-        self._given: dict[tuple[str, int], int] = {}
-        self._taken: dict[tuple[str, int], int] = {}
         self._committed: dict[tuple[str, int], int] = {}
 
     @property
@@ -183,19 +186,25 @@ class Reading:
         if not 0 <= head.stream_index < len(self._asked):
             raise StrataError(f"the dispatcher answered for queue number {head.stream_index}")
         one = self._asked[head.stream_index]
-        key = (one.topic, one.queue_id)
+        one.begun = True
         for message in split_frames(frames):
-            one.offset = self._given[key] = message.queue_offset + 1
+            one.offset = following = message.queue_offset + 1
             yield message
-            self._taken[key] = one.offset
-        one.offset = self._given[key] = self._taken[key] = head.next_offset
+            one.taken = following
+        one.offset = one.taken = head.next_offset
 
     def uncommitted(self, *, given: bool) -> dict[tuple[str, int], int]:
         """Where the group goes on, for queues in which that moved since the last commit. `given`:
         the message that was given last counts as taken."""
-        offsets = self._given if given else self._taken
+        reached = {
+            (one.topic, one.queue_id): one.offset if given else one.taken
+            for one in self.ranges
+            if one.begun
+        }
         return {
-            key: offset for key, offset in offsets.items() if self._committed.get(key) != offset
+            key: offset
+            for key, offset in reached.items()
+            if offset is not None and self._committed.get(key) != offset
         }
 
     def committed(self, offsets: Mapping[tuple[str, int], int]) -> None:

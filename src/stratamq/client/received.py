@@ -5,8 +5,8 @@ properties are read from the frame when asked for.
 """
 
 import struct
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar, overload
 
 from stratamq.errors import CorruptionError
 from stratamq.formats import frame
@@ -27,11 +27,31 @@ from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY, decode_properties,
 from stratamq.formats.sysflag import host_bytes
 from stratamq.formats.text import decode_text
 
-_SIZE_AND_MAGIC = struct.Struct(
-    ">"
-    "i"  # TOTALSIZE
-    "I"  # MAGICCODE
-)
+T = TypeVar("T")
+
+
+class kept(Generic[T]):
+    """An attribute that is computed at its first use: `functools.cached_property` without the lock
+    that Python 3.11 takes there, which costs more than all the rest."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "kept[T]": ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> "T | kept[T]":
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 class ReceivedMessage:
@@ -41,14 +61,17 @@ class ReceivedMessage:
     bytes cannot give; the service checked the frame when it stored it.
     """
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: bytes, head: tuple[int, ...] | None = None) -> None:
+        """`head`: the frame's first fields, by whom has read them already."""
         self.frame = frame
+        if head is not None:
+            self._head = head
 
-    @cached_property
+    @kept
     def _head(self) -> tuple[int, ...]:
         return HEAD.unpack_from(self.frame)
 
-    @cached_property
+    @kept
     def _places(self) -> tuple[int, int, int, int]:
         """Where the store time, the store host, the body and the topic's length begin."""
         born_bytes, store_bytes = host_bytes(self._head[7])
@@ -61,7 +84,7 @@ class ReceivedMessage:
             raise _bad("its lengths do not add up") from error
         return store_time, store_host, body, body + max(body_length, 0)
 
-    @cached_property
+    @kept
     def _topic_and_properties(self) -> tuple[str, bytes]:
         at = self._places[3]
         length_format = I8 if self._head[1] == MAGIC_V1 else I16
@@ -79,7 +102,7 @@ class ReceivedMessage:
     def topic(self) -> str:
         return self._topic_and_properties[0]
 
-    @cached_property
+    @kept
     def properties(self) -> dict[str, str]:
         """Everything stored as properties, KEYS, TAGS and UNIQ_KEY among them."""
         return decode_properties(self._topic_and_properties[1])
@@ -96,7 +119,7 @@ class ReceivedMessage:
     def unique_key(self) -> str:
         return self.properties.get(UNIQ_KEY, "")
 
-    @cached_property
+    @kept
     def body(self) -> bytes:
         """The body as the producer had it, decompressed if it was compressed."""
         return decompress_body(self.stored_body, self.sys_flag)
@@ -199,16 +222,17 @@ def split_frames(frames: bytes | memoryview) -> Iterator[ReceivedMessage]:
     none."""
     view = memoryview(frames)
     position, end = 0, len(view)
-    read = _SIZE_AND_MAGIC.unpack_from
+    read = HEAD.unpack_from
     while position < end:
         if end - position < MIN_FRAME_BYTES:
             raise _bad(f"only {end - position} bytes are left for it")
-        size, magic = read(view, position)
-        if magic not in (MAGIC_V1, MAGIC_V2):
+        head = read(view, position)
+        size, magic = head[0], head[1]
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
             raise _bad(f"{magic:08X} is no magic code")
         if size < MIN_FRAME_BYTES or size > end - position:
             raise _bad(f"its length is {size}, {end - position} bytes are left")
-        yield ReceivedMessage(bytes(view[position : position + size]))
+        yield ReceivedMessage(bytes(view[position : position + size]), head)
         position += size
 
 
