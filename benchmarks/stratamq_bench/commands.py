@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,11 +95,9 @@ def _command(groups: tuple[str, ...]) -> Callable[..., None]:
             raise typer.BadParameter(f"there is no case {unknown}", param_hint="--case") from None
         plan = Plan(seconds, rounds, body)
         with PageCache(directory) as cache:
-            full = plan.seconds >= FULL_SECONDS
-            before_each = cache.fill if full else lambda: None
-            cases, failures = run_all(
-                entries, plan, lambda: _place(directory), results, before_each
-            )
+            if plan.seconds >= FULL_SECONDS:
+                plan = replace(plan, make_ready=cache.fill)
+            cases, failures = run_all(entries, plan, lambda: _place(directory), results)
         _show(cases, output, failures)
         if failures:
             raise typer.Exit(1)

@@ -37,8 +37,7 @@ class Progress:
     """Where each queue stands, and whether that is where all end."""
 
     def __init__(self, places: Places) -> None:
-        self.next: dict[tuple[str, int], int | None] = dict.fromkeys(places.in_turn)
-        """None: nothing of the queue has been read; it begins where the log does by now."""
+        self.next: dict[tuple[str, int], int] = dict.fromkeys(places.in_turn, 0)
         self.messages = 0
         self.all_read = asyncio.Event()
         self._in_turn = places.in_turn
@@ -57,10 +56,12 @@ class Progress:
 async def read(client: AsyncClient, topic: str, load: Load, progress: Progress) -> None:
     """One topic, for ever. Mismatch."""
     following = progress.next
+    for stored in await client.queues(topic):
+        following[topic, stored.queue_id] = stored.min_offset
     async with await client.consume(topic, follow=True, max_bytes=PIECE_BYTES) as messages:
         async for message in messages:
             queue, offset = (topic, message.queue_id), message.queue_offset
-            if following[queue] not in (offset, None):
+            if following[queue] != offset:
                 raise Mismatch(f"{queue}: {offset} where {following[queue]} was due")
             following[queue] = offset + 1
             progress.messages += 1

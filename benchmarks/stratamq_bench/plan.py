@@ -16,6 +16,10 @@ WANTED_ROLLS = 4
 """How many segments a case of full length fills."""
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`seconds` are measured of each case, all its rounds together, without floors and warm-up."""
@@ -23,6 +27,8 @@ class Plan:
     seconds: float = FULL_SECONDS
     rounds: int = 2
     body: int = 1024
+    make_ready: Callable[[], None] = _nothing
+    """Called before each case, and before each of its rounds that writes into new pages."""
 
     @property
     def round_s(self) -> float:

@@ -18,7 +18,6 @@ def run_all(
     plan: Plan,
     place: Callable[[], AbstractContextManager[Path]],
     results: Path | None,
-    before_each: Callable[[], None] = lambda: None,
 ) -> tuple[list[Case], list[Failure]]:
     """Each in a fresh directory. `results` is written after each, so that none is lost."""
     cases: list[Case] = []
@@ -26,8 +25,8 @@ def run_all(
     for entry in entries:
         began = time.perf_counter()
         print(f"{entry.name}: {entry.title}", end=" … ", file=sys.stderr, flush=True)
-        before_each()
         try:
+            plan.make_ready()
             with place() as directory:
                 found = entry.run(directory, plan)
         except (Mismatch, StrataError) as error:

@@ -115,6 +115,7 @@ class StreamedBroker:
 
         With a rate: so many messages a second, else as many as can be.
         """
+        self._plan.make_ready()
         before = self._client.log_state().appended_offset
         client, stream = self._client, self.stream
         age_ms, most = 0.0, 0

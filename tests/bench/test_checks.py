@@ -14,6 +14,7 @@ from stratamq_bench.engine_alone import Engine, compare
 from stratamq_bench.engine_alone import Load as EngineLoad
 from stratamq_bench.filled import fill
 from stratamq_bench.load import Load, Places
+from stratamq_bench.plan import Plan
 from stratamq_bench.replica import Slave
 from stratamq_bench.running import run_all
 from stratamq_bench.stored import check_queues, check_stored
@@ -179,7 +180,7 @@ def test_a_case_that_fails_gives_no_figures_and_stops_no_other(tmp_path):
             raise Mismatch("another body")
 
     results = tmp_path / "results.json"
-    cases, failures = run_all([Wrong(), Wrong()], None, lambda: _Here(tmp_path), results)
+    cases, failures = run_all([Wrong(), Wrong()], Plan(), lambda: _Here(tmp_path), results)
     assert cases == []
     assert [failure.error for failure in failures] == ["Mismatch: another body"] * 2
     assert "another body" in results.read_text()

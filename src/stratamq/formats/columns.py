@@ -212,7 +212,15 @@ def frame_columns(raw: Bytes, lengths: NDArray[np.uint32], base_offset: int = 0)
     return columns_at(raw, starts, sizes, base_offset)
 
 
-def _even_columns(raw: Bytes, lengths: NDArray[np.uint32]) -> FrameColumns | None:
+def _follow_each_other(starts: I64, sizes: I64) -> bool:
+    """Frames of one size that fill the beginning of their buffer."""
+    size, count = int(sizes[0]), len(sizes)
+    if int(starts[0]) or int(starts[-1]) != (count - 1) * size:
+        return False
+    return bool((starts[1:] - starts[:-1] == size).all())
+
+
+def _even_columns(raw: Bytes, lengths: NDArray[np.integer]) -> FrameColumns | None:
     """The columns of frames of one shape; None when they differ, or something is wrong."""
     count, size = len(lengths), int(lengths[0])
     if size < layout.MIN_FRAME_BYTES or count * size > len(raw) or (lengths != size).any():
@@ -250,6 +258,10 @@ def columns_at(raw: Bytes, starts: I64, sizes: I64, base_offset: int = 0) -> Fra
     """The same for frames that lie anywhere in `raw`, each of them within it whole."""
     if not len(sizes):
         return _empty(raw)
+    if len(sizes) >= _FEW and _follow_each_other(starts, sizes):
+        even = _even_columns(raw, sizes)
+        if even is not None:
+            return even
     ends = starts + sizes
     if int(sizes.min()) < layout.MIN_FRAME_BYTES:
         short = int((sizes < layout.MIN_FRAME_BYTES).argmax())
