@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats import columns as columns_module
 from stratamq.formats import frame as frames
 from stratamq.formats.columns import (
     FrameColumns,
@@ -121,8 +122,9 @@ def test_all_shapes_stand_beside_each_other_in_any_order():
 
 def read_each(raws: list[bytes]) -> FrameColumns:
     """The same as `read`, without a look at whether they are of one shape."""
-    sizes = lengths(*raws).astype(np.int64)
-    return columns_at(array(b"".join(raws)), sizes.cumsum() - sizes, sizes)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(columns_module, "_FEW", len(raws) + 1)
+        return read(raws)
 
 
 COLUMNS = (
@@ -147,6 +149,10 @@ def test_frames_of_one_shape_are_read_like_any_others(fields):
     found, each = read(raws), read_each(raws)
     assert found.shape is not None
     assert each.shape is None
+    sizes = lengths(*raws).astype(np.int64)
+    assert columns_at(array(b"".join(raws)), sizes.cumsum() - sizes, sizes).shape == found.shape
+    apart = columns_at(array(b"?" + b"".join(raws)), sizes.cumsum() - sizes + 1, sizes)
+    assert apart.shape is None
     for name in COLUMNS:
         assert np.array_equal(getattr(found, name), getattr(each, name)), name
     assert found.hosts_alike == each.hosts_alike
