@@ -117,7 +117,7 @@ class FrameColumns:
 
     def __getattr__(self, name: str) -> I64:
         """A column of frames of one shape, made when it is first asked for."""
-        if self.shape is None or name not in _OF_SHAPE:
+        if name not in _OF_SHAPE or self.shape is None:
             raise AttributeError(name)
         value: int = getattr(self.shape, name)
         column = self.start + value if name in _STARTS else np.full(len(self), value, np.int64)
