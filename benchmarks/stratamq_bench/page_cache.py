@@ -38,6 +38,8 @@ class PageCache:
         self._free = free
         self._hole = hole
         self._piece = bytearray(min(PIECE_BYTES, hole))
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
         os.truncate(self._file.fileno(), hole)
 

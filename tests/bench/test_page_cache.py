@@ -29,7 +29,8 @@ def test_what_is_free_is_filled_and_never_read_twice(tmp_path):
 
 
 def test_filling_ends_where_memory_does_not_shrink(tmp_path):
-    with PageCache(tmp_path, Memory(2, taken=0), hole=4 * PIECE_BYTES) as cache:
+    directory = tmp_path / "made" / "here"
+    with PageCache(directory, Memory(2, taken=0), hole=4 * PIECE_BYTES) as cache:
         cache.fill()
         assert cache.position == 4 * PIECE_BYTES
 
