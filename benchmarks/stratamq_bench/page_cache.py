@@ -9,9 +9,9 @@ sparse file, read in order, never twice. It is the first to go when a case wants
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 PIECE_BYTES = 16 << 20
 LEFT_FREE_BYTES = 1 << 30
@@ -28,34 +28,30 @@ def free_bytes() -> int:
 
 
 class PageCache:
-    """`with PageCache(directory) as cache: cache.fill()`; leaves nothing behind."""
+    """What `filling` gives: fills the page cache by reading a hole of so many bytes."""
 
-    def __init__(
-        self, directory: Path | None, free: Callable[[], int] = free_bytes, hole: int = HOLE_BYTES
-    ) -> None:
+    def __init__(self, descriptor: int, free: Callable[[], int], hole: int) -> None:
         self.position = 0
         """How much was read so far."""
+        self._descriptor = descriptor
         self._free = free
         self._hole = hole
         self._piece = bytearray(min(PIECE_BYTES, hole))
-        if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-        self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
-        os.truncate(self._file.fileno(), hole)
 
     def fill(self) -> None:
         """Until little is free, or the cache grows no more (memory may be limited)."""
         limit = self.position + self._free()
         while self._free() > LEFT_FREE_BYTES and self.position < min(limit, self._hole):
-            self.position += os.preadv(self._file.fileno(), [self._piece], self.position)
+            self.position += os.preadv(self._descriptor, [self._piece], self.position)
 
-    def __enter__(self) -> "PageCache":
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
+@contextmanager
+def filling(
+    directory: Path | None, free: Callable[[], int] = free_bytes, hole: int = HOLE_BYTES
+) -> Iterator[PageCache]:
+    """`with filling(directory) as cache: cache.fill()`; leaves nothing behind."""
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        os.truncate(file.fileno(), hole)
+        yield PageCache(file.fileno(), free, hole)

@@ -1,6 +1,6 @@
 """The page cache is full before a case, whatever memory the machine has."""
 
-from stratamq_bench.page_cache import LEFT_FREE_BYTES, PIECE_BYTES, PageCache, free_bytes
+from stratamq_bench.page_cache import LEFT_FREE_BYTES, PIECE_BYTES, filling, free_bytes
 
 
 class Memory:
@@ -16,7 +16,7 @@ class Memory:
 
 def test_what_is_free_is_filled_and_never_read_twice(tmp_path):
     memory = Memory(3)
-    with PageCache(tmp_path, memory) as cache:
+    with filling(tmp_path, memory) as cache:
         memory.cache = cache
         cache.fill()
         assert cache.position == 3 * PIECE_BYTES
@@ -30,7 +30,7 @@ def test_what_is_free_is_filled_and_never_read_twice(tmp_path):
 
 def test_filling_ends_where_memory_does_not_shrink(tmp_path):
     directory = tmp_path / "made" / "here"
-    with PageCache(directory, Memory(2, taken=0), hole=4 * PIECE_BYTES) as cache:
+    with filling(directory, Memory(2, taken=0), hole=4 * PIECE_BYTES) as cache:
         cache.fill()
         assert cache.position == 4 * PIECE_BYTES
 

@@ -38,8 +38,9 @@ _PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
 _PLACEHOLDER_WORDS = _PLACEHOLDER.view(np.uint32)
 _DIGITS_START = 9
 _NO_ROWS = np.zeros(0, np.int64)
-_FOUR_DIGITS = np.array([b"%04d" % number for number in range(10_000)], "S4")
-_FOUR_DIGITS = _FOUR_DIGITS.view(np.uint8).reshape(-1, 4)[:, ::-1].copy().view(np.uint32)[:, 0]
+_DIGITS = (np.arange(10_000)[:, None] // (1, 10, 100, 1_000)) % 10 + ord("0")
+_FOUR_DIGITS = _DIGITS.astype(np.uint8).view(np.uint32)[:, 0]
+"""The last four decimal digits of each number below 10 000, the lowest first, as they lie there."""
 _FEW_TOPICS = 16
 
 

@@ -52,8 +52,6 @@ class Consumer:
         self._next_commit_ns = clock.monotonic_ns() + self._commit_interval_ns
         self._call: Any = None
         self._closed = threading.Event()
-        self._is_closed = False
-        """The same; an Event costs every message a call."""
         self._messages = self._read()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
@@ -77,7 +75,6 @@ class Consumer:
 
     def close(self) -> None:
         """Stop reading, from whatever thread."""
-        self._is_closed = True
         self._closed.set()
         call = self._call
         if call is not None:
@@ -123,7 +120,7 @@ class Consumer:
                     if grouped and self._clock.monotonic_ns() >= self._next_commit_ns:
                         self._commit(given=False)
                     yield message
-                    if self._is_closed:
+                    if self._closed.is_set():
                         return
         finally:
             call.cancel()
