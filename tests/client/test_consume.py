@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from stratamq.client import AtTime, Message, PullStatus, TimeBoundary, connect, connect_async
+from stratamq.client import AtTime, PullStatus, TimeBoundary, connect, connect_async
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from tests.client.conftest import SEGMENT_BYTES
 from tests.support.brokers import DISPATCHER, Broker
@@ -349,11 +349,6 @@ def test_queues_are_listed_with_their_bounds(client, numbers):
     newest = max(queue.newest_store_timestamp_ms for queue in queues)
     assert newest == numbers[-1].store_timestamp_ms
     assert {queue.topic for queue in client.queues()} >= {"numbers"}
-
-
-def test_half_messages_are_in_no_topic_of_a_consumer(client):
-    client.send_all([Message("halves", b"1", half=True), Message("halves", b"2")])
-    assert bodies(client.consume("halves")) == [2]
 
 
 # --- asyncio ---

@@ -17,7 +17,7 @@ from stratamq.formats.properties import decode_properties
 words = st.text(
     st.characters(exclude_characters=" \x01\x02", exclude_categories=["Cs"]), min_size=1
 )
-names = words.filter(lambda name: name not in ("KEYS", "TAGS", "UNIQ_KEY"))
+names = words.filter(lambda name: name not in ("KEYS", "TAGS", "UNIQ_KEY", "DELAY"))
 
 
 class JumpingClock:

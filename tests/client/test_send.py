@@ -96,7 +96,7 @@ def test_of_several_messages_every_result_tells_its_own_end(client):
 def test_all_or_nothing_stores_nothing_when_one_is_bad(client):
     before = client.log_state().appended_offset
     results = client.send_all(
-        [Message("atomic", b"a", queue_id=0), Message("atomic", b"b", queue_id=0, delay_level=3)],
+        [Message("atomic", b"a", queue_id=0), Message("atomic", b"b", queue_id=99)],
         all_or_nothing=True,
     )
     assert not any(result.stored for result in results)
@@ -107,9 +107,47 @@ def test_all_or_nothing_stores_nothing_when_one_is_bad(client):
     assert [result.queue_offset for result in results] == list(range(first, first + 5))
 
 
-def test_delayed_and_half_messages_lie_where_rocketmq_keeps_them(client):
-    assert client.send("later", b"", delay_level=3).topic == "SCHEDULE_TOPIC_XXXX"
-    assert client.send("later", b"", half=True).topic == "RMQ_SYS_TRANS_HALF_TOPIC"
+UNDELIVERED = [
+    {"delay_level": 1},
+    {"delay_level": 99},
+    {"properties": {"DELAY": "1"}},
+    {"half": True},
+]
+
+
+@pytest.mark.parametrize("how", UNDELIVERED, ids=str)
+def test_a_message_that_would_never_be_delivered_is_refused_with_a_sentence(client, how):
+    before = client.log_state().appended_offset
+    with pytest.raises(InvalidRequestError, match="yet; send the message"):
+        client.send("later", b"", **how)
+    with pytest.raises(InvalidRequestError):
+        client.send_all([Message("later", b"good"), Message("later", b"", **how)])
+    with client.producer() as producer:
+        with pytest.raises(InvalidRequestError):
+            producer.send_message(Message("later", b"", **how))
+        if "properties" in how:
+            with pytest.raises(InvalidRequestError):
+                producer.send("later", b"", **how)
+    assert client.log_state().appended_offset == before
+
+
+def test_the_asyncio_client_refuses_what_would_never_be_delivered(client, log_alone, run):
+    async def scenario(how):
+        async with connect_async(log_alone.root) as aio, aio.producer() as producer:
+            message = Message("later", b"", **how)
+            for sent in (aio.send("later", b"", **how), producer.send_message(message)):
+                with pytest.raises(InvalidRequestError):
+                    await sent
+
+    before = client.log_state().appended_offset
+    for how in UNDELIVERED:
+        run(scenario(how))
+    assert client.log_state().appended_offset == before
+
+
+def test_no_delay_is_no_delayed_message(client):
+    assert client.send("at-once", b"", delay_level=0).topic == "at-once"
+    assert client.send("at-once", b"", delay_level=-1).topic == "at-once"
 
 
 def test_what_is_not_there_is_said_to_be_missing(client):
@@ -229,12 +267,10 @@ def test_messages_that_cannot_travel_in_a_batch_go_beside_it(client):
     with client.producer() as producer:
         deliveries = [
             producer.send_message(Message("beside", b"1")),
-            producer.send_message(Message("beside", b"2", delay_level=1)),
-            producer.send_message(Message("beside", b"3", half=True)),
-            producer.send_message(Message("beside", b"4", wait_store_ok=False)),
+            producer.send_message(Message("beside", b"2", wait_store_ok=False)),
         ]
-    topics = [delivery.result().topic for delivery in deliveries]
-    assert topics == ["beside", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "beside"]
+    for delivery, body in zip(deliveries, (b"1", b"2"), strict=True):
+        same_as_sent(client, delivery.result(), body)
 
 
 def test_a_message_larger_than_a_batch_may_be_goes_beside_it(client):
@@ -342,7 +378,7 @@ def test_the_asyncio_client_stores_one_and_many(client, log_alone, run):
                 ]
                 deliveries += await producer.send_rows("aio", [(b"row", b"")], queue_id=3)
                 deliveries.append(
-                    await producer.send_message(Message("aio", b"late", delay_level=1))
+                    await producer.send_message(Message("aio", b"alone", wait_store_ok=False))
                 )
             return one, [await delivery for delivery in deliveries], results
 
@@ -351,7 +387,7 @@ def test_the_asyncio_client_stores_one_and_many(client, log_alone, run):
     for number in (0, 500, 999):
         same_as_sent(client, delivered[number], str(number).encode())
     assert delivered[-2].queue_id == 3
-    assert delivered[-1].topic == "SCHEDULE_TOPIC_XXXX"
+    same_as_sent(client, delivered[-1], b"alone")
     assert sorted(r.unique_key for r in results) == sorted(r.unique_key for r in delivered)
 
 

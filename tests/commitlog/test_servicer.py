@@ -135,6 +135,44 @@ def test_a_message_that_breaks_a_rule_is_not_stored_and_told_why(broker, fields,
     assert broker.log.GetStatus(pb.GetStatusRequest()).appended_offset == before
 
 
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"delay_level": 1}, "not delivered yet"),
+        ({"delay_level": 99}, "not delivered yet"),
+        ({"properties": {"DELAY": "3"}}, "not delivered yet"),
+        ({"transaction": pb.TRANSACTION_TYPE_HALF}, "neither committed nor rolled back yet"),
+    ],
+)
+def test_a_message_that_would_never_be_delivered_is_refused_with_the_whole_call(
+    broker, fields, sentence
+):
+    before = broker.log.GetStatus(pb.GetStatusRequest()).appended_offset
+    good = pb.Message(topic="orders", body=b"good")
+    bad = pb.Message(topic="orders", body=b"bad", **fields)
+    error = refused(broker.log.Append, pb.AppendRequest(messages=[good, bad]))
+    assert type(error) is InvalidRequestError
+    assert sentence in error.message
+    assert broker.log.GetStatus(pb.GetStatusRequest()).appended_offset == before
+
+
+def test_raw_frames_of_delayed_and_half_messages_come_in_as_rocketmq_stores_them(broker):
+    for topic, queue_id in (("SCHEDULE_TOPIC_XXXX", 2), ("RMQ_SYS_TRANS_HALF_TOPIC", 0)):
+        raw = frame.encode(
+            topic=topic.encode(),
+            body=b"x",
+            born_host=HOST,
+            store_host=bytes(8),
+            queue_id=queue_id,
+            properties=b"DELAY\x013\x02REAL_TOPIC\x01orders\x02REAL_QID\x010",
+        )
+        (result,) = broker.log.AppendRaw(pb.AppendRawRequest(frames=[raw])).results
+        assert result.status == OK, result
+        message = stored(broker, result)
+        assert (message.topic, message.queue_id) == (topic, queue_id)
+        assert message.properties["REAL_TOPIC"] == "orders"
+
+
 def test_a_call_without_messages_is_refused(broker):
     assert type(refused(broker.log.Append, pb.AppendRequest())) is InvalidRequestError
 

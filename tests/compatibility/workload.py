@@ -24,8 +24,8 @@ TAGS = ("TagA", "TagB", "order-paid", "zzzzzz", "polygenelubricants", "标签", 
 QUEUES = 4
 BORN_MS = 1_600_000_000_000
 PUT_OK = common_pb2.PUT_MESSAGE_STATUS_PUT_OK
-HALF = commitlog_pb2.TRANSACTION_TYPE_HALF
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 FIXED_BYTES = 91
 
@@ -129,31 +129,31 @@ class Workload:
         self.end = result.physical_offset + len(content)
 
     def _delayed(self) -> None:
-        message = self._message("later", small=True)
-        message.delay_level = self._random.choice((*range(1, 19), 25))
-        self._append([message])
+        """As RocketMQ stores it: in the schedule topic's queue of its level."""
+        level = min(self._random.choice((*range(1, 19), 25)), 18)
+        properties = {"TAGS": self._random.choice(TAGS), "KEYS": " ".join(self._keys())}
+        properties |= {"DELAY": str(level), "REAL_TOPIC": "later", "REAL_QID": "1"}
+        kept = {name: text for name, text in properties.items() if text}
+        self._append_raw(SCHEDULE_TOPIC, self._bytes(40), kept, 0, 0, queue_id=level - 1)
 
-    def _half(self) -> tuple[commitlog_pb2.Message, commitlog_pb2.AppendResult]:
-        half = self._message("orders", small=True)
-        half.transaction = HALF
-        half.properties["PGROUP"] = "producers"
-        half.properties["TRAN_MSG"] = "true"
-        half.unique_key = self._unique_key()
-        (stored,) = self._append([half])
-        assert stored.topic == HALF_TOPIC
-        return half, stored
+    def _half(self) -> tuple[bytes, str, commitlog_pb2.AppendResult]:
+        """As RocketMQ stores it: in the half topic. Its body, unique key and place."""
+        body, unique_key = self._bytes(8 + self._random.randrange(400)), self._unique_key()
+        properties = {"UNIQ_KEY": unique_key, "PGROUP": "producers", "TRAN_MSG": "true"}
+        properties |= {"REAL_TOPIC": "orders", "REAL_QID": str(self._random.randrange(QUEUES))}
+        return body, unique_key, self._append_raw(HALF_TOPIC, body, properties, 0, 0, queue_id=0)
 
     def _transaction(self) -> None:
-        """A half message by the unary call; then, or not, its commit and the op message, as frames
-        that only replication and tests may write."""
-        half, stored = self._half()
+        """A half message; then, or not, its commit and the op message, all as frames that only
+        replication and tests may write."""
+        body, unique_key, stored = self._half()
         end = self._random.randrange(3)
         if end == 0:
-            properties = {"UNIQ_KEY": half.unique_key, "PGROUP": "producers", "TRAN_MSG": "true"}
-            self._append_raw("orders", half.body, properties, COMMIT, stored.physical_offset)
+            properties = {"UNIQ_KEY": unique_key, "PGROUP": "producers", "TRAN_MSG": "true"}
+            self._append_raw("orders", body, properties, COMMIT, stored.physical_offset)
         if end < 2:
-            body = str(stored.queue_offset).encode()
-            self._append_raw(OP_TOPIC, body, {"TAGS": "d"}, 0, 0, queue_id=0)
+            op = str(stored.queue_offset).encode()
+            self._append_raw(OP_TOPIC, op, {"TAGS": "d"}, 0, 0, queue_id=0)
 
     def _old_types(self) -> None:
         """Transaction bits as old producers set them."""
@@ -261,7 +261,7 @@ class Workload:
         sys_flag: int,
         prepared_offset: int,
         queue_id: int | None = None,
-    ) -> None:
+    ) -> commitlog_pb2.AppendResult:
         raw = frames.encode(
             topic=topic.encode(),
             body=body,
@@ -275,7 +275,8 @@ class Workload:
             prepared_transaction_offset=prepared_offset,
         )
         request = commitlog_pb2.AppendRawRequest(frames=[raw])
-        self._stored(self._broker.log.AppendRaw(request).results)
+        (result,) = self._stored(self._broker.log.AppendRaw(request).results)
+        return result
 
     def _stored(
         self, results: list[commitlog_pb2.AppendResult]

@@ -111,7 +111,7 @@ def test_a_running_broker_gives_what_its_client_gives(spark, broker):
                     keys=[f"k{number}", "all"],
                     properties={"number": str(number)},
                 )
-        client.send("later", b"delayed", delay_level=18)
+        client.send("c", b"not asked for")
         received = {
             message.physical_offset: message for topic in "ab" for message in client.consume(topic)
         }

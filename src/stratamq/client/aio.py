@@ -91,7 +91,8 @@ class AsyncClient:
         """Store one message and wait until it is as safe as the broker promises.
 
         Raises what kept it from being stored. UnavailableError means *perhaps stored*. A result
-        whose status is not PUT_OK is stored, and not confirmed in time.
+        whose status is not PUT_OK is stored, and not confirmed in time. `delay_level` above 0 and
+        `half` are refused with InvalidRequestError until such messages are delivered.
         """
         return await self.send_message(
             Message(
@@ -114,8 +115,12 @@ class AsyncClient:
     async def send_all(
         self, messages: Sequence[Message], *, all_or_nothing: bool = False
     ) -> list[SendResult]:
-        """Store a few messages by one call. Every result says how its message ended; nothing is
-        raised for a message. For many use a producer."""
+        """Store a few messages by one call. Every result says how its message ended. For many use a
+        producer.
+
+        InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
+        a half message.
+        """
         messages = [self._intake.message(message) for message in messages]
         return await self._run(operations.send(messages, all_or_nothing))
 

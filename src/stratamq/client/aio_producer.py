@@ -117,8 +117,9 @@ class AsyncProducer:
         return await self.send_message(message, alone=True)
 
     async def send_message(self, message: Message, *, alone: bool = False) -> AsyncDelivery:
-        """The same for a `Message`. Delayed and half messages, those that do not wait for the disk,
-        and whatever is sent `alone`, go by a call of their own beside the stream."""
+        """The same for a `Message`. Those that do not wait for the disk, and whatever is sent
+        `alone`, go by a call of their own beside the stream. InvalidRequestError for delayed and
+        half messages."""
         if not (alone or message.alone):
             return await self.send(
                 message.topic,

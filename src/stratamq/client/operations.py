@@ -34,6 +34,7 @@ from stratamq.client.values import (
 from stratamq.client.wire import METHODS, Method
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.message_id import decode_message_id
+from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.runtime.framing import PULL_RESPONSE
 
 R = TypeVar("R")
@@ -107,6 +108,7 @@ def send(messages: Sequence[Message], all_or_nothing: bool = False) -> Operation
 def _message(message: Message) -> commitlog_pb2.Message:
     if isinstance(message.body, str):
         raise InvalidRequestError("a body is bytes: encode the text first")
+    refuse_undelivered(message.delay_level, message.half, message.properties)
     wire = wire_message(
         commitlog_pb2.Message,
         topic=message.topic,
@@ -119,11 +121,8 @@ def _message(message: Message) -> commitlog_pb2.Message:
         flag=message.flag,
         sys_flag=message.sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
-        delay_level=message.delay_level,
         reconsume_times=message.reconsume_times,
     )
-    if message.half:
-        wire.transaction = commitlog_pb2.TRANSACTION_TYPE_HALF
     if not message.wait_store_ok:
         wire.wait_store_ok = False
     return wire

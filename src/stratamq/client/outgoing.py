@@ -18,6 +18,7 @@ from stratamq.formats.properties import (
     encode_properties,
 )
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
+from stratamq.formats.undelivered import refuse_undelivered
 
 LARGEST_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - PROPERTY_CRC_BYTES - len(ITEM_SEPARATOR)
 """So that the broker's checksum of the whole record still fits behind them."""
@@ -71,6 +72,7 @@ def encode_message_properties(
         raise InvalidRequestError("a tag or a key contains the separator 0x02")
     raw = text.encode("utf-8", "replace")
     if properties:
+        refuse_undelivered(0, False, properties)
         twice = _OWN_NAMES & properties.keys()
         if twice:
             raise InvalidRequestError(f"{', '.join(sorted(twice))}: give the field instead")

@@ -132,8 +132,9 @@ class Producer:
         )
 
     def send_message(self, message: Message, *, alone: bool = False) -> Delivery:
-        """The same for a `Message`. Delayed and half messages, those that do not wait for the disk,
-        and whatever is sent `alone`, go by a call of their own beside the stream."""
+        """The same for a `Message`. Those that do not wait for the disk, and whatever is sent
+        `alone`, go by a call of their own beside the stream. InvalidRequestError for delayed and
+        half messages."""
         if not (alone or message.alone):
             return self.send(
                 message.topic,

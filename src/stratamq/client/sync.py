@@ -100,7 +100,8 @@ class Client:
         """Store one message and wait until it is as safe as the broker promises.
 
         Raises what kept it from being stored. UnavailableError means *perhaps stored*. A result
-        whose status is not PUT_OK is stored, and not confirmed in time.
+        whose status is not PUT_OK is stored, and not confirmed in time. `delay_level` above 0 and
+        `half` are refused with InvalidRequestError until such messages are delivered.
         """
         return self.send_message(
             Message(
@@ -123,8 +124,12 @@ class Client:
     def send_all(
         self, messages: Sequence[Message], *, all_or_nothing: bool = False
     ) -> list[SendResult]:
-        """Store a few messages by one call. Every result says how its message ended; nothing is
-        raised for a message. For many use a producer."""
+        """Store a few messages by one call. Every result says how its message ended. For many use a
+        producer.
+
+        InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
+        a half message.
+        """
         with self._lock:
             messages = [self._intake.message(message) for message in messages]
         return self._run(operations.send(messages, all_or_nothing))

@@ -17,7 +17,8 @@ class Message:
     """A message to be stored.
 
     `queue_id` None: the queues of the topic in turn. `unique_key` None: the client makes one; "":
-    none is stored. `delay_level` 1 to 18 delivers later, `half` is the first step of a transaction,
+    none is stored. `delay_level` above 0 (deliver later) and `half` (the first step of a
+    transaction) are refused with InvalidRequestError until such messages are delivered.
     `wait_store_ok` False takes the answer as soon as the message is in the page cache: such
     messages go one by one, not in batches.
     """

@@ -9,6 +9,7 @@ from stratamq.errors import BusyError, InvalidRequestError
 from stratamq.formats.follow import Closing, Event, Opened
 from stratamq.formats.hosts import Host
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
+from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.runtime.status import error_name
 from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus, Role
 from stratamq_commitlog.scrubber import Scrubber
@@ -68,6 +69,9 @@ def peer_host(peer: str) -> Host:
 
 
 def put_message(message: pb.Message, born: Host) -> PutMessage:
+    """InvalidRequestError for a message that is never delivered, and for an impossible address."""
+    half = message.transaction == pb.TRANSACTION_TYPE_HALF
+    refuse_undelivered(message.delay_level, half, message.properties)
     properties = dict(message.properties)
     if message.keys:
         properties[KEYS] = " ".join(message.keys)
@@ -90,8 +94,6 @@ def put_message(message: pb.Message, born: Host) -> PutMessage:
         flag=message.flag,
         sys_flag=message.sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
-        delay_level=message.delay_level,
-        half=message.transaction == pb.TRANSACTION_TYPE_HALF,
         reconsume_times=message.reconsume_times,
         wait_store_ok=message.wait_store_ok if message.HasField("wait_store_ok") else True,
     )
