@@ -1,11 +1,18 @@
 """What holds for every test: a busy machine is slow, and that is no failure."""
 
+import os
 import signal
+import sys
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("stratamq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stratamq")
+
+# Bytecode is kept, even where the environment asks otherwise: without it each service that a test
+# starts compiles everything that it imports (1.4 s), and pytest rewrites every test file in every run.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell that runs the tests in the background makes them ignore SIGINT, and what they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
