@@ -10,7 +10,7 @@ settings.register_profile("stratamq", deadline=None, suppress_health_check=[Heal
 settings.load_profile("stratamq")
 
 # Bytecode is kept, even where the environment asks otherwise: without it each service that a test
-# starts compiles everything that it imports (1.4 s), and pytest rewrites every test file in every run.
+# starts compiles everything that it imports (1.4 s), and each run rewrites every test file.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -5,7 +5,6 @@ import json
 import pytest
 from stratamq_bench.more_cores import forecast
 from stratamq_bench.page import BEGIN, END, fill
-from stratamq_bench.picture import draw
 from stratamq_bench.report import Bar, Case, Failure, Floor, as_json
 
 from stratamq.errors import InvalidRequestError
@@ -48,6 +47,8 @@ def test_a_page_without_marks_is_left_alone():
 
 
 def test_the_picture_shows_every_bar_and_is_the_same_each_time(tmp_path):
+    from stratamq_bench.picture import draw
+
     draw(document(), tmp_path / "a.svg")
     draw(document(), tmp_path / "b.svg")
     drawn = (tmp_path / "a.svg").read_text()

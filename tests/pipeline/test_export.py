@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from stratamq_pipeline.export import manifest as manifest_module
@@ -77,6 +76,8 @@ def test_all_columns_of_all_messages_by_topic_and_date(spark, tmp_path):
                 assert row[name] == value
     assert not expected
     # Whoever knows hive directories reads it, without Spark too.
+    import pyarrow.dataset as ds
+
     partitioning = ds.partitioning(flavor="hive")
     dataset = ds.dataset(tmp_path / "out", format="parquet", partitioning=partitioning)
     assert dataset.count_rows() == summary.facts["messages"]
