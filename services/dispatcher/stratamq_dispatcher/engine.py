@@ -252,6 +252,7 @@ class DispatchEngine:
 
     def tick(self) -> None:
         """To be called a few times a second."""
+        self.waiting.sweep()
         for key in self._expiring[-EXPIRED_PER_TICK:]:
             queue = self.queues.get(*key)
             try:

@@ -1,65 +1,134 @@
-"""Who waits for the next message of a queue: woken when something is applied, never by a clock."""
+"""Who waits for messages of which queues: a watch is open before its owner looks, and stays open.
 
+    grown(queue) ──▶ every watch on it: the queue's cursors become ready, `on_grown` is called
+    take()       ──▶ the owner removes one cursor from the ready ones, and only then looks at it
+
+A queue that grows after its cursor was taken makes the cursor ready again, whatever the owner does
+in between: no wake-up is lost. The owner's work is proportional to what grew, not to what it
+watches.
+"""
+
+from collections import deque
 from collections.abc import Callable, Iterable
+from types import TracebackType
+
+REMOVED_AT_ONCE = 512
+"""Cursors: a stream may have 10 000, and removing each takes a microsecond."""
 
 QueueKey = tuple[str, int]
 ANYTHING: QueueKey = ("", -1)
-"""No queue: who waits for it is woken when the log is applied further, whatever it holds."""
-
-
-class Waiter:
-    """One caller's wish, on one queue or several. `wake` is called at most once."""
-
-    __slots__ = ("keys", "wake")
-
-    def __init__(self, keys: tuple[QueueKey, ...], wake: Callable[[], None]) -> None:
-        self.keys = keys
-        self.wake = wake
+"""No queue: grows whenever the log is applied further, whatever it holds."""
 
 
 class WaitingRoom:
-    """All waiters by queue. Belongs to the engine's thread."""
+    """All watches by queue. Belongs to the engine's thread."""
 
     def __init__(self) -> None:
-        self._waiters: dict[QueueKey, dict[Waiter, None]] = {}
+        self._watches: dict[QueueKey, dict[Watch, list[int]]] = {}
+        """The numbers of the watch's cursors in this queue."""
+        self._closed: list[Watch] = []
+        """Closed, and not yet removed from all queues."""
         self._count = 0
 
     def __len__(self) -> int:
+        """How many watches are open."""
         return self._count
 
-    def enter(self, keys: Iterable[QueueKey], wake: Callable[[], None]) -> Waiter:
-        """Call `wake` when one of the queues grows. The waiter must `leave` if it gives up."""
-        waiter = Waiter(tuple(dict.fromkeys(keys)), wake)
-        for key in waiter.keys:
-            self._waiters.setdefault(key, {})[waiter] = None
-        self._count += 1
-        return waiter
+    @property
+    def is_empty(self) -> bool:
+        """No watch is open, and of closed ones nothing is left."""
+        return not self._watches
 
-    def leave(self, waiter: Waiter) -> None:
-        """Fine for one that was woken."""
-        here = False
-        for key in waiter.keys:
-            at_queue = self._waiters.get(key)
-            if at_queue is not None and waiter in at_queue:
-                here = True
-                del at_queue[waiter]
-                if not at_queue:
-                    del self._waiters[key]
-        self._count -= here
+    def watch(self, on_grown: Callable[[], None]) -> "Watch":
+        """Open a watch without cursors. `on_grown` is called whenever one of them becomes ready,
+        from within `grown`: it must only note that."""
+        self._count += 1
+        return Watch(self._watches, on_grown, self._on_closed)
 
     def grown(self, keys: Iterable[QueueKey]) -> None:
-        """Wake everyone who waits for one of these queues, in the order of their coming."""
-        woken: dict[Waiter, None] = {}
+        """Make the cursors of these queues ready, in this order."""
         for key in keys:
-            woken.update(self._waiters.get(key, {}))
-        self._wake(woken)
+            for watch, numbers in self._watches.get(key, {}).items():
+                watch.grown(numbers)
 
     def wake_all(self) -> None:
         """The service stops, or the queues were cut: everyone must look again."""
-        self.grown(list(self._waiters))
+        self.grown(self._watches)
 
-    def _wake(self, woken: dict[Waiter, None]) -> None:
-        for waiter in woken:
-            self.leave(waiter)
-        for waiter in woken:
-            waiter.wake()
+    def sweep(self) -> None:
+        """Remove some of what was closed. To be called a few times a second."""
+        if self._closed and self._closed[-1].remove(REMOVED_AT_ONCE):
+            self._closed.pop()
+
+    def _on_closed(self, watch: "Watch") -> None:
+        self._count -= 1
+        if not watch.remove(REMOVED_AT_ONCE):
+            self._closed.append(watch)
+
+
+class Watch:
+    """One caller's cursors and which of them are ready. A context manager that closes it."""
+
+    def __init__(
+        self,
+        watches: dict[QueueKey, dict["Watch", list[int]]],
+        on_grown: Callable[[], None],
+        on_closed: Callable[["Watch"], None],
+    ) -> None:
+        self._watches = watches
+        self._on_grown = on_grown
+        self._on_closed = on_closed
+        self._keys: list[QueueKey] = []
+        self._ready: deque[int] = deque()
+        self._are_ready: set[int] = set()
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def add(self, number: int, key: QueueKey) -> None:
+        """A further cursor under a number of the caller's, ready at once."""
+        self._keys.append(key)
+        self._watches.setdefault(key, {}).setdefault(self, []).append(number)
+        self.again(number)
+
+    def take(self) -> int | None:
+        """The cursor that has been ready for longest, not ready any more; None if none is."""
+        if not self._ready:
+            return None
+        number = self._ready.popleft()
+        self._are_ready.remove(number)
+        return number
+
+    def again(self, number: int) -> None:
+        """There is more to look at: ready again, behind all others."""
+        if number not in self._are_ready:
+            self._are_ready.add(number)
+            self._ready.append(number)
+
+    def grown(self, numbers: Iterable[int]) -> None:
+        """The room's call: these cursors' queue grew."""
+        for number in numbers:
+            self.again(number)
+        self._on_grown()
+
+    def close(self) -> None:
+        """What grows from now on means nothing."""
+        self._on_closed(self)
+
+    def remove(self, most: int) -> bool:
+        """Take up to so many cursors from their queues; True when none is left. Once closed."""
+        for _ in range(min(most, len(self._keys))):
+            key = self._keys.pop()
+            at_queue = self._watches.get(key, {})
+            at_queue.pop(self, None)
+            if not at_queue:
+                self._watches.pop(key, None)
+        return not self._keys

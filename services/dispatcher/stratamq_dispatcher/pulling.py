@@ -5,7 +5,7 @@ anything, and nothing here keeps one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from stratamq_dispatcher.time_search import Boundary
 T = TypeVar("T")
 
 CURSORS_AT_ONCE = 64
-"""So many queues without news are looked at before others get their turn."""
+"""So many queues are taken up, or found without news, before other tasks get their turn."""
 MOST_UNMENDABLE = 10_000
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _LOOK_FURTHER = (
@@ -46,8 +46,6 @@ class Cursor:
     queue_id: int
     offset: int
     end_offset: int | None = None
-    passed_over: bool = False
-    """Units were looked at and not wanted since the reader last heard of this queue."""
 
     @property
     def key(self) -> QueueKey:
@@ -129,69 +127,95 @@ class Puller:
         following failed for good. UnavailableError after `limit_s`."""
         engine = self._engine
         deadline = asyncio.get_running_loop().time() + limit_s
-        while engine.applied < log_offset and not engine.stopped_reason and not self._stopping:
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await self._grown([ANYTHING], left):
-                raise UnavailableError(
-                    f"the queues hold the log up to {engine.applied}, not yet up to {log_offset}"
-                )
+        grown = asyncio.Event()
+        with engine.waiting.watch(grown.set) as watch:
+            watch.add(0, ANYTHING)
+            while True:
+                grown.clear()
+                if engine.applied >= log_offset or engine.stopped_reason or self._stopping:
+                    return
+                if not await _within(grown, deadline):
+                    raise UnavailableError(
+                        f"the queues hold the log up to {engine.applied}, not yet up to "
+                        f"{log_offset}"
+                    )
 
     async def waiting(self, query: PullQuery, wait_ms: int) -> PullAnswer:
         """Like `once`, but wait so long for a first message that is wanted."""
+        if not wait_ms:
+            return await self.once(query)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-        while True:
-            answer = await self.once(query)
-            left = deadline - asyncio.get_running_loop().time()
-            if not wait_ms or left <= 0 or self._stopping:
-                return answer
-            if answer.status in _LOOK_FURTHER:
-                query = replace(query, offset=answer.next_offset)
-                await asyncio.sleep(0)
-            elif answer.status not in _NOTHING_YET or answer.next_offset != query.offset:
-                return answer
-            elif not await self._grown([(query.topic, query.queue_id)], left):
-                wait_ms = 0
+        grown, in_time = asyncio.Event(), True
+        with self._engine.waiting.watch(grown.set) as watch:
+            watch.add(0, (query.topic, query.queue_id))
+            while True:
+                grown.clear()
+                answer = await self.once(query)
+                in_time = in_time and asyncio.get_running_loop().time() < deadline
+                if not in_time or self._stopping:
+                    return answer
+                if answer.status in _LOOK_FURTHER:
+                    query = replace(query, offset=answer.next_offset)
+                    await asyncio.sleep(0)
+                elif answer.status not in _NOTHING_YET or answer.next_offset != query.offset:
+                    return answer
+                else:
+                    in_time = await _within(grown, deadline)
 
     async def stream(
-        self, cursors: list[Cursor], tag_filter: TagFilter | None, max_bytes: int
-    ) -> AsyncIterator[tuple[int, PullAnswer]]:
+        self, cursors: Iterable[Cursor], tag_filter: TagFilter | None, max_bytes: int
+    ) -> AsyncGenerator[tuple[int, PullAnswer], None]:
         """Everything from the cursors on, a piece of each queue in turn; ends when all have ended
-        or the service stops. Answers that hold no message tell of offsets that moved."""
-        while not self._stopping:
-            moved = False
-            for index, cursor in enumerate(cursors):
-                if cursor.is_done:
-                    continue
-                answer = await self.once(
-                    PullQuery(
-                        cursor.topic,
-                        cursor.queue_id,
-                        cursor.offset,
-                        self.limits.most_messages,
-                        max_bytes,
-                        tag_filter,
-                        cursor.end_offset,
-                    )
-                )
-                if answer.status in _NOTHING_YET:
-                    if index % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
-                        await asyncio.sleep(0)
-                    if cursor.passed_over:
-                        cursor.passed_over = False
-                        yield index, replace(answer, status=GetStatus.NO_MATCHED_MESSAGE)
-                    continue
-                moved = True
-                cursor.offset = answer.next_offset
-                cursor.passed_over = answer.status in _LOOK_FURTHER
-                if not cursor.passed_over or cursor.is_done:
-                    yield index, answer
-                else:
+        or the service stops. Answers that hold no message tell of offsets that moved.
+
+        The work for a message does not depend on the number of cursors.
+        """
+        grown, looks = asyncio.Event(), 0
+        with self._engine.waiting.watch(grown.set) as watch:
+            unfinished: dict[int, Cursor] = {}
+            for number, cursor in enumerate(cursors):
+                if not cursor.is_done:
+                    watch.add(number, cursor.key)
+                    unfinished[number] = cursor
+                if number % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
                     await asyncio.sleep(0)
-            open_keys = [cursor.key for cursor in cursors if not cursor.is_done]
-            if not open_keys:
-                return
-            if not moved and not self._stopping:
-                await self._grown(open_keys, None)
+            while unfinished and not self._stopping:
+                grown.clear()
+                ready = watch.take()
+                if ready is None:
+                    await grown.wait()
+                    continue
+                cursor = unfinished[ready]
+                answer = await self._look(cursor, tag_filter, max_bytes)
+                if answer.status not in _NOTHING_YET:
+                    cursor.offset = answer.next_offset
+                if cursor.is_done:
+                    del unfinished[ready]
+                elif answer.next_offset != answer.maximum:
+                    watch.again(ready)
+                    if answer.status in _LOOK_FURTHER:
+                        await asyncio.sleep(0)
+                        continue
+                looks += 1
+                if answer.status not in _NOTHING_YET:
+                    yield ready, answer
+                elif looks % CURSORS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    async def _look(
+        self, cursor: Cursor, tag_filter: TagFilter | None, max_bytes: int
+    ) -> PullAnswer:
+        return await self.once(
+            PullQuery(
+                cursor.topic,
+                cursor.queue_id,
+                cursor.offset,
+                self.limits.most_messages,
+                max_bytes,
+                tag_filter,
+                cursor.end_offset,
+            )
+        )
 
     async def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
@@ -212,18 +236,6 @@ class Puller:
         engine = self._engine
         return LogView(engine.segment_bytes, engine.history, engine.minimum, engine.sealed_from)
 
-    async def _grown(self, keys: Iterable[QueueKey], timeout_s: float | None) -> bool:
-        """Wait until one of the queues grows; False when the time passed first."""
-        woken = asyncio.Event()
-        waiter = self._engine.waiting.enter(keys, woken.set)
-        try:
-            await asyncio.wait_for(woken.wait(), timeout_s)
-        except TimeoutError:
-            return False
-        finally:
-            self._engine.waiting.leave(waiter)
-        return True
-
     async def _in_lane(self, task: Callable[[], T]) -> T:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -240,3 +252,13 @@ class Puller:
         except RuntimeError as error:
             raise UnavailableError("the dispatcher is stopping") from error
         return await done
+
+
+async def _within(event: asyncio.Event, deadline: float) -> bool:
+    """Wait for `event`; False when the loop's time passed `deadline` first."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,6 +1,7 @@
 """DispatcherService: messages of the wire in, engine calls out, and nothing else."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -82,15 +83,19 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             raise InvalidRequestError(f"more than {MAX_STREAM_QUEUES} queues in one stream")
         _check_not_negative("max_bytes", request.max_bytes)
         cursors = []
-        for queue in request.queues:
+        for number, queue in enumerate(request.queues):
             _check_topic(queue.topic)
             end = queue.end_offset if queue.HasField("end_offset") else None
             cursors.append(Cursor(queue.topic, queue.queue_id, queue.offset, end))
+            if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
+                await asyncio.sleep(0)
         stream = self._puller.stream(cursors, _filter(request), request.max_bytes or STREAM_BYTES)
-        async for index, answer in stream:
-            head = _head(pb.PullStreamResponse, answer)
-            head.stream_index = index
-            yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
+        # Closed with this call and not some time later: it watches its queues until then.
+        async with contextlib.aclosing(stream):
+            async for index, answer in stream:
+                head = _head(pb.PullStreamResponse, answer)
+                head.stream_index = index
+                yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
 
     # --- queues ---
 
