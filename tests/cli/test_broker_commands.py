@@ -13,6 +13,7 @@ from stratamq.cli import __main__ as command_line
 from stratamq.client import connect
 from tests.cli.processes import COMMAND, DEADLINE_S, environment
 from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
+from tests.support.waiting import until
 
 SETTINGS = (
     "commitlog.segment_bytes=1048576",
@@ -63,10 +64,8 @@ def caught_up(broker):
     def wait() -> None:
         with connect(broker.root) as client:
             end = client.log_state().appended_offset
-            while client.dispatch_state().applied_offset < end:
-                continue
-            while client.index_state().applied_offset < end:
-                continue
+            for state in (client.dispatch_state, client.index_state):
+                until(lambda state=state: state().applied_offset >= end, "everything is applied")
 
     return wait
 

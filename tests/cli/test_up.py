@@ -13,6 +13,7 @@ from stratamq.cli.up import addresses, has_port, is_fresh, plan
 from stratamq.errors import ConfigurationError
 from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
 from tests.support.fixtures import unpack
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -43,8 +44,7 @@ def test_a_message_goes_in_and_comes_out_and_ctrl_c_stops_everything_in_order(da
             assert state.segment_bytes == 128 << 20
             with client.consume("t", follow=True) as reader:
                 assert next(reader).body == b"hello"
-            while not client.query_key("t", "k").messages:
-                continue
+            until(lambda: client.query_key("t", "k").messages, "the index has it")
             assert result.stored
         assert (data / "abort").exists()
         assert up.stop() == 0
@@ -79,8 +79,7 @@ def test_a_service_that_dies_is_started_again(data):
             client.send("t", b"before")
             for room in ("commitlog", "dispatcher", "index"):
                 former = up.kill(room)
-                while up.pid(room) == former:
-                    continue
+                until(lambda room=room, former=former: up.pid(room) != former, f"{room} runs again")
             assert client.log_state().writable
             assert client.send("t", b"after").stored
             with client.consume("t", follow=True) as reader:
@@ -147,8 +146,7 @@ def test_a_second_ctrl_c_kills(data):
         pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index")]
         os.kill(pids[0], signal.SIGSTOP)  # it cannot stop in order any more
         up.interrupt()
-        while "commitlog  stopping" not in up.said():
-            continue
+        until(lambda: "commitlog  stopping" in up.said(), "it says so")
         up.interrupt()
         assert up.process.wait(DEADLINE_S) == 1
         assert all(ended(pid) for pid in pids)

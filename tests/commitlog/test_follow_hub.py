@@ -223,6 +223,29 @@ def test_two_sessions_of_one_name_are_both_served(store):
     assert store.log.hub.followers["dispatcher"].connections == 2
 
 
+@pytest.mark.parametrize("reported", ["nothing", "half", "all"])
+def test_a_follower_that_drops_what_it_had_must_say_again_what_it_has_on_disk(store, reported):
+    """A stop in order waits for it, and the checkpoint does not count on what it dropped."""
+    fill(store, 12)
+    hub, end = store.log.hub, store.end()
+    listener = Listener(store)
+    listener.listen()
+    listener.report()
+    assert hub.followers["dispatcher"].durable == end
+    listener.session.close()
+    again = Listener(store)  # it knows no generation: all of it is dropped
+    state = hub.followers["dispatcher"]
+    assert (state.applied, state.durable, state.durable_store_timestamp_ms) == (0, 0, 0)
+    assert state.released == 0
+    store.log.begin_close()
+    store.settle()
+    again.listen()
+    if reported != "nothing":
+        again.report(durable=end if reported == "all" else end // 2)
+    unfinished = [] if reported == "all" else ["dispatcher"]
+    assert hub.unfinished(["dispatcher"]) == unfinished
+
+
 def test_when_the_log_is_cut_every_stream_ends_without_a_closing(store):
     listener = Listener(store)
     store.put(b"x")

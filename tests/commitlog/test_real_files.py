@@ -1,5 +1,6 @@
 """The same log on a real directory: what the simulated disk cannot show."""
 
+import contextlib
 import mmap
 import os
 import random
@@ -233,3 +234,23 @@ def test_followers_read_on_real_files_what_they_are_told(tmp_path):
             store.put_raw(raw_frame(b"r", sys_flag=4))
         listener.listen()
     assert listener.position == store.end()
+
+
+def test_segments_that_are_full_and_flushed_hold_no_descriptor(tmp_path):
+    store = Store(2048, root=tmp_path)
+    store.start()
+    for _ in range(30):
+        store.put(body_for(1500))
+    assert len(store.segments()) >= 30
+    assert len(open_below(tmp_path / "commitlog")) <= 2, "the active one and the one ahead"
+    store.stop()
+    assert open_below(tmp_path / "commitlog") == []
+
+
+def open_below(directory: Path) -> list[str]:
+    """The files in it of which this process has a descriptor."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [path for path in found if path.startswith(f"{directory}/")]

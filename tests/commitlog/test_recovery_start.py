@@ -260,3 +260,20 @@ def test_a_log_that_starts_removes_what_it_left_and_not_what_the_index_is_making
     store.start()
     left = [entry.name for entry in store.disk.files().list("stratamq/tmp")]
     assert left == ["index-20261121000000000"]
+
+
+@pytest.mark.parametrize("left", [8, 9, 2048])
+def test_a_log_whose_last_message_leaves_just_room_for_a_blank_starts_and_goes_on(left):
+    """The appender makes such ends: a frame fits when eight bytes stay free behind it."""
+    store = Store(2048)
+    store.start()
+    size = 2048 - left
+    if size:
+        store.put(body_for(size))
+    assert store.end() == size
+    store.kill()
+    store.start()
+    assert store.end() == size
+    assert store.put(b"and on").status is PutStatus.PUT_OK
+    store.restart()
+    assert [frame.body for frame in store.frames()][-1] == b"and on"

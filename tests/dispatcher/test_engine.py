@@ -226,6 +226,27 @@ def test_the_report_tells_what_is_applied_and_what_is_durable(files, log):
     assert report.durable_store_timestamp_ms == log.messages[-1].store_ms
 
 
+@pytest.mark.parametrize("kept", [0, 1, 12, 29])
+def test_after_a_cut_no_store_time_of_what_was_cut_is_reported(files, log, kept):
+    """RocketMQ's recovery begins at that time: above the cut it would skip messages."""
+    log.put_many(30)
+    broker = start(files, log)
+    broker.follow()
+    assert broker.engine.durable_store_timestamp_ms == log.messages[-1].store_ms
+    log.cut(log.messages[kept].offset)
+    log.restart()
+    broker.connect()
+    known = [message.store_ms for message in log.messages]
+    for _ in range(3):
+        report = broker.engine.report()
+        assert report.durable <= log.end
+        assert report.durable_store_timestamp_ms <= max(known, default=0)
+        broker.flush()
+    log.put_many(5)
+    broker.follow()
+    assert broker.engine.durable_store_timestamp_ms == log.messages[-1].store_ms
+
+
 def test_many_units_are_flushed_before_the_interval_is_over(files, log):
     log.put_many(120)
     broker = start(files, log, flush_bytes=400, flush_interval_ms=3_600_000)

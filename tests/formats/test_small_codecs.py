@@ -47,6 +47,7 @@ from stratamq.formats.sysflag import Compression, compression_of, is_in_queue
 from stratamq.formats.text import decode_text, encode_text, utf16_length
 from stratamq.formats.topics import is_system_topic, validate_topic_name
 from tests.formats import strategies
+from tests.support.patience import patient
 
 
 def java_hash_by_the_definition(text: str) -> int:
@@ -113,13 +114,17 @@ def test_properties_come_back_but_for_empty_values(properties):
     assert decode_properties(raw + b"\x02") == kept
 
 
-@given(st.binary(max_size=60), st.sampled_from([b"a", b"KEYS", b"\xc3\xa9"]))
-def test_a_property_found_is_the_one_decoded_in_any_bytes(raw, name):
-    raw = raw.replace(b"9", b"\x01").replace(b"8", b"\x02").replace(b"7", b"KEYS\x01")
+PIECES = st.sampled_from(
+    [b"KEYS", b"KEY", b"S", b"a", b"\x01", b"\x01", b"\x02", b"\x02", b"\x00", b"\x03", b"\xc3\xa9"]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map(b"".join), st.sampled_from([b"a", b"KEYS"]))
+@patient(400)
+def test_a_property_found_is_the_one_decoded_whatever_names_and_separators_do(raw, name):
     found = find_property(raw, name)
-    if name.isascii():
-        decoded = decode_properties(raw).get(name.decode())
-        assert decoded == (None if found is None else decode_text(found))
+    decoded = decode_properties(raw).get(name.decode())
+    assert decoded == (None if found is None else decode_text(found))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +138,9 @@ def test_a_property_found_is_the_one_decoded_in_any_bytes(raw, name):
         (b"\x01\x01\x01", {}),
         (b"\x02\x02a\x01b\x02\x02", {"a": "b"}),
         (b"ba\x01x", {"ba": "x"}),
+        (b"b\x01a\x01x", {"b": "a\x01x"}),
+        (b"b\x01\x00a\x01x", {"b": "\x00a\x01x"}),
+        (b"b\x01x\x02\x01a\x01y", {"b": "x"}),
     ],
 )
 def test_property_text_is_read_as_rocketmq_reads_it(raw, decoded):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stratamq_index.index_file import IndexFileReader
 from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import MAX_ANSWER_BYTES, Question
 
@@ -276,11 +277,22 @@ def test_an_index_file_that_vanishes_takes_only_its_messages_along():
     log = TestLog(SimulatedDisk(1).files())
     log.fill(60)
     follower = Follower(log).start()
+    before = {question: log.scan(Question(*question)) for question in log.questions()}
     record = follower.engine.records[1]
+    file = IndexFileReader.open(log.files, f"index/{record.name}", follower.engine.geometry)
+    items = [records for _, records in file.pieces(1, record.header.next_item)]
+    gone = set(np.concatenate(items)["physical_offset"].tolist())
+    file.close()
     log.files.unlink(f"index/{record.name}")
-    for topic, key in log.questions():
-        found = follower.offsets(topic, key)
-        assert set(found) <= set(log.scan(Question(topic, key)))
+    lost = 0
+    for question, offsets in before.items():
+        found = follower.offsets(*question)
+        assert set(offsets) - gone <= set(found) <= set(offsets)
+        newest_first = follower.offsets(*question, oldest_first=False)
+        assert newest_first == found[::-1]
+        lost += len(offsets) - len(found)
+    assert lost > 0
+    assert any(set(offsets) - gone for offsets in before.values())
 
 
 def test_segments_that_were_deleted_are_not_answered():

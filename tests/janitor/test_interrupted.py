@@ -9,6 +9,7 @@ from stratamq_torture.disks.volume import Volume, obstacle
 from stratamq.client import Client, connect
 from stratamq.errors import BusyError
 from tests.support.brokers import ROOMS, Broker
+from tests.support.waiting import until
 
 JANITOR = "janitor"
 MIB = 1 << 20
@@ -36,8 +37,7 @@ def send(client: Client, first: int, count: int) -> int:
 def numbers(client: Client) -> list[int]:
     """Everything that is there, by the dispatcher, once it has the log's end."""
     end = client.log_state().appended_offset
-    while client.dispatch_state().applied_offset < end:
-        pass
+    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
     return [int(message.body[:6]) for message in client.consume("t")]
 
 
@@ -61,8 +61,7 @@ def test_a_janitor_that_is_killed_again_and_again_loses_nothing_that_must_stay(t
                 there = numbers(client)
                 assert there == list(range(end - len(there), end))
             broker.start([JANITOR])
-            while client.log_state().segment_count > 6:
-                pass
+            until(lambda: client.log_state().segment_count <= 6, "segments go")
             broker.kill(JANITOR)
         broker.stop()
         broker.start(ROOMS)
@@ -76,15 +75,13 @@ def test_a_janitor_that_is_paused_holds_nobody_up_and_goes_on_where_the_log_is(t
         broker.start([*ROOMS, JANITOR])
         with connect(broker.root, patience_s=60) as client:
             end = send(client, 0, 50)
-            while client.janitor_state().last is None:
-                pass
+            until(lambda: client.janitor_state().last, "the janitor has looked")
             process = broker._processes[JANITOR]
             process.send_signal(signal.SIGSTOP)
             end = send(client, end, 400)
             assert client.log_state().segment_count > 20, "nobody deletes"
             process.send_signal(signal.SIGCONT)
-            while client.log_state().segment_count > 6:
-                pass
+            until(lambda: client.log_state().segment_count <= 6, "segments go")
             there = numbers(client)
             assert there == list(range(end - len(there), end))
             assert len(there) > 60
@@ -119,8 +116,7 @@ def test_without_a_janitor_the_log_refuses_in_time_and_takes_again_when_one_come
             assert 0.8 < volume.used_ratio < 0.95
             assert client.log_state().minimum_offset == 0, "nothing went"
             broker.start([JANITOR])
-            while not client.log_state().writable:
-                pass
+            until(lambda: client.log_state().writable, "the log takes messages again")
             assert client.send("t", b"taken again", queue_id=0).queue_offset == stored
             assert client.log_state().minimum_offset > 0
             broker.kill(JANITOR)

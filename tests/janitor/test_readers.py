@@ -9,6 +9,7 @@ import pytest
 from stratamq.client import Client, connect
 from stratamq.client.values import PullStatus
 from tests.support.brokers import DISPATCHER, Broker
+from tests.support.waiting import until
 
 SEGMENT = 65536
 BODY = bytes(1024)
@@ -45,15 +46,17 @@ def fill(client: Client, first: int, end: int) -> None:
             producer.send("t", b"%06d" % number + BODY, queue_id=0, keys=[f"k{number}"])
     appended = client.log_state().appended_offset
     for state in (client.dispatch_state, client.index_state):
-        while state().applied_offset < appended:
-            pass
+        until(lambda state=state: state().applied_offset >= appended, "everything is applied")
 
 
 def delete(client: Client, below: int, *, urgent: bool = True) -> int:
     """Until the log's minimum is there; then the files go in their time."""
-    while (minimum := client.delete_below(below, max_segments=100, urgent=urgent)[0]) < below:
-        pass
-    return minimum
+
+    def minimum() -> int:
+        return client.delete_below(below, max_segments=100, urgent=urgent)[0]
+
+    until(lambda: minimum() >= below, "the log's minimum is there")
+    return minimum()
 
 
 def right(messages) -> list[int]:
@@ -87,8 +90,7 @@ def test_pulls_during_a_deletion_find_right_messages_or_the_right_next_offset(br
         reading = pool.submit(read)
         for minimum in range(SEGMENT, below + SEGMENT, SEGMENT):
             delete(client, minimum)
-        while first_place(client) < below:
-            pass
+        until(lambda: first_place(client) >= below, "the dispatcher knows the minimum")
         over.set()
         assert reading.result(60) > 0
     first = client.queues("t")[0].min_offset
@@ -114,15 +116,13 @@ def test_a_streaming_reader_goes_on_at_the_new_minimum(broker, client):
         for number in range(MESSAGES, LARGE_END):
             producer.send("t", b"%06d" % number + large, queue_id=0)
     end = client.log_state().appended_offset
-    while client.dispatch_state().applied_offset < end:
-        pass
+    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
     minimum = end - end % SEGMENT - SEGMENT
     with client.consume("t", max_bytes=4096) as consumer:
         messages = iter(consumer)
         seen = right([next(messages) for _ in range(5)])
         delete(client, minimum)
-        while client.queues("t")[0].min_offset == 0:
-            pass
+        until(lambda: client.queues("t")[0].min_offset != 0, "the dispatcher knows the minimum")
         seen += right(messages)
     first = client.queues("t")[0].min_offset
     assert seen == sorted(set(seen)), "nothing twice, and nothing out of order"
@@ -132,8 +132,8 @@ def test_a_streaming_reader_goes_on_at_the_new_minimum(broker, client):
 
 def test_keys_and_times_are_right_after_a_deletion(broker, client):
     minimum = delete(client, SEGMENT * (client.log_state().segment_count // 2))
-    while (queue := client.queues("t")[0]).min_offset == 0:
-        pass
+    until(lambda: client.queues("t")[0].min_offset, "the dispatcher knows the minimum")
+    (queue, *_) = client.queues("t")
     kept = right(client.consume("t"))
     assert kept == list(range(queue.min_offset, MESSAGES))
     for number in (0, queue.min_offset - 1, queue.min_offset, MESSAGES - 1):
@@ -167,8 +167,7 @@ def test_a_follower_that_lags_is_not_cut_off(broker, client):
             assert minimum <= reached
     finally:
         process.send_signal(signal.SIGCONT)
-    while client.dispatch_state().applied_offset < end:
-        pass
+    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
     first = client.queues("t")[0].min_offset
     assert right(client.consume("t", offset=first)) == list(range(first, 2 * MESSAGES))
 
@@ -183,8 +182,8 @@ def test_a_follower_that_a_full_disk_did_not_wait_for_goes_on_with_the_right_off
     state = client.log_state()
     minimum = delete(client, state.minimum_offset + SEGMENT * (state.segment_count - 1))
     broker.start([DISPATCHER])
-    while client.dispatch_state().applied_offset < state.appended_offset:
-        pass
+    end = state.appended_offset
+    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
     (queue,) = client.queues("t")
     assert queue.max_offset == 2 * MESSAGES
     messages = list(client.consume("t"))

@@ -6,6 +6,7 @@ from stratamq.client import Client, connect
 from stratamq.client.values import PullStatus
 from stratamq.errors import StrataError
 from tests.support.brokers import ROOMS, Broker
+from tests.support.waiting import until
 
 JANITOR = "janitor"
 SETTINGS = (
@@ -43,24 +44,27 @@ def fill(client: Client, count: int = 400) -> None:
             producer.send("t", body, queue_id=number % 2, keys=[f"key-{number}"])
     end = client.log_state().appended_offset
     for state in (client.dispatch_state, client.index_state):
-        while state().applied_offset < end:
-            pass
+        until(lambda state=state: state().applied_offset >= end, "everything is applied")
 
 
 def clean(client: Client) -> tuple[int, int]:
     """Run until nothing more goes; the log's minimum before and after."""
     before = client.log_state().minimum_offset
-    while True:
-        look = client.run_cleaning()
-        if not look.deletions:
-            return before, client.log_state().minimum_offset
+    until(lambda: not client.run_cleaning().deletions, "nothing more goes")
+    return before, client.log_state().minimum_offset
 
 
 def wait_for_followers(client: Client) -> None:
     """Until the dispatcher knows the log's minimum."""
-    minimum = client.log_state().minimum_offset
-    while min(q.min_offset for q in client.queues("t")) == 0 and minimum:
-        pass
+    if client.log_state().minimum_offset:
+        until(
+            lambda: all(queue.min_offset > 0 for queue in client.queues("t")),
+            "the dispatcher knows the minimum",
+        )
+
+
+def last_look(client: Client):
+    return until(lambda: client.janitor_state().last, "the janitor has looked")
 
 
 def test_expired_segments_go_when_asked_and_readers_find_the_new_minimum(broker, client):
@@ -93,10 +97,7 @@ def test_expired_segments_go_when_asked_and_readers_find_the_new_minimum(broker,
 def test_by_itself_it_deletes_nothing_outside_its_hours(broker, client):
     fill(client)
     broker.start([JANITOR])
-    while client.janitor_state().last is None:
-        pass
-    last = client.janitor_state().last
-    assert last is not None and last.deletions == ()
+    assert last_look(client).deletions == ()
     assert client.log_state().minimum_offset == 0
 
 
@@ -152,8 +153,7 @@ def test_a_second_janitor_on_the_same_store_is_refused(broker):
 
 def test_a_log_that_does_not_answer_is_told_and_nothing_breaks(broker, client):
     broker.start([JANITOR])
-    while client.janitor_state().last is None:
-        pass
+    last_look(client)
     broker.kill("commitlog")
     with connect(broker.root) as impatient, pytest.raises(StrataError):
         impatient.run_cleaning()

@@ -6,6 +6,7 @@ from stratamq_torture.disks.volume import Volume, obstacle
 from stratamq.client import connect
 from stratamq.errors import BusyError
 from tests.support.brokers import Broker
+from tests.support.waiting import until
 
 MIB = 1 << 20
 SEGMENT = 4 * MIB
@@ -33,6 +34,10 @@ def broker(volume, tmp_path):
     with Broker(volume.path / "store", tmp_path / "logs", SETTINGS) as broker:
         broker.start(["commitlog", "dispatcher", "index", "janitor"])
         yield broker
+
+
+def is_full(state) -> bool:
+    return not state.writable and state.segment_count == 1
 
 
 def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_order(
@@ -65,15 +70,12 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
         while (look := client.janitor_state().last) is None or not look.alarm:
             volume.fill(0.97)
         volume.fill(0.97)
-        while client.log_state().writable or client.log_state().segment_count > 1:
-            pass
+        until(lambda: is_full(client.log_state()), "only the last segment is left, and it is full")
         assert "no segment is left" in look.alarm
         with pytest.raises(BusyError, match="full"):
             client.send("t", b"refused", queue_id=0)
         # When there is room again, messages are taken again, without a restart.
         volume.free()
-        while not client.log_state().writable:
-            pass
+        until(lambda: client.log_state().writable, "the log takes messages again")
         assert client.send("t", b"taken", queue_id=0).queue_offset == queue.max_offset
-        while (look := client.janitor_state().last) is None or look.alarm:
-            pass
+        until(lambda: not client.janitor_state().last.alarm, "the janitor sees the room")

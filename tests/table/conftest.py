@@ -1,7 +1,6 @@
 """A store that whole services filled, and what the client read of it."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import pytest
 from stratamq.client import Client, Message, Topic, connect
 from stratamq.formats.compression import Compression, compress_body
 from stratamq.runtime import discovery
-from stratamq.runtime.clock import SystemClock
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.waiting import until
 from tests.table.reference import row_of
 
 SEGMENT_BYTES = 1 << 16
@@ -25,7 +24,7 @@ SETTINGS = (
 TOPICS = ("flights", "orders")
 QUEUES = 2
 ROUNDS = 400
-DEADLINE_S = 60
+ROUNDS_OF_A_BATCH = 4
 
 
 @dataclass(frozen=True)
@@ -61,24 +60,18 @@ def messages(first: int, rounds: int) -> Iterator[Message]:
 
 
 def send(client: Client, first: int, rounds: int) -> None:
-    deliveries = []
+    """In small batches, so that they have many store times."""
     with client.producer() as producer:
-        deliveries = [producer.send_message(message) for message in messages(first, rounds)]
-    for delivery in deliveries:
-        delivery.result(60.0)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    clock, pause = SystemClock(), threading.Event()
-    deadline_ns = clock.monotonic_ns() + DEADLINE_S * 10**9
-    while not holds():
-        assert clock.monotonic_ns() < deadline_ns, "it never came to hold"
-        pause.wait(0.01)
+        for number in range(first, first + rounds, ROUNDS_OF_A_BATCH):
+            count = min(ROUNDS_OF_A_BATCH, first + rounds - number)
+            for message in messages(number, count):
+                producer.send_message(message)
+            producer.flush(60.0)
 
 
 def wait_for_dispatcher(client: Client) -> None:
     end = client.log_state().confirmed_offset
-    wait_until(lambda: client.dispatch_state().applied_offset >= end)
+    until(lambda: client.dispatch_state().applied_offset >= end, "everything is dispatched")
 
 
 def rows_by_client(client: Client) -> list[dict[str, Any]]:

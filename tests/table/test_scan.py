@@ -123,6 +123,25 @@ def test_offsets_of_single_queues(filled):
     assert rows(filled.root, offsets=spans) == expected
 
 
+def test_times_are_compared_to_the_millisecond(filled):
+    """`since` is inclusive, `until` is not, at every store time that there is."""
+    moments = sorted({moment(row) for row in filled.rows})
+    assert len(moments) >= 40, "too few store times show nothing"
+    columns = ["physicalOffset"]
+    for at in moments[:: len(moments) // 20]:
+        for options, wanted in (
+            ({"since": at}, lambda time, at=at: time >= at),
+            ({"since": at + 1}, lambda time, at=at: time > at),
+            ({"until": at}, lambda time, at=at: time < at),
+            ({"until": at + 1}, lambda time, at=at: time <= at),
+        ):
+            expected = filled.where(lambda row, wanted=wanted: wanted(moment(row)))
+            found = rows(filled.root, columns=columns, **options)
+            assert [row["physicalOffset"] for row in found] == [
+                row["physicalOffset"] for row in expected
+            ]
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.9])
 def test_since_and_until_as_numbers_and_as_datetimes(filled, share):
     since = moment(filled.rows[int(share * len(filled.rows))])

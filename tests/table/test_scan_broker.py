@@ -14,6 +14,7 @@ from stratamq.errors import NotFoundError, OffsetOutOfRangeError, StrataError
 from stratamq.files.confirmed import CHECKPOINT_PATH, confirmed_end
 from stratamq.files.real import RealFiles
 from tests.support.brokers import COMMITLOG, DISPATCHER
+from tests.support.waiting import until
 from tests.table.conftest import (
     ROUNDS,
     SEGMENT_BYTES,
@@ -22,7 +23,6 @@ from tests.table.conftest import (
     rows_by_client,
     send,
     wait_for_dispatcher,
-    wait_until,
 )
 
 DEADLINE_S = 60
@@ -42,8 +42,7 @@ def stored(running):
     rows = fill(running)
     with connect(running.root, patience_s=60) as client:
         end = client.log_state().appended_offset
-    while confirmed_end(RealFiles(running.root)) != end:
-        pass
+    until(lambda: confirmed_end(RealFiles(running.root)) == end, "a reader may see all of it")
     return rows
 
 
@@ -202,11 +201,12 @@ def delete_below(broker, offset):
     """Until the files are gone: followers may hold them a little longer."""
     request = commitlog_pb2.DeleteBelowRequest(offset=offset, max_segments=100, urgent=True)
     kept = str(offset).zfill(20)
-    wait_until(
+    until(
         lambda: (
             broker.log.DeleteBelow(request, timeout=DEADLINE_S).minimum_offset == offset
             and min(path.name for path in (broker.root / "commitlog").iterdir()) == kept
-        )
+        ),
+        "the files are gone",
     )
 
 

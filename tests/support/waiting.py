@@ -1,0 +1,22 @@
+"""Waiting for what another process does: never for ever."""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from stratamq.runtime.clock import SystemClock
+
+DEADLINE_S = 60.0
+_LOOK_S = 0.01
+
+T = TypeVar("T")
+
+
+def until(ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """Ask again and again until the answer is true; AssertionError when the deadline passes."""
+    clock, pause = SystemClock(), threading.Event()
+    deadline_ns = clock.monotonic_ns() + int(deadline_s * 1e9)
+    while not (answer := ask()):
+        assert clock.monotonic_ns() < deadline_ns, f"not within {deadline_s} s: {what}"
+        pause.wait(_LOOK_S)
+    return answer
