@@ -2,10 +2,12 @@
 
 Its steps are printed, so that a test sees their order. MODE `stuck` drains for ever, `blocked`
 blocks the event loop while draining, `broken` fails while draining, `refused` and `misconfigured`
-fail at start, `bug` raises.
+fail at start, `bug` raises. While it serves, a task dies in `task`, a worker's answer in
+`worker`, a timer in `timer`; in `elsewhere` a callback that is not ours fails, and all goes on.
 """
 
 import asyncio
+import json
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 from stratamq.errors import ConfigurationError, StoreRefusedError
 from stratamq.runtime.logging import configure
 from stratamq.runtime.server import Server, run_service
+from stratamq.runtime.worker import ThreadWorker
 
 ROOT, ADDRESS, MODE = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
@@ -31,6 +34,15 @@ async def close() -> None:
     print("close", flush=True)
 
 
+async def die() -> None:
+    await asyncio.sleep(0)
+    broken()
+
+
+def broken() -> None:
+    raise RuntimeError("the tick broke")
+
+
 async def main() -> None:
     configure("test")
     if MODE == "misconfigured":
@@ -40,6 +52,16 @@ async def main() -> None:
     if MODE == "bug":
         raise ValueError("surprise")
     server = Server("test", root=ROOT, metrics_address="127.0.0.1:0", stop_grace_ms=200)
+    loop = asyncio.get_running_loop()
+    if MODE == "task":
+        server.supervise(loop.create_task(die()))
+    if MODE == "worker":
+        ThreadWorker(loop, "test").submit(lambda: 7, lambda result, error: broken())
+    if MODE == "timer":
+        loop.call_later(0.01, broken)
+    if MODE == "elsewhere":
+        loop.call_soon(json.loads, "no JSON")
+        loop.call_soon(lambda: print("goes on", flush=True))
     await server.serve(ADDRESS, drain=drain, close=close)
 
 

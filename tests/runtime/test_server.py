@@ -330,6 +330,24 @@ def test_a_second_signal_ends_the_process_at_once(process, mode, signum):
     assert (code, steps) == (128 + signum, []), errors
 
 
+@pytest.mark.parametrize("mode", ["task", "worker", "timer"])
+def test_what_dies_while_the_service_runs_stops_it_in_order_with_the_reason(process, mode):
+    code, steps, errors = process(mode).finish()
+    assert (code, steps) == (1, ["drain", "close"])
+    assert "RuntimeError('the tick broke')" in errors
+    assert "service_process.py" in errors, "the traceback"
+
+
+def test_a_librarys_callback_that_fails_stops_nothing(process):
+    service = process("elsewhere")
+    service.wait_for_event("service started")
+    assert service.popen.stdout.readline() == "goes on\n"
+    os.kill(service.popen.pid, signal.SIGTERM)
+    code, steps, errors = service.finish()
+    assert (code, steps) == (0, ["drain", "close"])
+    assert "JSONDecodeError" in errors, "it is told"
+
+
 def test_a_stop_that_fails_still_closes_and_exits_1(process):
     service = process("broken")
     service.wait_for_event("service started")

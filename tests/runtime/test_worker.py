@@ -81,3 +81,37 @@ def test_the_system_clock_speaks_milliseconds_and_nanoseconds():
     assert clock.wall_ms() > 1_700_000_000_000
     first = clock.monotonic_ns()
     assert clock.monotonic_ns() >= first
+
+
+def test_what_is_run_comes_to_its_end_although_its_caller_is_gone():
+    async def scenario():
+        worker = ThreadWorker(asyncio.get_running_loop(), "look")
+        begun, may_end = threading.Event(), threading.Event()
+        ended = []
+
+        def task() -> None:
+            begun.set()
+            may_end.wait(60)
+            ended.append(True)
+
+        caller = asyncio.ensure_future(worker.run(task))
+        following = asyncio.ensure_future(worker.run(lambda: len(ended)))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait([caller])
+        assert caller.cancelled() and not ended
+        may_end.set()
+        assert await following == 1, "one at a time, in order"
+        with pytest.raises(OSError, match="full"):
+            await worker.run(fail_with(OSError("full")))
+        await worker.close()
+
+    asyncio.run(scenario())
+
+
+def fail_with(error: Exception):
+    def fail() -> None:
+        raise error
+
+    return fail

@@ -5,8 +5,12 @@ import logging as std_logging
 import os
 import random
 import sys
+import threading
+from functools import partial
 
 from stratamq.api.v1 import commitlog_pb2_grpc
+from stratamq.errors import UnavailableError
+from stratamq.files.interruptible import InterruptibleFiles
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
@@ -35,7 +39,8 @@ async def main() -> None:
     config = load(CommitLogConfig, "commitlog", arguments.toml_path, overrides=arguments.overrides)
     logging.configure("commitlog", config.log_format == "json", config.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    files = RealFiles(config.root)
+    stopping = threading.Event()
+    files = InterruptibleFiles(RealFiles(config.root), stopping.is_set)
     lock = take_room_lock(files, "commitlog")
     # Announcing this process needs a few blocks of the disk as well.
     Reserve(files, config.reserve_bytes).release_if_short()
@@ -44,6 +49,7 @@ async def main() -> None:
     allocate_worker = ThreadWorker(loop, "commitlog-allocate")
     scrub_worker = ThreadWorker(loop, "commitlog-scrub")
     clock = SystemClock()
+    walkers = WalkerPool(config.root, processes_for(config.recovery_processes))
     engine = CommitLog(
         files,
         config,
@@ -52,7 +58,7 @@ async def main() -> None:
         flush_worker=flush_worker,
         allocate_worker=allocate_worker,
         scrub_worker=scrub_worker,
-        walkers=WalkerPool(config.root, processes_for(config.recovery_processes)),
+        walkers=walkers,
         pid=os.getpid(),
     )
     servicer = CommitLogServicer(engine)
@@ -81,11 +87,11 @@ async def main() -> None:
 
     async def open_engine() -> None:
         try:
-            await asyncio.to_thread(engine.open, recovered)
-        except BaseException:
-            server.request_stop()
-            raise
-        drive()
+            await asyncio.to_thread(files.run, partial(engine.open, recovered))
+        except UnavailableError:
+            log.info("opening interrupted")
+        else:
+            drive()
 
     async def reopen() -> None:
         """Close and open: what a cut of the log has written down is done by the opening."""
@@ -97,9 +103,12 @@ async def main() -> None:
             await driver.stop()
             await quiet(engine, flush_worker, allocate_worker, scrub_worker)
             await asyncio.to_thread(engine.close)
-            await asyncio.to_thread(engine.open, recovered)
-        except BaseException:
-            server.request_stop()
+            await asyncio.to_thread(files.run, partial(engine.open, recovered))
+        except UnavailableError:
+            log.info("opening interrupted")
+            raise
+        except BaseException as error:
+            server.fail(error)
             raise
         drive()
 
@@ -113,13 +122,19 @@ async def main() -> None:
             server.set_ready(not failed, "a flush failed" if failed else "")
 
         driver = Driver(engine, every_second)
-        driver.start()
+        server.supervise(driver.start())
         servicer.opening = ""
         server.set_ready(True)
 
     servicer.reopen = reopen
 
+    def interrupt() -> None:
+        """An opening that goes on ends at its next step; one that has ended does not notice."""
+        stopping.set()
+        walkers.interrupt()
+
     async def drain() -> None:
+        interrupt()
         await servicer.cut_ended()
         if driver is not None:
             servicer.stop_appends()
@@ -127,6 +142,9 @@ async def main() -> None:
             servicer.end_follows()
 
     async def close() -> None:
+        interrupt()
+        # Nobody lets go of a lock before the last thread that writes has ended.
+        await asyncio.wait([opening])
         if driver is not None:
             await driver.stop()
         await flush_worker.close()
@@ -136,8 +154,8 @@ async def main() -> None:
         lock.close()
 
     opening = asyncio.create_task(open_engine())
+    server.supervise(opening)
     await server.serve(config.address, drain=drain, close=close, ready=False)
-    await opening
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ wait once a whole pass is there, nor longer than a tick.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 from stratamq.files.port import Worker
@@ -26,17 +25,19 @@ class Driver:
         self._scheduled = False
         self._ticker: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self) -> asyncio.Task[None]:
+        """The task that ticks, until `stop`: without it nothing is flushed, and nothing times out.
+        Who starts it watches it."""
         self._engine.wake = self._wake
         self._engine.commit.on_idle = self._schedule_waiting
         self._ticker = self._loop.create_task(self._tick(), name="commitlog-tick")
+        return self._ticker
 
     async def stop(self) -> None:
         """No more ticks; passes still run when something wakes them."""
         if self._ticker is not None:
             self._ticker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._ticker
+            await asyncio.wait([self._ticker])
 
     async def closed(self, timeout_ms: int) -> None:
         """Begin the engine's end and wait until followers have what they need, or the time is up.

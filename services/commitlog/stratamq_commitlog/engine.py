@@ -115,20 +115,30 @@ class CommitLog:
     # --- start ---
 
     def open(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Lock, recover, begin a generation. Blocking. Raises StoreRefusedError."""
+        """Lock, recover, begin a generation. Blocking. Raises StoreRefusedError.
+
+        The lock is held until the open log closes or, when this raises, until here: `close` in
+        another thread does not let go of it.
+        """
         try:
-            self._open_store(progress)
+            lock, foreign = opening.take_lock(self._files, self._pid, self._adopt)
+            try:
+                self._open_store(foreign, progress)
+            except BaseException:
+                lock.close()
+                raise
         except OSError as error:
-            self.abandon()
             raise StoreRefusedError(
                 f"the store cannot be opened: {error.filename or ''} {error.strerror or error}"
             ) from error
-        except BaseException:
-            self.abandon()
-            raise
+        self._lock = lock
+        self.gate.open, self.gate.closing = True, False
+        self.segments.keep_ahead(self.offsets.appended)
+        for line in self.report:
+            log.info("recovery", extra={"detail": line})
 
-    def _open_store(self, progress: Callable[[int, int], None] | None) -> None:
-        self._lock, foreign = opening.take_lock(self._files, self._pid, self._adopt)
+    def _open_store(self, foreign: bool, progress: Callable[[int, int], None] | None) -> None:
+        """Nothing is given to a worker: when this fails, nobody writes any more."""
         self._reserve.release_if_short()
         opened = opening.open_store(
             self._files, self._config, self._state, foreign, self._clock, progress, self._walkers
@@ -145,9 +155,6 @@ class CommitLog:
         self._state.set_found_clean(False)
         cutting.forget(self._files)
         self._reserve.keep()
-        self.gate.open, self.gate.closing = True, False
-        for line in self.report:
-            log.info("recovery", extra={"detail": line})
 
     def _adopt(self) -> None:
         """Another program went on with the store: nothing that we knew of it counts any more."""
@@ -215,7 +222,6 @@ class CommitLog:
             self._files, self._scrub_worker, self.segments, self.offsets, config, self._clock
         )
         self.report += self.scrubber.load()
-        self.segments.keep_ahead(end)
 
     # --- what others may know ---
 
@@ -242,18 +248,6 @@ class CommitLog:
     @property
     def max_batch_bytes(self) -> int:
         return min(self._config.max_batch_bytes, self.segment_bytes - 8)
-
-    @property
-    def max_batch_messages(self) -> int:
-        return self._config.max_batch_messages
-
-    @property
-    def max_message_bytes(self) -> int:
-        return self._config.max_message_bytes
-
-    @property
-    def version2_frames(self) -> bool:
-        return self._config.write_v2
 
     @property
     def writable(self) -> tuple[bool, str]:
@@ -347,7 +341,7 @@ class CommitLog:
             done(BatchResult(self.gate.refuse(obstacle), error=obstacle))
             return
         try:
-            check_shape(batch, self.max_batch_bytes, self.max_batch_messages)
+            check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
             check_queues(batch.runs, self.topics)
         except NotWritableError as error:
             done(BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=error))

@@ -32,7 +32,8 @@ def processes_for(setting: int) -> int:
 
 
 class WalkerPool:
-    """`Walkers` over a real directory, one less than `processes`. Not thread-safe."""
+    """`Walkers` over a real directory, one less than `processes`. Not thread-safe, except
+    `interrupt`."""
 
     least_bytes = 256 << 20
     """What one process walks in the quarter of a second that a Python with NumPy takes to start."""
@@ -42,6 +43,7 @@ class WalkerPool:
         self.count = processes - 1
         self._lanes: list[_Lane] = []
         self._lane_of: dict[int, _Lane] = {}
+        self._interrupted = False
 
     @property
     def pids(self) -> list[int]:
@@ -56,11 +58,19 @@ class WalkerPool:
                 log.warning("no walker process", extra={"reason": str(error)})
                 break
             self._lanes.append(lane)
+            if self._interrupted:
+                lane.interrupt()
             self._lane_of |= {task.base: lane for task in tasks[number::count]}
 
     def take(self, base: int) -> Found | None:
         lane = self._lane_of.pop(base, None)
         return lane.take(base) if lane is not None else None
+
+    def interrupt(self) -> None:
+        """For good: nothing is walked any more, and a `take` that waits comes back."""
+        self._interrupted = True
+        for lane in list(self._lanes):
+            lane.interrupt()
 
     def close(self) -> None:
         for lane in self._lanes:
@@ -120,6 +130,9 @@ class _Lane:
     def _died(self) -> None:
         self._dead = True
         log.warning("a walker process ended early", extra={"pid": self._process.pid})
+
+    def interrupt(self) -> None:
+        self._process.kill()
 
     def close(self) -> None:
         self._process.kill()

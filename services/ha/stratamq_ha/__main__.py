@@ -111,8 +111,8 @@ async def main() -> None:
     )
     work = [following, ask(), tick(), master.run(), slave.run(), keeper.run(), metadata.run()]
     tasks = [asyncio.ensure_future(each) for each in work]
-    for task in tasks[1:]:
-        task.add_done_callback(lambda task: _ended(task, server))
+    for task in tasks:
+        server.supervise(task)
 
     async def drain() -> None:
         with contextlib.suppress(TimeoutError):
@@ -129,16 +129,6 @@ async def main() -> None:
 
     log.info("slaves connect here", extra={"address": master.address})
     await server.serve(config.address, drain=drain, close=close, ready=False)
-    for task in tasks:
-        if not task.cancelled():
-            task.result()
-
-
-def _ended(task: "asyncio.Future[None]", server: Server) -> None:
-    """A bug ends the process."""
-    if not task.cancelled() and task.exception() is not None:
-        log.critical("task failed", exc_info=task.exception())
-        server.request_stop()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from stratamq.runtime.clock import SystemClock, machine_boot
 from stratamq.runtime.config import load
 from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
+from stratamq.runtime.worker import ThreadWorker
 from stratamq_janitor import clock_watch, metrics
 from stratamq_janitor.cleaner import Cleaner
 from stratamq_janitor.clock_watch import ClockWatch
@@ -48,8 +49,8 @@ async def main() -> None:
         clock,
     )
     cleaner = Cleaner(files, client, config, watch, clock)
-    lock = asyncio.Lock()
-    servicer = JanitorServicer(cleaner, lock)
+    worker = ThreadWorker(asyncio.get_running_loop(), "janitor-look")
+    servicer = JanitorServicer(cleaner, worker)
     server = Server(
         "janitor",
         root=config.root,
@@ -60,23 +61,21 @@ async def main() -> None:
     server.add_servicer(
         janitor_pb2_grpc.add_JanitorServiceServicer_to_server, servicer, SERVICE_NAME
     )
-    looking = asyncio.create_task(_look_regularly(servicer, cleaner, lock, config.interval_ms))
-    looking.add_done_callback(lambda task: _ended(task, server))
+    looking = asyncio.create_task(_look_regularly(servicer, cleaner, worker, config.interval_ms))
+    server.supervise(looking)
 
     async def close() -> None:
         looking.cancel()
         await asyncio.wait([looking])
-        async with lock:
-            client.close()
+        await worker.close()
+        client.close()
         room_lock.close()
 
     await server.serve(config.address, close=close)
-    if looking.done() and not looking.cancelled():
-        looking.result()
 
 
 async def _look_regularly(
-    servicer: JanitorServicer, cleaner: Cleaner, lock: asyncio.Lock, interval_ms: int
+    servicer: JanitorServicer, cleaner: Cleaner, worker: ThreadWorker, interval_ms: int
 ) -> None:
     observer = metrics.Observer(cleaner)
     starting, warned = STARTING_LOOKS, ""
@@ -84,8 +83,7 @@ async def _look_regularly(
         metrics.LOOKS.inc()
         delay_ms = interval_ms
         try:
-            async with lock:
-                await asyncio.to_thread(cleaner.run)
+            await worker.run(cleaner.run)
             servicer.failure = warned = ""
             starting = 0
         except (StrataError, OSError) as error:
@@ -100,13 +98,6 @@ async def _look_regularly(
             delay_ms = min(interval_ms, RETRY_MS)
         observer.observe()
         await asyncio.sleep(delay_ms / 1000)
-
-
-def _ended(task: asyncio.Task[None], server: Server) -> None:
-    """A bug ends the process."""
-    if not task.cancelled() and task.exception() is not None:
-        log.critical("task failed", exc_info=task.exception())
-        server.request_stop()
 
 
 if __name__ == "__main__":

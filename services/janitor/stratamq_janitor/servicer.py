@@ -1,10 +1,10 @@
 """JanitorService: messages of the wire in, calls of the cleaner out, and nothing else."""
 
-import asyncio
 from typing import Any
 
 from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
+from stratamq.runtime.worker import ThreadWorker
 from stratamq_janitor.cleaner import Cleaner, Look
 from stratamq_janitor.policy import Kept
 
@@ -12,13 +12,13 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
 
 
 class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
-    """`lock` is held by whoever uses the cleaner."""
+    """The cleaner is used on `worker` alone: one look at a time, and each to its end."""
 
-    def __init__(self, cleaner: Cleaner, lock: asyncio.Lock) -> None:
+    def __init__(self, cleaner: Cleaner, worker: ThreadWorker) -> None:
         self.failure = ""
         """Why the newest look failed."""
         self._cleaner = cleaner
-        self._lock = lock
+        self._worker = worker
 
     async def GetJanitorStatus(
         self, request: pb.GetJanitorStatusRequest, context: Any
@@ -35,19 +35,17 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
     async def PlanCleaning(
         self, request: pb.PlanCleaningRequest, context: Any
     ) -> pb.PlanCleaningResponse:
-        async with self._lock:
-            look = await asyncio.to_thread(
-                self._cleaner.plan, manual=request.manual, trust_clock=request.trust_clock
-            )
+        look = await self._worker.run(
+            lambda: self._cleaner.plan(manual=request.manual, trust_clock=request.trust_clock)
+        )
         return pb.PlanCleaningResponse(look=_look(look))
 
     async def RunCleaning(
         self, request: pb.RunCleaningRequest, context: Any
     ) -> pb.RunCleaningResponse:
-        async with self._lock:
-            look = await asyncio.to_thread(
-                self._cleaner.run, manual=True, trust_clock=request.trust_clock
-            )
+        look = await self._worker.run(
+            lambda: self._cleaner.run(manual=True, trust_clock=request.trust_clock)
+        )
         return pb.RunCleaningResponse(look=_look(look))
 
 

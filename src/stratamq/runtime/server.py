@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -110,6 +111,8 @@ class Server:
         self._announcing: asyncio.Task[None] | None = None
         """Writes the run file as soon as a full volume has room for it."""
         self._stopping = asyncio.Event()
+        self._failure: BaseException | None = None
+        """Why the process ends, if nobody asked for it."""
 
     def add_servicer(
         self,
@@ -169,6 +172,25 @@ class Server:
         """Make `serve` stop the service, as a signal would."""
         self._stopping.set()
 
+    def supervise(self, task: "asyncio.Future[Any]") -> None:
+        """The service is not what it seems without this task: `fail` when it ends in an error."""
+
+        def ended(task: "asyncio.Future[Any]") -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                self.fail(error)
+
+        task.add_done_callback(ended)
+
+    def fail(self, error: BaseException) -> None:
+        """Something went wrong for good: stop in order, after which `serve` raises the first such
+        `error`. One that refuses the store or the settings is no bug, and has no traceback."""
+        if self._failure is None:
+            self._failure = error
+            if not isinstance(error, (ConfigurationError, StoreRefusedError)):
+                log.critical("service fails", extra={"reason": repr(error)}, exc_info=error)
+        self.request_stop()
+
     async def stop(self, drain: Step | None = None, close: Step | None = None) -> None:
         """Stop in order: health, `drain`, calls in flight (up to the grace), `close`, run file.
 
@@ -201,13 +223,26 @@ class Server:
         `drain` ends the room's streams and refuses new work while calls are still answered;
         `close` flushes and closes the engine once no call is left. `close` runs even if the start
         fails. A second signal ends the process at once, with 128 + its number.
+
+        Raises what was given to `fail`. An error that leaves a callback of the event loop and went
+        through our code is one: the asyncio default is to log it and go on without the callback.
         """
         self._catch_signals()
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         try:
             await self.start(address, ready=ready)
             await self._stopping.wait()
         finally:
             await self.stop(drain if self.address else None, close)
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and error is not None and _is_ours(error):
+            self.fail(error)
+        else:
+            loop.default_exception_handler(context)
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=self._options)
@@ -328,6 +363,13 @@ def _listen(server: grpc.aio.Server, address: str, room: str) -> str:
         fault = f"{room} cannot listen on {address}: is the port taken, or the host not of here?"
         raise ConfigurationError([fault]) from error
     return address if is_unix(address) else join_address(host, port)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """It left our code; a callback of a library's own may fail without harm."""
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = (str(frame.f_globals.get("__name__")).split(".")[0] for frame, _ in frames)
+    return any(module == "__main__" or module.startswith("stratamq") for module in modules)
 
 
 def _exit_at_once(signum: int, _frame: object) -> NoReturn:

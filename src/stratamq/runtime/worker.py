@@ -30,6 +30,22 @@ class ThreadWorker:
             raise RuntimeError(f"worker {self._name} is closed")
         self._executor.submit(self._run, task, on_done)
 
+    async def run(self, task: Callable[[], T]) -> T:
+        """`task`'s result, after those that were submitted before. It is carried out to its end
+        even if who waits for it is cancelled. RuntimeError after `close`."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def on_done(result: T | None, error: BaseException | None) -> None:
+            if answer.done():
+                return  # nobody waits for it any more
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)  # type: ignore[arg-type]
+
+        self.submit(task, on_done)
+        return await answer
+
     async def close(self) -> None:
         """Take no more tasks; return when all tasks and all their `on_done` have run."""
         if self._closed:

@@ -92,11 +92,11 @@ class AppendStream:
             born_port=self._born_host.port,
             property_checksum_bytes=engine.property_crc_bytes,
             max_batch_bytes=engine.max_batch_bytes,
-            max_batch_messages=engine.max_batch_messages,
-            max_message_bytes=engine.max_message_bytes,
+            max_batch_messages=engine.config.max_batch_messages,
+            max_message_bytes=engine.config.max_message_bytes,
             role=role(engine.role),
             generation=engine.generation,
-            version2_frames=engine.version2_frames,
+            version2_frames=engine.config.write_v2,
         )
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
