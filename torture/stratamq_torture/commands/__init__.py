@@ -12,6 +12,7 @@ from stratamq_torture.commands.everything import everything
 from stratamq_torture.commands.kill import kill
 from stratamq_torture.commands.order import order
 from stratamq_torture.commands.power import power
+from stratamq_torture.commands.protocol import protocol
 from stratamq_torture.commands.replicas import replicas
 from stratamq_torture.commands.sim import sim
 
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
     torture.command("kill")(kill)
     torture.command("order")(order)
     torture.command("power")(power)
+    torture.command("protocol")(protocol)
     torture.command("replicas")(replicas)
     torture.command("sim")(sim)
     app.add_typer(torture)

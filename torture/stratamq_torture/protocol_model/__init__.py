@@ -1,0 +1,1 @@
+"""The protocol of replication and promotion as a small model, searched exhaustively."""

@@ -1,0 +1,204 @@
+"""One state of the model: immutable and comparable, so that no state is looked at twice.
+
+An entry of a log is the generation that wrote it: a generation belongs to one life of one master,
+which writes each offset once, so (offset, generation) is one message. What a member *claims* about
+its log, the list of generations, is kept apart from what it has, as in the product.
+"""
+
+from typing import NamedTuple
+
+NONE = -1
+
+
+class Generation(NamedTuple):
+    """Later is greater. `chance` keeps two of the same term and start apart, as random bits do."""
+
+    term: int
+    starts: int
+    chance: int
+
+
+class Members(NamedTuple):
+    """Who counts, and how many slaves acknowledge. `version`: the generation that brought the list,
+    None of the configured one."""
+
+    version: Generation | None
+    numbers: frozenset[int]
+    required: int
+
+    @property
+    def quorum(self) -> int:
+        """Promises of a promotion."""
+        return len(self.numbers) - self.required
+
+
+History = tuple[tuple[Generation, int], ...]
+"""(generation, start), in order."""
+
+
+class Reply(NamedTuple):
+    """How a member that promised stands."""
+
+    number: int
+    reach: tuple[int, ...]
+    confirmed: int
+
+
+class Candidate(NamedTuple):
+    """A promotion under way, in the memory of the candidate."""
+
+    term: int
+    replies: frozenset[Reply]
+
+
+class Member(NamedTuple):
+    """Durable: everything up to `rejoining`; the rest ends with the process."""
+
+    log: tuple[Generation, ...]
+    history: History
+    master: bool
+    term: int
+    """The highest promised or heard of."""
+    promised_to: int
+    """The candidate that `term` was promised to; NONE: it was only heard of."""
+    confirmed: int
+    members: Members
+    pending: Members | None
+    """Of a master: a list of members that not enough slaves have reached yet."""
+    rejoining: bool
+    dead: bool = False
+    held: bool = False
+    follows: int = NONE
+    goal: int = NONE
+    """Of one that rejoins: what it must have, of its master."""
+    heard: frozenset[tuple[int, int]] = frozenset()
+    """Of one that rejoins: (member, its term)."""
+    candidate: Candidate | None = None
+
+    @property
+    def end(self) -> int:
+        return len(self.log)
+
+    @property
+    def serves(self) -> bool:
+        return self.master and not self.held
+
+
+class Connection(NamedTuple):
+    """A slave's connection as its master holds it. `live`: the slave still uses it. `under_way`: an
+    acknowledgement that has left the slave, `counted`: one that has come; NONE: none."""
+
+    slave: int
+    master: int
+    live: bool
+    under_way: int
+    counted: int
+
+
+class State(NamedTuple):
+    members: tuple[Member, ...]
+    connections: tuple[Connection, ...]
+    promised: tuple[tuple[Generation, int], ...]
+    """By offset: the message that was acknowledged or shown, and the lowest term it was in."""
+    opened: frozenset[tuple[int, int]]
+    """(term, member)"""
+    backup: tuple[int, Member] | None
+    left: tuple[int, ...]
+    """How often each bounded thing may still happen, in the order of BOUNDED."""
+
+
+BOUNDED = (
+    "promotions",
+    "restarts",
+    "reconnects",
+    "losses",
+    "restores",
+    "silent_restores",
+    "deaths",
+)
+
+
+class Violation(Exception):
+    """A broken promise: the rule's short name and a sentence."""
+
+
+# --- what a log and its list of generations say ---
+
+
+def last_term(history: History) -> int:
+    return history[-1][0].term if history else NONE
+
+
+def stretches(member: Member) -> list[tuple[Generation, int, int]]:
+    """(generation, start, end) of those that have a byte."""
+    found = []
+    history, end = member.history, member.end
+    for at, (generation, start) in enumerate(history):
+        stop = min(history[at + 1][1], end) if at + 1 < len(history) else end
+        if start < stop:
+            found.append((generation, start, stop))
+    return found
+
+
+def reach(member: Member, *, of_empty: bool) -> tuple[int, ...]:
+    """(last generation, end), flat; `of_empty`: a generation counts when its start is reached."""
+    last: Generation | None = None
+    if of_empty:
+        for generation, start in member.history:
+            if start <= member.end:
+                last = generation
+    else:
+        for generation, _, _ in stretches(member):
+            last = generation
+    return (*(last or (NONE, NONE, NONE)), member.end)
+
+
+def shared_end(master: Member, slave: Member) -> int | None:
+    """Up to here both are one, as the generations with a byte say; None: they share nothing."""
+    ends = {generation: end for generation, _, end in stretches(master)}
+    for generation, _, end in reversed(stretches(slave)):
+        if generation in ends:
+            return min(end, ends[generation])
+    return None
+
+
+def merged(own: History, theirs: History, cut: int) -> History:
+    """A slave's list after a cut: its own up to there, then its master's."""
+    first = max((at for at, (_, start) in enumerate(theirs) if start <= cut), default=0)
+    rest = theirs[first:]
+    coming = {generation for generation, _ in rest}
+    kept = [
+        (generation, min(start, cut))
+        for generation, start in own
+        if start < cut or generation not in coming
+    ]
+    if kept and rest and kept[-1][0] == rest[0][0]:
+        rest = rest[1:]
+    return (*kept, *((generation, max(start, cut)) for generation, start in rest))
+
+
+def begun(member: Member, generation: Generation) -> Member:
+    """The same, with a generation that begins at its end; older ones do not begin behind it."""
+    lowered = ((older, min(start, member.end)) for older, start in member.history)
+    return member._replace(history=(*lowered, (generation, member.end)))
+
+
+def related(one: Member, other: Member) -> bool:
+    mine = {generation for generation, _ in one.history}
+    return any(generation in mine for generation, _ in other.history)
+
+
+def has_longer(master: Member, other: Member, *, forgotten: bool) -> bool:
+    """`other` has more of this master's own history than the master: its disk has forgotten."""
+    starts = dict(master.history)
+    term = last_term(master.history)
+    if forgotten and any(g.term == term and g not in starts for g, _ in other.history):
+        return True
+    for generation, _, end in stretches(other):
+        if generation not in starts:
+            continue
+        later = [(g, start) for g, start in master.history if g > generation]
+        own_end = later[0][1] if later else master.end
+        if end > own_end and all(g.term == generation.term for g, _ in later):
+            return True
+    return False

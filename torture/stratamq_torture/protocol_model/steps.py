@@ -1,0 +1,582 @@
+"""Everything that can happen next in a state: one step of one member, or one fault.
+
+Steps that need an answer may not happen: a member that is silent, a cut link, a lost or a late
+message are all that. What must be atomic in the product is one step here (a cut with its list of
+generations, a promise, the opening of a term); what need not be is several.
+"""
+
+from collections.abc import Callable, Iterator
+
+from stratamq_torture.protocol_model.rules import Rules, Scope
+from stratamq_torture.protocol_model.state import (
+    BOUNDED,
+    NONE,
+    Candidate,
+    Connection,
+    Generation,
+    Member,
+    Members,
+    Reply,
+    State,
+    Violation,
+    begun,
+    has_longer,
+    last_term,
+    merged,
+    reach,
+    related,
+    shared_end,
+)
+
+NAMES = "ABC"
+_PLACE = {name: at for at, name in enumerate(BOUNDED)}
+Step = tuple[str, State]
+"""What happened, and the state then."""
+
+
+def beginning(scope: Scope) -> State:
+    """A is the master of term 0, the others follow it with empty logs."""
+    everybody = Members(None, frozenset(range(scope.members)), scope.required)
+    first = ((Generation(0, 0, 0), 0),)
+
+    def member(number: int) -> Member:
+        return Member(
+            (),
+            first,
+            number == 0,
+            0,
+            NONE,
+            0,
+            everybody,
+            None,
+            False,
+            follows=NONE if number == 0 else 0,
+        )
+
+    return State(
+        tuple(member(number) for number in range(scope.members)),
+        tuple(Connection(number, 0, True, NONE, NONE) for number in range(1, scope.members)),
+        (),
+        frozenset({(0, 0)}),
+        None,
+        tuple(getattr(scope, name) for name in BOUNDED),
+    )
+
+
+class Steps:
+    """The steps of one scope under some rules."""
+
+    def __init__(self, scope: Scope, rules: Rules) -> None:
+        self._scope = scope
+        self._rules = rules
+
+    def after(self, state: State) -> Iterator[Step]:
+        """Every step from here. Violation when one breaks a promise in itself; its last argument is
+        the step."""
+        for number, member in enumerate(state.members):
+            if member.dead:
+                continue
+            yield from self._of_member(state, number, member)
+            for other, theirs in enumerate(state.members):
+                if other != number and not theirs.dead:
+                    yield from self._of_pair(state, number, member, other)
+        for connection in state.connections:
+            yield from self._of_connection(state, connection)
+        yield from self._removals(state)
+
+    def _of_member(self, state: State, number: int, member: Member) -> Iterator[Step]:
+        name = NAMES[number]
+        if member.serves and member.end < self._scope.entries:
+            yield from _step(f"{name} appends", self._append, state, number)
+        if member.rejoining and self._is_whole(member):
+            yield from _step(f"{name} has rejoined", self._rejoin, state, number)
+        if member.candidate is not None and self._may_open(number, member):
+            term = member.candidate.term
+            yield from _step(f"{name} opens term {term}", self._open, state, number, member)
+        if self._left(state, "promotions"):
+            yield from self._stand(state, number, member)
+        if self._left(state, "restarts"):
+            spent = self._spend(state, "restarts")
+            yield from _step(f"{name} restarts", self._restart, spent, number)
+        if self._left(state, "losses"):
+            spent = self._spend(state, "losses")
+            yield from _step(
+                f"{name}'s disk is replaced by an empty one", self._lose, spent, number
+            )
+        if self._left(state, "restores") or self._left(state, "silent_restores"):
+            yield from self._copies(state, number, member)
+        if self._left(state, "deaths"):
+            spent = self._spend(state, "deaths")
+            yield from _step(f"{name} is gone for good", self._die, spent, number)
+
+    def _of_pair(self, state: State, number: int, member: Member, other: int) -> Iterator[Step]:
+        """`number` does something with the answer of `other`."""
+        name, theirs = NAMES[number], NAMES[other]
+        if not member.master and member.follows == NONE and state.members[other].master:
+            yield from _step(f"{name} follows {theirs}", self._connect, state, number, other)
+        if member.master or member.rejoining:
+            yield from _step(f"{name} hears of {theirs}", self._hear, state, number, other)
+        if member.candidate is not None and member.promised_to == number:
+            promise = f"{theirs} promises {name} term {member.term}"
+            yield from _step(promise, self._ask, state, number, other)
+            if not self._rules.named_promises:
+                answer = f"{name} has {theirs}'s answer"
+                yield from _step(answer, self._reply, state, number, other)
+
+    def _of_connection(self, state: State, connection: Connection) -> Iterator[Step]:
+        number, slave, master = connection.slave, NAMES[connection.slave], NAMES[connection.master]
+        if connection.live:
+            copies = f"{slave} copies from {master}"
+            yield from _step(copies, self._copy, state, number, connection.master)
+            if self._left(state, "reconnects"):
+                spent = self._spend(state, "reconnects")
+                lost = f"{slave} loses its connection to {master}, who has not noticed"
+                yield from _step(lost, self._leave, spent, number)
+        if connection.under_way != NONE:
+            heard = f"{master} hears that {slave} has {connection.under_way}"
+            yield from _step(heard, self._count, state, connection)
+
+    def _append(self, state: State, number: int) -> State:
+        member = state.members[number]
+        written = member._replace(log=(*member.log, member.history[-1][0]))
+        return self._confirm(_with(state, number, written), number)
+
+    def _rejoin(self, state: State, number: int) -> State:
+        whole = state.members[number]._replace(rejoining=False, goal=NONE, heard=frozenset())
+        return self._acknowledge(_with(state, number, whole), number)
+
+    def _count(self, state: State, connection: Connection) -> State:
+        counted = max(connection.counted, connection.under_way)
+        came = connection._replace(under_way=NONE, counted=counted)
+        return self._confirm(_with_connection(state, connection, came), connection.master)
+
+    def _die(self, state: State, number: int) -> State:
+        state = self._silence(state, number)
+        member = state.members[number]._replace(dead=True, master=False, candidate=None)
+        return _with(state, number, member)
+
+    # --- replication ---
+
+    def _connect(self, state: State, number: int, master: int) -> State | None:
+        slave, theirs = state.members[number], state.members[master]
+        term = last_term(theirs.history)
+        known = slave.term if self._rules.fencing else last_term(slave.history)
+        if term < known or last_term(slave.history) > term or theirs.dead:
+            return None
+        named = self._rules.named_promises and self._rules.fencing
+        if term == slave.term and slave.promised_to not in (NONE, master) and named:
+            return None
+        if self._rules.one_chain and last_term(slave.history) == term:
+            last = slave.history[-1][0]
+            if all(generation != last for generation, _ in theirs.history):
+                return self._meet_longer(state, master, number)
+        if theirs.held and theirs.rejoining:
+            return None
+        met = self._meet_longer(state, master, number)
+        if met is not None:
+            return met
+        shared = 0 if slave.end == 0 else shared_end(theirs, slave)
+        if shared is None:
+            return None
+        self._guard_cut(state, number, slave, shared)
+        following = slave._replace(
+            log=slave.log[:shared],
+            history=merged(slave.history, theirs.history, shared),
+            term=max(term, slave.term),
+            promised_to=slave.promised_to if slave.term == term else NONE,
+            confirmed=max(slave.confirmed, theirs.confirmed),
+            follows=master,
+            candidate=slave.candidate
+            if term <= slave.term or not self._rules.own_promise
+            else None,
+        )
+        if slave.rejoining:
+            goal = theirs.end if self._rules.rejoining_end else theirs.confirmed
+            following = following._replace(goal=goal, heard=slave.heard | {(master, term)})
+        following = self._adopt(following, theirs)
+        kept = [
+            one if one.slave != number or one.master != master else one._replace(live=False)
+            for one in state.connections
+            if not self._rules.one_member_once or (one.slave, one.master) != (number, master)
+        ]
+        connections = [*kept, Connection(number, master, True, NONE, NONE)]
+        state = _with(state, number, following)._replace(connections=_ordered(connections))
+        return self._shown(self._acknowledge(state, number), number)
+
+    def _meet_longer(self, state: State, master: int, other: int) -> State | None:
+        """The master after it heard of a longer history of its own; None if it is none."""
+        theirs, rules = state.members[master], self._rules
+        if not rules.longer_history:
+            return None
+        if not has_longer(theirs, state.members[other], forgotten=rules.forgotten_generation):
+            return None
+        if theirs.rejoining and theirs.held:
+            return None
+        return _with(state, master, theirs._replace(held=True, rejoining=True))
+
+    def _guard_cut(self, state: State, number: int, member: Member, cut: int) -> None:
+        for offset in range(cut, min(member.end, len(state.promised))):
+            if member.log[offset] == state.promised[offset][0]:
+                raise Violation(
+                    "cut", f"{NAMES[number]} is cut to {cut}: below what it had and was promised"
+                )
+
+    def _copy(self, state: State, number: int, master: int) -> State | None:
+        slave, theirs = state.members[number], state.members[master]
+        if slave.end >= theirs.end and slave.confirmed >= theirs.confirmed:
+            return _with(state, number, self._adopt(slave, theirs))
+        copied = slave._replace(
+            log=theirs.log[: slave.end + 1] if slave.end < theirs.end else slave.log,
+            confirmed=max(slave.confirmed, theirs.confirmed),
+        )
+        if copied.log[: slave.end] != slave.log:
+            raise Violation("prefix", f"{NAMES[number]} has other bytes than its master")
+        copied = self._adopt(copied, theirs)
+        return self._shown(self._acknowledge(_with(state, number, copied), number), number)
+
+    def _acknowledge(self, state: State, number: int) -> State:
+        """An acknowledgement leaves with what it speaks of; it may come late, or never."""
+        slave = state.members[number]
+        if self._rules.rejoining and slave.rejoining:
+            return state
+        for connection in state.connections:
+            if connection.slave == number and connection.live:
+                reached = slave.end or state.members[connection.master].pending is not None
+                if reached and slave.end > max(connection.under_way, connection.counted):
+                    sent = connection._replace(under_way=slave.end)
+                    return _with_connection(state, connection, sent)
+        return state
+
+    def _adopt(self, slave: Member, master: Member) -> Member:
+        """The newest list of members that the slave has reached in its master's log."""
+        starts = dict(master.history)
+        for members in (master.pending, master.members):
+            if members is None:
+                continue
+            at_once = not self._rules.removal_travels or members.version is None
+            if at_once or starts.get(members.version, slave.end + 1) <= slave.end:
+                return slave._replace(members=members) if members != slave.members else slave
+        return slave
+
+    def _confirm(self, state: State, number: int) -> State:
+        """The master counts what has been acknowledged."""
+        master = state.members[number]
+        if not master.master:
+            return state
+        start = master.history[-1][1] if self._rules.acknowledged_start else 0
+        counting = master.pending or master.members
+        offsets: dict[object, int] = {}
+        for connection in state.connections:
+            if connection.master != number or connection.slave not in counting.numbers:
+                continue
+            key = (
+                connection.slave
+                if self._rules.one_member_once
+                else (connection.slave, len(offsets))
+            )
+            if start <= connection.counted <= master.end:
+                offsets[key] = max(connection.counted, offsets.get(key, NONE))
+        counted = sorted(offsets.values(), reverse=True)
+        if master.pending is not None:
+            reached = sum(offset >= master.history[-1][1] for offset in counted)
+            if reached >= master.pending.required:
+                master = master._replace(members=master.pending, pending=None)
+        required = master.members.required
+        replicated = master.end if required == 0 else NONE
+        if 0 < required <= len(counted):
+            replicated = counted[required - 1]
+        if replicated > master.confirmed:
+            master = master._replace(confirmed=replicated)
+        return self._shown(_with(state, number, master), number)
+
+    def _shown(self, state: State, number: int) -> State:
+        """Consumers of this member look at what it shows; a master's PUT_OK is for the same."""
+        member = state.members[number]
+        shown = min(member.confirmed, member.end)
+        if member.serves and not self._rules.master_shows_confirmed:
+            connected = sum(one.master == number for one in state.connections)
+            if connected < member.members.required:
+                shown = member.end
+        if not member.master and not self._rules.slave_shows_confirmed:
+            shown = member.end
+        term = last_term(member.history)
+        promised = list(state.promised)
+        for offset in range(shown):
+            if offset == len(promised):
+                promised.append((member.log[offset], term))
+            elif promised[offset][0] != member.log[offset]:
+                raise Violation(
+                    "shown", f"{NAMES[number]} shows another message at {offset} than was promised"
+                )
+            elif promised[offset][1] > term:
+                promised[offset] = (member.log[offset], term)
+        found = tuple(promised)
+        return state if found == state.promised else state._replace(promised=found)
+
+    # --- what peers hear of each other ---
+
+    def _hear(self, state: State, number: int, other: int) -> State | None:
+        member, theirs = state.members[number], state.members[other]
+        if not member.master:
+            heard = member._replace(heard=member.heard | {(other, theirs.term)})
+            return _with(state, number, heard)
+        if theirs.term > member.term and related(member, theirs):
+            down = self._silence(state, number)
+            demoted = down.members[number]._replace(
+                master=False, held=False, term=theirs.term, promised_to=NONE, pending=None
+            )
+            return _with(down, number, demoted)
+        met = self._meet_longer(state, number, other)
+        if met is not None:
+            return met
+        if member.held and not member.rejoining:
+            return _with(state, number, member._replace(held=False))
+        return None
+
+    def _is_whole(self, member: Member) -> bool:
+        if member.master or member.goal == NONE or member.end < member.goal:
+            return False
+        if not self._rules.rejoining_hears:
+            return True
+        needed = min(member.members.required + 1, len(member.members.numbers) - 1)
+        heard = {number for number, _ in member.heard}
+        term = last_term(member.history)
+        return len(heard) >= needed and all(known <= term for _, known in member.heard)
+
+    # --- promotion ---
+
+    def _stand(self, state: State, number: int, member: Member) -> Iterator[Step]:
+        """An operator promotes this member, at any moment and never with force."""
+        if member.serves or member.candidate is not None or number not in member.members.numbers:
+            return
+        if member.rejoining and self._rules.rejoining:
+            return
+        known = max(one.term for one in state.members if not one.dead)
+        for highest in {member.term, known}:
+            term = self._next_term(highest, number)
+            alone = self._silence(self._spend(state, "promotions"), number)
+            standing = alone.members[number]._replace(
+                master=False,
+                held=False,
+                term=term,
+                promised_to=number,
+                pending=None,
+                candidate=Candidate(term, frozenset()),
+            )
+            yield f"{NAMES[number]} is to be promoted to {term}", _with(alone, number, standing)
+
+    def _next_term(self, known: int, number: int) -> int:
+        if not self._rules.slot_terms:
+            return known + 1
+        step = (number - known - 1) % self._scope.members
+        return known + 1 + step
+
+    def _ask(self, state: State, number: int, other: int) -> State | None:
+        candidate, theirs = state.members[number], state.members[other]
+        term = candidate.term
+        only_heard = theirs.promised_to == NONE and last_term(theirs.history) < term
+        if theirs.term > term or (theirs.term == term and not only_heard):
+            return None
+        if theirs.rejoining and self._rules.rejoining:
+            return None
+        if self._rules.fencing or theirs.master:
+            state = self._silence(state, other)
+        promised = state.members[other]._replace(
+            master=False, held=False, term=term, promised_to=number, pending=None
+        )
+        if self._rules.own_promise:
+            promised = promised._replace(candidate=None)
+        return self._reply(_with(state, other, promised), number, other)
+
+    def _reply(self, state: State, number: int, other: int) -> State | None:
+        candidate, theirs = state.members[number], state.members[other]
+        under_way = candidate.candidate
+        assert under_way is not None
+        if theirs.term != under_way.term or (theirs.rejoining and self._rules.rejoining):
+            return None
+        if theirs.promised_to != number and self._rules.named_promises:
+            return None
+        reply = Reply(other, self._reach(theirs), theirs.confirmed)
+        replies = {one for one in under_way.replies if one.number != other} | {reply}
+        now = under_way._replace(replies=frozenset(replies))
+        return _with(state, number, candidate._replace(candidate=now))
+
+    def _may_open(self, number: int, member: Member) -> bool:
+        rules, under_way = self._rules, member.candidate
+        assert under_way is not None
+        replies = [one for one in under_way.replies if one.number in member.members.numbers]
+        if rules.own_promise and (member.term, member.promised_to) != (under_way.term, number):
+            return False
+        if last_term(member.history) >= under_way.term:
+            return False
+        if rules.quorum and 1 + len(replies) < member.members.quorum:
+            return False
+        if rules.reach and any(one.reach > self._reach(member) for one in replies):
+            return False
+        if rules.confirmed_travels:
+            known = max([member.confirmed, *(one.confirmed for one in replies)])
+            if known > member.end:
+                return False
+        return True
+
+    def _open(self, state: State, number: int, member: Member) -> State:
+        assert member.candidate is not None
+        term = member.candidate.term
+        if any(opened == term and by != number for opened, by in state.opened):
+            raise Violation("term", f"{NAMES[number]} opens term {term}, which another has opened")
+        state = self._silence(state, number)
+        generation = _fresh(state, term, 0)
+        member = state.members[number]
+        master = begun(member, generation)._replace(master=True, held=False, candidate=None)
+        opened = state._replace(opened=state.opened | {(term, number)})
+        return self._confirm(_with(opened, number, master), number)
+
+    def _reach(self, member: Member) -> tuple[int, ...]:
+        return reach(member, of_empty=self._rules.reach_of_empty)
+
+    # --- faults, and what an operator does about them ---
+
+    def _restart(self, state: State, number: int) -> State:
+        state = self._silence(state, number)
+        member = state.members[number]._replace(
+            held=False, goal=NONE, heard=frozenset(), candidate=None
+        )
+        if member.master:
+            last, _ = member.history[-1]
+            generation = _fresh(state, last.term, last.starts + 1)
+            member = begun(member, generation)._replace(held=True)
+        return _with(state, number, member)
+
+    def _lose(self, state: State, number: int) -> State:
+        state = self._silence(state, number)
+        configured = Members(None, frozenset(range(self._scope.members)), self._scope.required)
+        empty = Member((), (), False, 0, NONE, 0, configured, None, True)
+        return _with(state, number, empty)
+
+    def _copies(self, state: State, number: int, member: Member) -> Iterator[Step]:
+        name = NAMES[number]
+        if state.backup is None:
+            durable = member._replace(
+                held=False, follows=NONE, goal=NONE, heard=frozenset(), candidate=None
+            )
+            yield f"{name}'s disk is copied", state._replace(backup=(number, durable))
+            return
+        owner, copy = state.backup
+        if owner != number:
+            return
+        if self._left(state, "restores"):
+            spent = self._spend(state, "restores")
+            told = f"{name} is restored to the copy, with the command"
+            yield from _step(told, self._put_back, spent, number, copy)
+        if self._left(state, "silent_restores"):
+            spent = self._spend(state, "silent_restores")
+            untold = f"{name} is restored to the copy, without the command"
+            yield from _step(untold, self._put_back_untold, spent, number, copy)
+
+    def _put_back(self, state: State, number: int, copy: Member) -> State:
+        state = self._silence(state, number)
+        return _with(state, number, copy._replace(master=False, pending=None, rejoining=True))
+
+    def _put_back_untold(self, state: State, number: int, copy: Member) -> State:
+        return self._restart(_with(self._silence(state, number), number, copy), number)
+
+    def _removals(self, state: State) -> Iterator[Step]:
+        """An operator takes out members that are gone for good."""
+        for gone, dead in enumerate(state.members):
+            for number, member in enumerate(state.members):
+                known = gone in member.members.numbers and member.pending is None
+                allowed = member.serves or not self._rules.removal_at_master
+                if dead.dead and not member.dead and known and allowed:
+                    told = f"{NAMES[gone]} is removed at {NAMES[number]}"
+                    yield from _step(told, self._remove, state, number, member, gone)
+
+    def _remove(self, state: State, number: int, member: Member, gone: int) -> State:
+        numbers = member.members.numbers - {gone}
+        required = min(member.members.required, len(numbers) - 1)
+        if not member.serves:
+            shorter = Members(Generation(member.term, 0, 9), numbers, required)
+            return _with(state, number, member._replace(members=shorter))
+        state = self._silence(state, number)
+        member = state.members[number]
+        last, _ = member.history[-1]
+        generation = _fresh(state, last.term, last.starts + 1)
+        shorter = Members(generation, numbers, required)
+        longer = begun(member, generation)
+        if self._rules.removal_travels:
+            return self._confirm(_with(state, number, longer._replace(pending=shorter)), number)
+        return self._confirm(_with(state, number, longer._replace(members=shorter)), number)
+
+    # --- connections ---
+
+    def _leave(self, state: State, number: int) -> State:
+        """The slave's side of its connection is gone; its master has not noticed."""
+        member = state.members[number]
+        if member.follows == NONE:
+            return state
+        connections = [
+            one._replace(live=False) if one.slave == number else one for one in state.connections
+        ]
+        kept = [one for one in connections if one.live or one.under_way >= 0 or one.counted >= 0]
+        return _with(state, number, member._replace(follows=NONE, goal=NONE))._replace(
+            connections=_ordered(kept)
+        )
+
+    def _silence(self, state: State, number: int) -> State:
+        """It leaves its master, and all its slaves' connections end."""
+        state = self._leave(state, number)
+        members = tuple(
+            one._replace(follows=NONE, goal=NONE) if one.follows == number else one
+            for one in state.members
+        )
+        kept = [one for one in state.connections if one.master != number]
+        return state._replace(members=members, connections=_ordered(kept))
+
+    # --- what is bounded ---
+
+    def _left(self, state: State, name: str) -> bool:
+        return state.left[_PLACE[name]] > 0
+
+    def _spend(self, state: State, name: str) -> State:
+        left = list(state.left)
+        left[_PLACE[name]] -= 1
+        return state._replace(left=tuple(left))
+
+
+def _step(
+    told: str, do: Callable[..., State | None], state: State, *more: object
+) -> Iterator[Step]:
+    """What `do` makes of the state, if it can and if that is another one."""
+    try:
+        after = do(state, *more)
+    except Violation as violation:
+        raise Violation(*violation.args, told) from None
+    if after is not None and after != state:
+        yield told, after
+
+
+def _fresh(state: State, term: int, starts: int) -> Generation:
+    """A number that nobody knows."""
+    known = {generation for member in state.members for generation, _ in member.history}
+    known |= {generation for generation, _ in state.promised}
+    if state.backup is not None:
+        known |= {generation for generation, _ in state.backup[1].history}
+    chance = 0
+    while Generation(term, starts, chance) in known:
+        chance += 1
+    return Generation(term, starts, chance)
+
+
+def _with(state: State, number: int, member: Member) -> State:
+    members = state.members
+    if members[number] is member:
+        return state
+    return state._replace(members=(*members[:number], member, *members[number + 1 :]))
+
+
+def _with_connection(state: State, old: Connection, new: Connection) -> State:
+    connections = [new if one is old else one for one in state.connections]
+    return state._replace(connections=_ordered(connections))
+
+
+def _ordered(connections: list[Connection]) -> tuple[Connection, ...]:
+    return tuple(sorted(connections))

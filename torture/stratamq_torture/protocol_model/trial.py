@@ -1,0 +1,82 @@
+"""Every scope of a run, spread over worker processes: one report."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from stratamq_torture.protocol_model.rules import RULES, Rules, Scope
+from stratamq_torture.protocol_model.search import Found, search
+from stratamq_torture.report import Report
+from stratamq_torture.simulated.workers import spread, until
+
+SHORT = (
+    Scope(2, 1, promotions=2, restarts=1),
+    Scope(2, 1, promotions=2, losses=1),
+    Scope(2, 1, promotions=1, restores=1),
+    Scope(2, 1, promotions=1, reconnects=1, deaths=1),
+    Scope(3, 1, promotions=1, reconnects=1),
+    Scope(3, 2, promotions=1, reconnects=1),
+    Scope(3, 1, promotions=1, deaths=1),
+)
+"""Seconds."""
+LONG = (
+    *SHORT,
+    Scope(2, 1, entries=2, promotions=3, restarts=1, reconnects=1),
+    Scope(2, 1, promotions=2, restarts=1, losses=1),
+    Scope(2, 1, promotions=2, restarts=1, restores=1),
+    Scope(2, 1, promotions=2, restarts=1, reconnects=1, deaths=1),
+    Scope(3, 1, promotions=2, reconnects=1),
+    Scope(3, 2, promotions=2, reconnects=1),
+    Scope(3, 1, promotions=1, restarts=1),
+    Scope(3, 2, promotions=1, restarts=1),
+    Scope(3, 1, promotions=1, losses=1),
+    Scope(3, 2, promotions=1, losses=1),
+    Scope(3, 1, promotions=1, restores=1),
+    Scope(3, 2, promotions=1, restores=1),
+    Scope(3, 1, promotions=2, deaths=1),
+    Scope(3, 2, promotions=2, deaths=1),
+)
+"""Minutes."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolOptions:
+    """`without`: rules that are switched off. `seconds` 0: every scope; otherwise none begins after
+    that."""
+
+    scopes: Sequence[Scope] = LONG
+    without: tuple[str, ...] = ()
+    jobs: int = 1
+    seconds: float = 0
+
+
+def check(options: ProtocolOptions, progress: Progress | None = None) -> Report:
+    """Search the scopes. `progress` hears how many are done, and how many broke a promise."""
+    started = time.monotonic()
+    report = Report("protocol")
+    states = 0
+    work = partial(_search, rules=Rules().without(options.without))
+    for scope, found in spread(work, until(options.scopes, options.seconds), options.jobs):
+        report.rounds += 1
+        states += found.states
+        if found.violation:
+            report.lost += 1
+            report.failures.append(f"{scope.title}: {found.violation}")
+            report.failures += [
+                f"  {number:2d} {told}" for number, told in enumerate(found.trace, 1)
+            ]
+        else:
+            report.notes.append(f"{scope.title}: {found.states:,} states")
+        if progress is not None:
+            progress(report.rounds, report.lost)
+    off = ", ".join(f"{name} ({RULES[name]})" for name in options.without)
+    report.notes.append(f"{states:,} states, {f'without {off}' if off else 'every rule in force'}")
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _search(scope: Scope, rules: Rules) -> tuple[Scope, Found]:
+    return scope, search(scope, rules)
