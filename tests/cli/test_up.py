@@ -184,6 +184,60 @@ def test_a_directory_that_rocketmq_wrote_is_served_and_written_on(data, rocketmq
         assert up.stop() == 0
 
 
+EXPIRES_AT_ONCE = (
+    "--set", "janitor.retention_ms=0", "--set", "janitor.interval_ms=20",
+    "--set", "janitor.clock_tolerance_ms=1000000000000000",
+    "--set", f"janitor.delete_when={','.join(str(hour) for hour in range(24))}",
+    "--set", "commitlog.release_timeout_ms=0",
+    "--set", "index.index_slots=16", "--set", "index.index_items=64",
+)  # fmt: skip
+
+
+def test_nothing_is_deleted_from_an_adopted_store_until_an_operator_enables_it(
+    data, rocketmq_store
+):
+    shutil.copytree(rocketmq_store, data, symlinks=True)
+    before = sorted(path.name for path in (data / "commitlog").iterdir())
+    assert len(before) > 2
+    with Up(data, *EXPIRES_AT_ONCE) as up:
+        up.wait_ready()
+        assert "nothing is deleted" in up.said() and "stratamq janitor enable" in up.said()
+        assert f"it would delete {len(before) - 1} segments" in up.said()
+        said = stratamq("janitor", "run", data=data)
+        assert said.returncode == 0 and b"retention is disabled" in said.stdout
+        with up.client() as client:
+            looked = client.janitor_state().last
+            while client.janitor_state().last == looked:
+                continue
+            assert client.log_state().minimum_offset == 0
+        assert up.stop() == 0
+    kept = {path.name for path in (data / "commitlog").iterdir()}
+    assert kept >= set(before)
+    with Up(data, *EXPIRES_AT_ONCE) as up:
+        up.wait_ready()
+        enabled = stratamq("janitor", "enable", data=data)
+        assert enabled.returncode == 0 and b"at once" in enabled.stdout
+        with up.client() as client:
+            while client.log_state().segment_count > 1:
+                continue
+        assert up.stop() == 0
+    with Up(data, *EXPIRES_AT_ONCE) as up:
+        up.wait_ready()
+        assert "nothing is deleted" not in up.said(), "the word outlives the broker"
+        disabled = stratamq("janitor", "disable", data=data)
+        assert disabled.returncode == 0 and b"an operator has disabled" in disabled.stdout
+        assert b"retention disabled" in stratamq("status", data=data).stdout
+        assert up.stop() == 0
+
+
+def test_the_rule_by_which_messages_are_deleted_is_shown_at_the_start(data):
+    with Up(data, *SMALL, "--set", "janitor.retention_ms=3600000") as up:
+        up.wait_ready()
+        assert "retention: Segments expire after 1 h" in up.said()
+        assert "0 segments (0 bytes) at once" in up.said()
+        assert up.stop() == 0
+
+
 @pytest.fixture
 def rocketmq_store(tmp_path) -> Path:
     return unpack("4.9.8-small-clean", tmp_path / "rocketmq")

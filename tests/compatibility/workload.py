@@ -130,30 +130,30 @@ class Workload:
 
     def _delayed(self) -> None:
         """As RocketMQ stores it: in the schedule topic's queue of its level."""
+        message = self._message("later", small=True)
         level = min(self._random.choice((*range(1, 19), 25)), 18)
-        properties = {"TAGS": self._random.choice(TAGS), "KEYS": " ".join(self._keys())}
-        properties |= {"DELAY": str(level), "REAL_TOPIC": "later", "REAL_QID": "1"}
-        kept = {name: text for name, text in properties.items() if text}
-        self._append_raw(SCHEDULE_TOPIC, self._bytes(40), kept, 0, 0, queue_id=level - 1)
+        message.properties["DELAY"] = str(level)
+        self._append_moved(message, SCHEDULE_TOPIC, level - 1)
 
-    def _half(self) -> tuple[bytes, str, commitlog_pb2.AppendResult]:
-        """As RocketMQ stores it: in the half topic. Its body, unique key and place."""
-        body, unique_key = self._bytes(8 + self._random.randrange(400)), self._unique_key()
-        properties = {"UNIQ_KEY": unique_key, "PGROUP": "producers", "TRAN_MSG": "true"}
-        properties |= {"REAL_TOPIC": "orders", "REAL_QID": str(self._random.randrange(QUEUES))}
-        return body, unique_key, self._append_raw(HALF_TOPIC, body, properties, 0, 0, queue_id=0)
+    def _half(self) -> tuple[commitlog_pb2.Message, commitlog_pb2.AppendResult]:
+        """As RocketMQ stores it: in the half topic."""
+        half = self._message("orders", small=True)
+        half.properties["PGROUP"] = "producers"
+        half.properties["TRAN_MSG"] = "true"
+        half.unique_key = self._unique_key()
+        return half, self._append_moved(half, HALF_TOPIC, 0)
 
     def _transaction(self) -> None:
         """A half message; then, or not, its commit and the op message, all as frames that only
         replication and tests may write."""
-        body, unique_key, stored = self._half()
+        half, stored = self._half()
         end = self._random.randrange(3)
         if end == 0:
-            properties = {"UNIQ_KEY": unique_key, "PGROUP": "producers", "TRAN_MSG": "true"}
-            self._append_raw("orders", body, properties, COMMIT, stored.physical_offset)
+            properties = {"UNIQ_KEY": half.unique_key, "PGROUP": "producers", "TRAN_MSG": "true"}
+            self._append_raw("orders", half.body, properties, COMMIT, stored.physical_offset)
         if end < 2:
-            op = str(stored.queue_offset).encode()
-            self._append_raw(OP_TOPIC, op, {"TAGS": "d"}, 0, 0, queue_id=0)
+            body = str(stored.queue_offset).encode()
+            self._append_raw(OP_TOPIC, body, {"TAGS": "d"}, 0, 0, queue_id=0)
 
     def _old_types(self) -> None:
         """Transaction bits as old producers set them."""
@@ -261,7 +261,7 @@ class Workload:
         sys_flag: int,
         prepared_offset: int,
         queue_id: int | None = None,
-    ) -> commitlog_pb2.AppendResult:
+    ) -> None:
         raw = frames.encode(
             topic=topic.encode(),
             body=body,
@@ -274,6 +274,37 @@ class Workload:
             born_timestamp_ms=self._born_ms(),
             prepared_transaction_offset=prepared_offset,
         )
+        self._append_frame(raw)
+
+    def _append_moved(
+        self, message: commitlog_pb2.Message, topic: str, queue_id: int
+    ) -> commitlog_pb2.AppendResult:
+        """A message under another topic, with its own topic and queue as properties."""
+        properties = dict(message.properties)
+        for name, text in (
+            ("KEYS", " ".join(message.keys)),
+            ("TAGS", message.tag),
+            ("UNIQ_KEY", message.unique_key),
+            ("REAL_TOPIC", message.topic),
+            ("REAL_QID", str(message.queue_id)),
+        ):
+            if text:
+                properties[name] = text
+        raw = frames.encode(
+            topic=topic.encode(),
+            body=message.body,
+            born_host=message.born_address + message.born_port.to_bytes(4, "big"),
+            store_host=bytes(self._shape.store_address_bytes + 4),
+            properties=encode_properties(properties),
+            queue_id=queue_id,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            reconsume_times=message.reconsume_times,
+        )
+        return self._append_frame(raw)
+
+    def _append_frame(self, raw: bytes) -> commitlog_pb2.AppendResult:
         request = commitlog_pb2.AppendRawRequest(frames=[raw])
         (result,) = self._stored(self._broker.log.AppendRaw(request).results)
         return result

@@ -14,9 +14,11 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_janitor.cleaner import Cleaner
 from stratamq_janitor.clock_watch import PATH, ClockWatch
 from stratamq_janitor.config import JanitorConfig
+from stratamq_janitor.retention import Retention
 
 from stratamq.client.values import GroupQueue, LogState, ScrubState, Unit
 from stratamq.files.metadata import MetadataFile
+from tests.support.disks import write_file
 from tests.support.logs import Store, body_for, message, segment_path
 
 SEGMENT = 2048
@@ -26,12 +28,13 @@ HOUR_MS = 3_600_000
 class WatchedLog:
     """`services` is what a janitor asks; the log's own engine answers."""
 
-    def __init__(self, local: str) -> None:
+    def __init__(self, local: str, *, started: bool = True) -> None:
         """`local`: the wall's time in the machine's zone."""
         self.store = Store(SEGMENT)
         self.clock = self.store.clock
         self.clock.set_wall_ms(wall_ms(local))
-        self.store.start()
+        if started:
+            self.store.start()
 
     @property
     def engine(self) -> CommitLog:
@@ -41,6 +44,18 @@ class WatchedLog:
     @property
     def minimum(self) -> int:
         return self.engine.status().minimum
+
+    def adopt(self) -> None:
+        """Another program goes on with the store, and StrataMQ is started again."""
+        self.store.stop()
+        self.rewrite("lock", b"lock")
+        self.store.start()
+
+    def rewrite(self, path: str, data: bytes) -> None:
+        """Somebody else writes a file."""
+        files = self.store.new_files()
+        files.unlink(path)
+        write_file(files, path, data)
 
     def fill(self, segments: int) -> None:
         """So many more segments full, and one in use."""
@@ -77,7 +92,8 @@ class WatchedLog:
             config.clock_grace_ms,
             self.clock,
         )
-        return Cleaner(files, self, config, watch, self.clock)
+        retention = Retention(files, config.enabled)
+        return Cleaner(files, self, config, retention, watch, self.clock)
 
     # --- what a janitor asks ---
 

@@ -18,6 +18,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.metadata import MetadataFile
+from stratamq.files.origin import store_origin
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
 from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
@@ -157,8 +158,11 @@ class CommitLog:
         self._reserve.keep()
 
     def _adopt(self) -> None:
-        """Another program went on with the store: nothing that we knew of it counts any more."""
+        """The store is new, or another program went on with it: nothing that we knew of it counts
+        any more."""
         self._state.discard()
+        if recovery.is_empty(self._files):
+            store_origin(self._files, self._clock)
         self.topics.adopt()
 
     def _assemble(self, recovered: recovery.Recovered, generations: list[Generation]) -> None:

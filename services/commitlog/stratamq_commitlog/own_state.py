@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from stratamq.files.confirmed import LOCK_MARK, LOCK_PATH
 from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
+from stratamq.files.origin import ORIGIN_PATH
 from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
 from stratamq.files.sealed import SEALED_PATH
 from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_of
@@ -141,7 +142,13 @@ class OwnState:
     def discard(self) -> None:
         """Remove everything: it tells of a history that others went on with. Durable on return."""
         self.generations, self.segment_bytes = [], None
-        for path in (GENERATIONS_PATH, SNAPSHOT_PATH, FOUND_CLEAN_PATH, SEALED_PATH):
+        for path in (
+            GENERATIONS_PATH,
+            SNAPSHOT_PATH,
+            FOUND_CLEAN_PATH,
+            SEALED_PATH,
+            ORIGIN_PATH,
+        ):
             for name in (path, f"{path}.previous", f"{path}.tmp"):
                 entry = self._files.entry(name)
                 if entry is not None and entry.kind is not Kind.DIRECTORY:

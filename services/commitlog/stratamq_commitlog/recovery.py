@@ -97,6 +97,11 @@ class Evidence:
     """From here on every record has a checksum of its own (`files.sealed`)."""
 
 
+def is_empty(files: Files) -> bool:
+    """The directory holds nothing that could be a log."""
+    return not _is_directory(files) or not files.list(DIRECTORY)
+
+
 def inspect(
     files: Files, configured_bytes: int, known_bytes: int | None, deleted_below: int = 0
 ) -> Inspected:

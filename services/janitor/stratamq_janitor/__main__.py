@@ -21,6 +21,7 @@ from stratamq_janitor import clock_watch, metrics
 from stratamq_janitor.cleaner import Cleaner
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
+from stratamq_janitor.retention import Retention
 from stratamq_janitor.servicer import SERVICE_NAME, JanitorServicer
 
 log = std_logging.getLogger(__name__)
@@ -48,7 +49,7 @@ async def main() -> None:
         config.clock_grace_ms,
         clock,
     )
-    cleaner = Cleaner(files, client, config, watch, clock)
+    cleaner = Cleaner(files, client, config, Retention(files, config.enabled), watch, clock)
     worker = ThreadWorker(asyncio.get_running_loop(), "janitor-look")
     servicer = JanitorServicer(cleaner, worker)
     server = Server(

@@ -28,8 +28,11 @@ from stratamq_janitor.policy import (
     Decision,
     Facts,
     Settings,
+    Share,
     decide,
+    taken,
 )
+from stratamq_janitor.retention import Retention
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,18 @@ class Look:
     minimum_offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The rule in force. `disabled`: why nothing is deleted, empty when something may be. `at_once`
+    and `expired` are what the rules take, or would if retention were enabled: now, and whatever the
+    hour."""
+
+    disabled: str
+    policy: str
+    at_once: Share
+    expired: Share
+
+
 class Cleaner:
     """Blocking; one thread at a time. StrataError of the services is the caller's."""
 
@@ -53,6 +68,7 @@ class Cleaner:
         files: Files,
         services: Services,
         config: JanitorConfig,
+        retention: Retention,
         watch: ClockWatch,
         clock: Clock,
     ) -> None:
@@ -61,10 +77,13 @@ class Cleaner:
         self.deleted_files: Counter[str] = Counter()
         """Since the start, by reason."""
         self.freed_bytes = 0
+        self.disabled = retention.obstacle()
+        """Why nothing may be deleted at all, as of the last look; empty: it may."""
         self._files = files
         self._services = services
         self._config = config
         self._settings = settings_of(config)
+        self._retention = retention
         self._clock = clock
         self._watch = watch
         self._finished_ms = watch.previous_ms
@@ -74,6 +93,22 @@ class Cleaner:
     def policy(self) -> str:
         """The settings as a sentence."""
         return str(self._settings)
+
+    def rule(self) -> Rule:
+        """The rule in force, and what it takes from the log as it is. Changes nothing.
+
+        A doubt of the clock only puts off what expires by `janitor.clock_grace_ms`: not counted.
+        """
+        facts, settings = self._facts(False, ""), self._settings
+        at_once = taken(facts, settings, manual=False)
+        expired = taken(facts, settings, manual=True)
+        return Rule(facts.disabled, self.policy, at_once, expired)
+
+    def set_retention(self, enabled: bool) -> None:
+        """An operator's word, durable on return. Raises OSError."""
+        self._retention.set(enabled)
+        self.disabled = self._retention.obstacle()
+        log.info("retention set", extra={"enabled": enabled})
 
     def plan(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
         """What a run would do now; nothing is changed."""
@@ -124,6 +159,7 @@ class Cleaner:
             reaches[CONSUMED] = consumed_up_to(
                 self._services, config.hold_groups, state.appended_offset
             )
+        self.disabled = self._retention.obstacle()
         previous, newest_ms = self._finished_ms, newest_message_ms(self._files)
         return Facts(
             now_ms=now_ms,
@@ -140,6 +176,7 @@ class Cleaner:
             held_at={hold: reach.offset for hold, reach in reaches.items()},
             holders={hold: reach.who for hold, reach in reaches.items()},
             manual=manual,
+            disabled=self.disabled,
             clock_doubt=doubt,
             future_ms=max(0, (newest_ms or 0) - now_ms),
         )

@@ -26,6 +26,13 @@ class JanitorConfig(ServiceConfig):
         rocketmq="cleanResourceInterval",
         doc="How often the janitor looks.",
     )
+    enabled: bool | None = setting(
+        None,
+        unit="",
+        doc="Whether segments are deleted at all. Unset: in a store that StrataMQ made itself, and "
+        "in one that another program made (an adopted RocketMQ store) after `stratamq janitor "
+        "enable`.",
+    )
     retention_ms: int = setting(
         72 * HOUR_MS,
         unit="ms",

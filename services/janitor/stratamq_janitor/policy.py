@@ -7,7 +7,8 @@ ends the list. For each, in this order:
                                 above the cleaning level, or somebody asked
                        space    the disk is above the forcing level: however young it is
                        size     the log is larger than it may be
-    held back          not replicated, not consumed by a named group, not tiered: by setting
+    held back          retention is disabled; not replicated, not consumed by a named group, not
+                       tiered: by setting
     limit              so many segments in one run
 
 Held back beats every reason, forcing included: then nothing goes, the alarm says what holds, and in
@@ -15,12 +16,13 @@ the end the log refuses writes. Forcing takes no more segments than bring the di
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 EXPIRED, SPACE, SIZE = "expired", "space", "size"
 REPLICATED, CONSUMED, TIERED = "replicated", "consumed", "tiered"
 HOLDS = (REPLICATED, CONSUMED, TIERED)
+DISABLED = "disabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Facts:
     holders: dict[str, str] = field(default_factory=dict)
     """For each hold: who is furthest back, as far as somebody is known."""
     manual: bool = False
+    disabled: str = ""
+    """Why nothing may be deleted at all; empty: it may."""
     clock_doubt: str = ""
     """Why the wall clock is not believed: ages mean nothing then. Empty: it is."""
     future_ms: int = 0
@@ -123,6 +127,14 @@ class Kept:
 
     segment: SegmentFacts
     sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the log, in whole segments."""
+
+    segments: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +188,14 @@ def decide(facts: Facts, settings: Settings) -> Decision:
     )
 
 
+def taken(facts: Facts, settings: Settings, *, manual: bool) -> Share:
+    """All that the rules take from the log as it is, in as many runs as it needs, if retention is
+    enabled: at once, or (`manual`) whatever the hour."""
+    facts = replace(facts, manual=manual, disabled="")
+    deletions = decide(facts, replace(settings, max_segments=len(facts.segments))).deletions
+    return Share(len(deletions), sum(one.segment.size for one in deletions))
+
+
 def hour_has_come(facts: Facts, hours: frozenset[int]) -> bool:
     """Whether the wall shows one of the hours, or has passed its beginning since the last look: a
     clock that is put forward skips hours, and a pause of the process does."""
@@ -225,6 +245,8 @@ def _is_old(segment: SegmentFacts, facts: Facts, settings: Settings) -> bool:
 
 
 def _held_by(segment: SegmentFacts, facts: Facts, settings: Settings) -> Held | None:
+    if facts.disabled:
+        return Held(segment, DISABLED, f"retention is disabled: {facts.disabled}")
     words = {
         REPLICATED: "no slave has acknowledged it",
         CONSUMED: "a group that must not lose it has not consumed it",

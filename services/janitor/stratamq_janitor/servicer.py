@@ -5,8 +5,8 @@ from typing import Any
 from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.runtime.worker import ThreadWorker
-from stratamq_janitor.cleaner import Cleaner, Look
-from stratamq_janitor.policy import Kept
+from stratamq_janitor.cleaner import Cleaner, Look, Rule
+from stratamq_janitor.policy import Kept, Share
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
 
@@ -30,7 +30,22 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
             freed_bytes=cleaner.freed_bytes,
             failure=self.failure,
             policy=cleaner.policy,
+            disabled=cleaner.disabled,
         )
+
+    async def GetRetention(
+        self, request: pb.GetRetentionRequest, context: Any
+    ) -> pb.GetRetentionResponse:
+        return pb.GetRetentionResponse(retention=await self._retention())
+
+    async def SetRetention(
+        self, request: pb.SetRetentionRequest, context: Any
+    ) -> pb.SetRetentionResponse:
+        await self._worker.run(lambda: self._cleaner.set_retention(request.enabled))
+        return pb.SetRetentionResponse(retention=await self._retention())
+
+    async def _retention(self) -> pb.Retention:
+        return _retention(await self._worker.run(self._cleaner.rule))
 
     async def PlanCleaning(
         self, request: pb.PlanCleaningRequest, context: Any
@@ -47,6 +62,19 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
             lambda: self._cleaner.run(manual=True, trust_clock=request.trust_clock)
         )
         return pb.RunCleaningResponse(look=_look(look))
+
+
+def _retention(rule: Rule) -> pb.Retention:
+    return pb.Retention(
+        disabled=rule.disabled,
+        policy=rule.policy,
+        at_once=_share(rule.at_once),
+        expired=_share(rule.expired),
+    )
+
+
+def _share(share: Share) -> pb.LogShare:
+    return pb.LogShare(segments=share.segments, size_bytes=share.size)
 
 
 def _look(look: Look) -> pb.Look:

@@ -1,5 +1,6 @@
 """`stratamq janitor`: what is kept, what goes, and why not."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +9,7 @@ from stratamq.cli.dump_output import Output, Printer, show_time
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 
 if TYPE_CHECKING:
-    from stratamq.client import CleaningLook
+    from stratamq.client import CleaningLook, LogShare, Retention
 
 TrustOption = Annotated[
     bool,
@@ -26,6 +27,8 @@ def register(app: typer.Typer) -> None:
     janitor.command("status")(status)
     janitor.command("plan")(plan)
     janitor.command("run")(run)
+    janitor.command("enable")(enable)
+    janitor.command("disable")(disable)
     app.add_typer(janitor)
 
 
@@ -45,6 +48,9 @@ def status(
         _rows(printer, state.last)
     printer.flush()
     printer.note({"kind": "policy", "text": state.policy}, state.policy, False)
+    if state.disabled:
+        text = disabled_sentence(state.disabled)
+        printer.note({"kind": "disabled", "text": state.disabled}, text, False)
     if state.last is not None:
         _summary(printer, state.last, _counted(state.last.segments, "segment"))
     total = (
@@ -71,10 +77,12 @@ def plan(
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What the janitor would do now. Nothing is changed."""
+    """What the janitor would do now, and the rule. Nothing is changed."""
     with open_client(data, address) as client:
         look = client.plan_cleaning(manual=manual, trust_clock=trust_clock)
+        retention = client.retention()
     _show(output, look)
+    _retention(Printer(output, COLUMNS), retention)
 
 
 def run(
@@ -93,6 +101,77 @@ def run(
         else:
             look = client.run_cleaning(trust_clock=trust_clock)
     _show(output, look)
+
+
+def enable(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let the janitor delete from this store by its rule; durable.
+
+    For a store that another program made: until then nothing is deleted from it. `stratamq janitor
+    plan` says what would go. Exit code 1 when the setting janitor.enabled is false.
+    """
+    _set(True, data, address, output)
+
+
+def disable(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let the janitor delete nothing from this store; durable.
+
+    A full disk then ends in refused appends. Exit code 1 when the setting janitor.enabled is true.
+    """
+    _set(False, data, address, output)
+
+
+def _set(enabled: bool, data: Path, address: str | None, output: Output) -> None:
+    with open_client(data, address) as client:
+        retention = client.set_retention(enabled)
+    printer = Printer(output, COLUMNS)
+    _retention(printer, retention)
+    printer.flush()
+    if bool(retention.disabled) is enabled:
+        raise typer.Exit(1)
+
+
+def _retention(printer: Printer, retention: "Retention") -> None:
+    row = {
+        "kind": "retention",
+        "disabled": retention.disabled,
+        "policy": retention.policy,
+        "atOnceSegments": retention.at_once.segments,
+        "atOnceBytes": retention.at_once.size_bytes,
+        "expiredSegments": retention.expired.segments,
+        "expiredBytes": retention.expired.size_bytes,
+    }
+    printer.note(row, "\n".join(retention_sentences(retention)), False)
+
+
+def retention_sentences(retention: "Retention") -> list[str]:
+    """The rule in force, and what it takes from the log as it is."""
+    at_once, expired = _share(retention.at_once), _share(retention.expired)
+    if retention.disabled:
+        return [
+            disabled_sentence(retention.disabled),
+            f"its rule: {retention.policy}",
+            f"enabled, it would delete {at_once} at once, {expired} whatever the hour",
+        ]
+    return [
+        f"retention: {retention.policy}",
+        f"this deletes {at_once} at once, {expired} whatever the hour",
+    ]
+
+
+def disabled_sentence(reason: str) -> str:
+    return f"retention is disabled, nothing is deleted: {reason}"
+
+
+def _share(share: "LogShare") -> str:
+    return f"{_counted(share.segments, 'segment')} ({_counted(share.size_bytes, 'byte')})"
 
 
 def _show(output: Output, look: "CleaningLook") -> None:

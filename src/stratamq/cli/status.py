@@ -222,7 +222,8 @@ def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]
 
 
 def _with_janitor(row: Row, state: JanitorState) -> tuple[Row, list[Row]]:
-    row |= {"detail": f"segments deleted: {state.deleted_segments}"}
+    retention = "disabled" if state.disabled else "enabled"
+    row |= {"detail": f"retention {retention}, segments deleted: {state.deleted_segments}"}
     alarm = state.failure or (state.last.alarm if state.last is not None else "")
     return row, [_note(row, "problem", alarm)] if alarm else []
 

@@ -17,9 +17,11 @@ from rich.text import Text
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
+from stratamq.cli.janitor import retention_sentences
 from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.supervisor import LOG_DIRECTORY, Room, Running, Supervisor, service_command
-from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.client import connect_async
+from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
 from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.runtime.address import join_address, split_address
@@ -43,6 +45,7 @@ COLOURS = {
 }
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 LOOK_AT_LOGS_S = 0.25
+RETENTION_ANSWER_S = 10.0
 READY_NOTICE_S = 20.0
 """A start that takes longer is recovery, and is said to be."""
 
@@ -113,9 +116,10 @@ def up(
     """Start the services of a broker over one directory, watch them, and stop them on Ctrl-C.
 
     On an empty directory log segments have 128 MiB and index files 500 000 slots; an existing one,
-    RocketMQ's too, keeps the sizes of its files. What the services say goes to stratamq/log/ in
-    the directory. A service that dies is started again. The first Ctrl-C stops everything in
-    order, the second kills.
+    RocketMQ's too, keeps the sizes of its files. Nothing is deleted from a store that another
+    program made until `stratamq janitor enable`; the rule and what it takes are shown. What the
+    services say goes to stratamq/log/ in the directory. A service that dies is started again. The
+    first Ctrl-C stops everything in order, the second kills.
 
     With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, has every
     byte of its master's log, and serves pulls, queries and searches. Segments must be as large as
@@ -262,8 +266,9 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
             screen.print("not everything is ready yet: recovery goes on")
             ready = await supervisor.wait_ready()
         if ready:
-            seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
             screen.table(supervisor.running.values(), data)
+            await _show_retention(data, supervisor, screen)
+            seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
             screen.print(f"ready after {seconds:.1f} s; Ctrl-C stops everything")
         code = await supervising
     finally:
@@ -271,6 +276,19 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
         logs.look()
     screen.print("everything has stopped" if code == 0 else f"stopped with exit code {code}")
     return code
+
+
+async def _show_retention(data: Path, supervisor: Supervisor, screen: "Screen") -> None:
+    """By which rule messages are deleted, and what it takes at once: nobody is to be surprised."""
+    if "janitor" not in supervisor.running:
+        return
+    async with connect_async(data, timeout_s=RETENTION_ANSWER_S) as client:
+        try:
+            sentences = retention_sentences(await client.retention())
+        except StrataError as error:
+            sentences = [f"retention: the janitor does not say what it deletes: {error}"]
+    for sentence in sentences:
+        screen.print(sentence)
 
 
 def _interrupt(supervisor: Supervisor, screen: "Screen") -> None:

@@ -34,6 +34,7 @@ from stratamq.client.values import (
     LogState,
     Message,
     Queue,
+    Retention,
     Role,
     SendResult,
     TimeBoundary,
@@ -348,6 +349,15 @@ class AsyncClient:
     async def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""
         return await self._run(operations.janitor_state())
+
+    async def retention(self) -> Retention:
+        """The rule by which log segments are deleted, and what it takes from the log as it is."""
+        return await self._run(operations.retention())
+
+    async def set_retention(self, enabled: bool) -> Retention:
+        """Enable or disable deletion in this store; durable on return. `disabled` of the answer
+        tells if the setting janitor.enabled wins."""
+        return await self._run(operations.set_retention(enabled))
 
     async def plan_cleaning(
         self, *, manual: bool = False, trust_clock: bool = False

@@ -18,11 +18,13 @@ from stratamq.client.values import (
     FollowerState,
     GroupQueue,
     JanitorState,
+    LogShare,
     LogState,
     Message,
     PullStatus,
     Queue,
     ReplicaState,
+    Retention,
     Role,
     ScrubState,
     SendResult,
@@ -457,9 +459,29 @@ def janitor_state() -> Operation[JanitorState]:
             freed_bytes=state.freed_bytes,
             failure=state.failure,
             policy=state.policy,
+            disabled=state.disabled,
         )
 
     return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)
+
+
+def retention() -> Operation[Retention]:
+    request = janitor_pb2.GetRetentionRequest()
+    return Operation(METHODS["GetRetention"], request, lambda r: _retention(r.retention))
+
+
+def set_retention(enabled: bool) -> Operation[Retention]:
+    request = janitor_pb2.SetRetentionRequest(enabled=enabled)
+    return Operation(METHODS["SetRetention"], request, lambda r: _retention(r.retention))
+
+
+def _retention(wire: janitor_pb2.Retention) -> Retention:
+    return Retention(
+        disabled=wire.disabled,
+        policy=wire.policy,
+        at_once=LogShare(wire.at_once.segments, wire.at_once.size_bytes),
+        expired=LogShare(wire.expired.segments, wire.expired.size_bytes),
+    )
 
 
 def plan_cleaning(*, manual: bool, trust_clock: bool) -> Operation[CleaningLook]:

@@ -42,6 +42,7 @@ from stratamq.client.values import (
     LogState,
     Message,
     Queue,
+    Retention,
     Role,
     SendResult,
     TimeBoundary,
@@ -396,6 +397,15 @@ class Client:
     def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""
         return self._run(operations.janitor_state())
+
+    def retention(self) -> Retention:
+        """The rule by which log segments are deleted, and what it takes from the log as it is."""
+        return self._run(operations.retention())
+
+    def set_retention(self, enabled: bool) -> Retention:
+        """Enable or disable deletion in this store; durable on return. `disabled` of the answer
+        tells if the setting janitor.enabled wins."""
+        return self._run(operations.set_retention(enabled))
 
     def plan_cleaning(self, *, manual: bool = False, trust_clock: bool = False) -> CleaningLook:
         """What the janitor would delete now, as by itself or as if asked; nothing is changed."""

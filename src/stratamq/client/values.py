@@ -207,13 +207,35 @@ class CleaningLook:
 
 @dataclass(frozen=True, slots=True)
 class JanitorState:
-    """`last` is None before the first look. `policy`: the settings as a sentence."""
+    """`last` is None before the first look. `policy`: the settings as a sentence. `disabled`: why
+    nothing is deleted at all, empty when the policy decides."""
 
     last: CleaningLook | None
     deleted_segments: int
     freed_bytes: int
     failure: str
     policy: str
+    disabled: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogShare:
+    """A part of the log, in whole segments."""
+
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The janitor's rule. `disabled`: why nothing is deleted at all, empty when the policy decides.
+    `at_once` and `expired` are what it takes from the log, or would take if it were not disabled:
+    now, and whatever the hour."""
+
+    disabled: str
+    policy: str
+    at_once: LogShare
+    expired: LogShare
 
 
 @dataclass(frozen=True, slots=True)

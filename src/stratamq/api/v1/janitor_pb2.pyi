@@ -67,18 +67,62 @@ class GetJanitorStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetJanitorStatusResponse(_message.Message):
-    __slots__ = ("last", "deleted_segments", "freed_bytes", "failure", "policy")
+    __slots__ = ("last", "deleted_segments", "freed_bytes", "failure", "policy", "disabled")
     LAST_FIELD_NUMBER: _ClassVar[int]
     DELETED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
     last: Look
     deleted_segments: int
     freed_bytes: int
     failure: str
     policy: str
-    def __init__(self, last: _Optional[_Union[Look, _Mapping]] = ..., deleted_segments: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., failure: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...
+    disabled: str
+    def __init__(self, last: _Optional[_Union[Look, _Mapping]] = ..., deleted_segments: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., failure: _Optional[str] = ..., policy: _Optional[str] = ..., disabled: _Optional[str] = ...) -> None: ...
+
+class LogShare(_message.Message):
+    __slots__ = ("segments", "size_bytes")
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    segments: int
+    size_bytes: int
+    def __init__(self, segments: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class Retention(_message.Message):
+    __slots__ = ("disabled", "policy", "at_once", "expired")
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    disabled: str
+    policy: str
+    at_once: LogShare
+    expired: LogShare
+    def __init__(self, disabled: _Optional[str] = ..., policy: _Optional[str] = ..., at_once: _Optional[_Union[LogShare, _Mapping]] = ..., expired: _Optional[_Union[LogShare, _Mapping]] = ...) -> None: ...
+
+class GetRetentionRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetRetentionResponse(_message.Message):
+    __slots__ = ("retention",)
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    retention: Retention
+    def __init__(self, retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
+
+class SetRetentionRequest(_message.Message):
+    __slots__ = ("enabled",)
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    enabled: bool
+    def __init__(self, enabled: bool = ...) -> None: ...
+
+class SetRetentionResponse(_message.Message):
+    __slots__ = ("retention",)
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    retention: Retention
+    def __init__(self, retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
 
 class PlanCleaningRequest(_message.Message):
     __slots__ = ("manual", "trust_clock")

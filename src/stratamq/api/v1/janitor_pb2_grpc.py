@@ -49,6 +49,16 @@ class JanitorServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.RunCleaningRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.RunCleaningResponse.FromString,
                 _registered_method=True)
+        self.GetRetention = channel.unary_unary(
+                '/stratamq.api.v1.JanitorService/GetRetention',
+                request_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.GetRetentionRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.GetRetentionResponse.FromString,
+                _registered_method=True)
+        self.SetRetention = channel.unary_unary(
+                '/stratamq.api.v1.JanitorService/SetRetention',
+                request_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionResponse.FromString,
+                _registered_method=True)
 
 
 class JanitorServiceServicer(object):
@@ -75,6 +85,20 @@ class JanitorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRetention(self, request, context):
+        """The rule in force, and what it takes from the log as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetRetention(self, request, context):
+        """Enable or disable deletion in this store, durably. The setting janitor.enabled wins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JanitorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +116,16 @@ def add_JanitorServiceServicer_to_server(servicer, server):
                     servicer.RunCleaning,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.RunCleaningRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.RunCleaningResponse.SerializeToString,
+            ),
+            'GetRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRetention,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.GetRetentionRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.GetRetentionResponse.SerializeToString,
+            ),
+            'SetRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRetention,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +209,60 @@ class JanitorService(object):
             '/stratamq.api.v1.JanitorService/RunCleaning',
             stratamq_dot_api_dot_v1_dot_janitor__pb2.RunCleaningRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_janitor__pb2.RunCleaningResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.JanitorService/GetRetention',
+            stratamq_dot_api_dot_v1_dot_janitor__pb2.GetRetentionRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_janitor__pb2.GetRetentionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.JanitorService/SetRetention',
+            stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionResponse.FromString,
             options,
             channel_credentials,
             insecure,
