@@ -327,6 +327,24 @@ def test_sending_waits_while_too_much_is_unanswered(client):
         producer.flush()
 
 
+def test_rows_wait_while_too_much_is_unanswered(client):
+    """In `send_rows` as in `send`: what waits in memory stays within the limit and a batch."""
+    with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
+        outbox, most = producer._outbox, 0
+        add_rows = outbox.add_rows
+
+        def watched(*arguments):
+            nonlocal most
+            added = add_rows(*arguments)
+            most = max(most, outbox.pending_bytes)
+            return added
+
+        outbox.add_rows = watched
+        deliveries = producer.send_rows("slow", [(b"x" * 400, b"")] * 300)
+        assert len([delivery.result() for delivery in deliveries]) == 300
+    assert 4_000 < most <= 6_000
+
+
 def test_several_threads_share_a_producer(client):
     with client.producer() as producer:
         sent: list[list] = [[] for _ in range(4)]
@@ -416,6 +434,30 @@ def test_the_asyncio_producer_waits_while_too_much_is_unanswered(log_alone, run)
             for _ in range(200):
                 await producer.send("slow", b"x" * 500)
                 assert producer._outbox.pending_bytes <= 6_000
+
+    run(scenario())
+
+
+def test_rows_of_the_asyncio_producer_wait_while_too_much_is_unanswered(log_alone, run):
+    async def scenario():
+        async with (
+            connect_async(log_alone.root) as aio,
+            aio.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer,
+        ):
+            outbox, most = producer._outbox, 0
+            add_rows = outbox.add_rows
+
+            def watched(*arguments):
+                nonlocal most
+                added = add_rows(*arguments)
+                most = max(most, outbox.pending_bytes)
+                return added
+
+            outbox.add_rows = watched
+            deliveries = await producer.send_rows("slow", [(b"x" * 400, b"")] * 300)
+            for delivery in deliveries:
+                await delivery
+            assert 4_000 < most <= 6_000
 
     run(scenario())
 

@@ -256,6 +256,27 @@ def test_a_temporary_name_that_is_taken_is_not_used(store):
     assert taken.read_bytes()
 
 
+def test_directories_that_somebody_else_made_are_synced_before_anything_is_made_in_them(
+    store, monkeypatch
+):
+    """Who made them may have died before the sync, and a power loss takes them with all in them."""
+    os.makedirs(store.root / "a/b")
+    steps = []
+    sync = real._sync_directory
+
+    def synced(path):
+        sync(path)
+        steps.append(os.path.relpath(path, store.root))
+
+    monkeypatch.setattr(real, "_sync_directory", synced)
+    store.create("a/b/file", 10)
+    assert steps.index(".") < steps.index("a") < steps.index("a/b")
+    assert ".." in steps, "the root's own entry"
+    steps.clear()
+    store.make_directory("a/b")
+    assert steps == [], "what was synced once is durable"
+
+
 def test_a_directory_whose_sync_failed_is_removed_again(store, monkeypatch):
     def fail(path):
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
