@@ -4,7 +4,10 @@ import os
 import signal
 import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import sampling
 
 settings.register_profile("stratamq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stratamq")
@@ -16,3 +19,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell that runs the tests in the background makes them ignore SIGINT, and what they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-call",
+        action="store_true",
+        help="crash and fail at every call of the disk, where a sample is the rule",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    sampling.every_call = config.getoption("--every-call")

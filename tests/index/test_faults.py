@@ -10,6 +10,7 @@ from stratamq.errors import BusyError, CorruptionError, StoreRefusedError, Unava
 from stratamq.files.simulated import SimulatedDisk, keep_nothing
 from tests.index.harness import Follower, TestLog, contents
 from tests.index.test_crashes import SETTINGS, end_of, logged, rebuilt, steady
+from tests.support.sampling import sampled
 
 SAID = (
     OSError,
@@ -34,7 +35,7 @@ def calls_of(life: Callable[[Follower], None]) -> int:
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_any_call_may_fail_once(life, error):
     stopped = 0
-    for call in range(1, calls_of(life) + 1, 2):
+    for call in sampled(range(1, calls_of(life) + 1)):
         disk = SimulatedDisk(call)
         log = logged(disk)
         disk.fail_at(disk.calls + call, error)

@@ -228,7 +228,7 @@ def test_without_settings_the_store_keeps_its_geometry(log):
     ),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_flipped_bytes_never_stop_a_start_and_never_bring_a_stranger(flips, clean):
     disk = SimulatedDisk(1)
     log = TestLog(disk.files())
