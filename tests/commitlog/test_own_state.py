@@ -74,7 +74,7 @@ def test_a_crash_at_any_call_of_that_start_does_not_make_it_believed_again(choic
     store.stop()
     rocketmq = Store(SEGMENT, disk=store.disk.image(keep_everything))
     rocketmq.start()
-    rocketmq.log.appender.queues.clear()
+    rocketmq.log.appender.queues.table.clear()
     rocketmq.put_all(*[message(b"new") for _ in range(3)])
     rocketmq.stop()
     # RocketMQ knows nothing of `stratamq/`: its log, with our state as we left it.

@@ -127,7 +127,7 @@ def test_nothing_is_read_of_a_log_that_is_not_open():
         lambda: log.frame_at(0),
         lambda: log.read_range(0, 0, 0),
         log.status,
-        log.queue_table,
+        lambda: log.queue_page(0, 0),
         lambda: log.delete_below(0, 1, False),
     )
     for read in reads:
@@ -149,8 +149,7 @@ def test_the_status_says_what_is_there(store):
     assert (status.writable, status.not_writable_reason) == (True, "")
     assert status.generations[-1].number == store.log.generation
     assert status.recovery_report == tuple(store.log.report)
-    end, table = store.log.queue_table()
-    assert (end, table) == (store.end(), [("orders", 0, 20)])
+    assert store.log.queue_page(0, 0) == (store.end(), [("orders", 0, 20)], 0)
 
 
 def test_blanks_are_part_of_ranges_and_no_messages(store):

@@ -20,6 +20,7 @@ from stratamq.errors import (
     NotFoundError,
     NotWritableError,
     OffsetOutOfRangeError,
+    UnavailableError,
 )
 from stratamq.formats import frame
 from stratamq.formats.hosts import Host, encode_host
@@ -249,6 +250,30 @@ def test_an_offset_at_which_no_frame_begins_is_not_found(broker):
     append(broker)
     error = refused(broker.log.GetFrame, pb.GetFrameRequest(physical_offset=1))
     assert type(error) is NotFoundError
+
+
+def test_the_queue_table_and_the_topics_come_in_pages(broker):
+    for number in range(5):
+        append(broker, topic=f"paged-{number}")
+    for method, request, field in (
+        (broker.log.GetQueueTable, pb.GetQueueTableRequest(max_entries=2), "queues"),
+        (broker.log.ListTopics, pb.ListTopicsRequest(max_entries=2), "topics"),
+    ):
+        whole = [one.topic for one in getattr(method(type(request)()), field)]
+        answer = method(request)
+        pages = [getattr(answer, field)]
+        of_another_start = answer.next_position ^ (1 << 60)
+        while answer.next_position:
+            request.position = answer.next_position
+            answer = method(request)
+            pages.append(getattr(answer, field))
+        assert [one.topic for page in pages for one in page] == whole
+        assert {len(page) for page in pages[:-1]} == {2}
+        request.position = of_another_start
+        assert isinstance(refused(method, request), UnavailableError)
+    (one,) = broker.log.ListTopics(pb.ListTopicsRequest(topic="paged-3")).topics
+    assert one.topic == "paged-3"
+    assert not broker.log.ListTopics(pb.ListTopicsRequest(topic="nothing")).topics
 
 
 def test_the_queue_table_counts_what_is_stored(broker):

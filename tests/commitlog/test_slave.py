@@ -160,10 +160,10 @@ def bad_pieces(original: Store) -> dict[str, bytes]:
 def test_bad_data_is_refused_whole_and_the_next_is_taken(name):
     original = master(2)
     copy = slave()
-    before = dict(copy.log.appender.queues)
+    before = copy.queues()
     error = copy.append_data(0, bad_pieces(original)[name])
     assert error is not None
-    assert (copy.end(), copy.log.appender.queues) == (0, before)
+    assert (copy.end(), copy.queues()) == (0, before)
     (offset, data), *_ = pieces(original)
     assert copy.append_data(offset, data) is None
     assert copy.frame_bytes()[0] == original.frame_bytes()[0]

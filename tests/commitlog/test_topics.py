@@ -7,6 +7,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
 from stratamq.formats.json_files import format_json, parse_json
+from stratamq.runtime.changes import Mark
 from tests.support.disks import write_file
 from tests.support.logs import Store
 
@@ -159,21 +160,28 @@ def test_every_change_has_a_greater_version():
     versions.append(topics.version)
     topics.put(TopicConfig("a", 9, 9))
     versions.append(topics.version)
-    topics.import_json(topics.export_json())
+    topics.import_json(exported(topics))
     versions.append(topics.version)
     assert versions == sorted(set(versions))
 
 
-def test_a_slave_takes_over_its_masters_topics_whole():
-    master_disk, master = with_file(rocketmqs(future=1))
+def exported(topics: TopicTable) -> bytes:
+    document, mark = topics.export_changes()
+    assert not mark.position
+    return document
+
+
+def test_a_slave_takes_over_its_masters_topics_and_keeps_what_only_its_own_log_has():
+    _, master = with_file(rocketmqs(future=1))
     master.writable("new")
     slave = table(SimulatedDisk())
-    slave.discover([("only-here", 0)])
-    slave.import_json(master.export_json())
-    assert slave.list() == master.list()
+    slave.discover([("only-here", 0), ("new", 6)])
+    slave.import_json(exported(master))
+    assert slave.get("orders") == master.get("orders")
+    assert slave.get("new") == TopicConfig("new", 7, 4)
+    assert slave.get("only-here")
     assert slave.dirty
-    assert parse_json(slave.export_json())["topicConfigTable"]["orders"]["future"] == 1
-    assert master_disk is not None
+    assert parse_json(exported(slave))["topicConfigTable"]["orders"]["future"] == 1
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"nonsense", b"7", b"\xff"])
@@ -196,15 +204,30 @@ def test_topics_survive_a_restart_of_the_log_with_their_settings():
     assert store.log.topics.get("orders") == TopicConfig("orders", 4, 4)
 
 
-def test_an_export_is_the_same_bytes_until_a_topic_changes():
-    """A slave is sent the document again when its digest is another."""
-    clock = SimulatedClock()
-    disk = SimulatedDisk()
-    made = TopicTable(MetadataFile(disk.files(), PATH), clock, auto_create=True, default_queues=4)
-    made.load(foreign=True)
-    made.put(TopicConfig("orders"))
-    before = made.export_json()
-    clock.advance_ms(5_000)
-    assert made.export_json() == before
-    made.put(TopicConfig("more"))
-    assert made.export_json() != before
+def test_an_export_has_what_changed_since_its_mark_a_page_at_a_time():
+    made = table(SimulatedDisk(), page_entries=2)
+    for number in range(5):
+        made.put(TopicConfig(f"t{number}"))
+    pages, mark = [], Mark()
+    while not pages or mark.position:
+        document, mark = made.export_changes(mark)
+        pages.append(list(parse_json(document)["topicConfigTable"]))
+    assert pages == [["t0", "t1"], ["t2", "t3"], ["t4"]]
+    assert made.export_changes(mark) == (b"", mark)
+    made.put(TopicConfig("t1", 9, 9))
+    document, again = made.export_changes(mark)
+    assert parse_json(document)["topicConfigTable"].keys() == {"t1"}
+    assert made.export_changes(again)[0] == b""
+
+
+def test_topics_are_listed_in_pages_in_the_order_in_which_they_came():
+    made = table(SimulatedDisk(), page_entries=2)
+    for name in ("c", "a", "b"):
+        made.put(TopicConfig(name))
+    first, place = made.page(0)
+    made.put(TopicConfig("later"))
+    second, end = made.page(place)
+    assert [one.topic for one in (*first, *second)] == ["c", "a", "b", "later"]
+    assert end == 0
+    assert [one.topic for one in made.page(0, 1)[0]] == ["c"]
+    assert (made.find("b"), made.find("none")) == ([TopicConfig("b")], [])

@@ -16,6 +16,7 @@ from stratamq.files.simulated import (
     SimulatedWorker,
     keep_nothing,
 )
+from stratamq.runtime.changes import Mark
 from tests.support import fixtures
 from tests.support.disks import Place, read_file, write_file
 
@@ -23,10 +24,12 @@ from tests.support.disks import Place, read_file, write_file
 class Service:
     """The offsets of one process."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, page_entries: int = 500) -> None:
         self.clock = SimulatedClock()
         self.worker = SimulatedWorker(random.Random(1))
-        self.offsets = ConsumerOffsets(files, self.worker, self.clock, 5_000)
+        self.offsets = ConsumerOffsets(
+            files, self.worker, self.clock, 5_000, page_entries=page_entries
+        )
         self.offsets.load()
 
     def pass_time(self, milliseconds: int = 5_000) -> None:
@@ -35,7 +38,12 @@ class Service:
         self.worker.run_until_idle()
 
     def committed(self, group: str = "g") -> list[tuple[str, int, int]]:
-        return list(self.offsets.committed(group))
+        found, following = self.offsets.committed(group)
+        assert following == 0
+        return sorted((topic, queue_id, offset) for _, topic, queue_id, offset in found)
+
+    def groups(self) -> list[str]:
+        return sorted({group for group, _, _, _ in self.offsets.all_committed()[0]})
 
 
 @pytest.fixture
@@ -50,8 +58,11 @@ def test_what_was_committed_is_there_after_a_restart(files):
     service.pass_time()
     again = Service(files)
     assert again.committed() == [("%RETRY%g", 0, 3), ("orders", 0, 12), ("orders", 1, 7)]
-    assert again.offsets.groups() == ["g", "other"]
-    assert list(again.offsets.committed("g", "orders")) == [("orders", 0, 12), ("orders", 1, 7)]
+    assert again.groups() == ["g", "other"]
+    assert again.offsets.committed("g", "orders") == (
+        [("g", "orders", 0, 12), ("g", "orders", 1, 7)],
+        0,
+    )
 
 
 def test_the_file_has_rocketmqs_shape(files):
@@ -143,17 +154,51 @@ def test_a_bad_commit_changes_nothing(files, group, topic, queue_id, offset):
     service = Service(files)
     with pytest.raises(InvalidRequestError):
         service.offsets.commit(group, [("fine", 0, 1), (topic, queue_id, offset)])
-    assert service.offsets.groups() == []
+    assert service.groups() == []
 
 
 def test_a_document_can_be_carried_from_a_master_to_a_slave(files):
     master, slave = Service(files), Service(SimulatedDisk().files())
     master.offsets.commit("g", [("t", 0, 100), ("t", 1, 50)])
     slave.offsets.commit("g", [("t", 0, 3), ("t", 2, 9), ("u", 0, 4)])
-    slave.offsets.import_document(master.offsets.export())
+    document, mark = master.offsets.export_changes()
+    assert not mark.position
+    slave.offsets.import_document(document)
     # A topic of a group is replaced whole, others stay: RocketMQ's putAll.
     assert slave.committed() == [("t", 0, 100), ("t", 1, 50), ("u", 0, 4)]
     slave.pass_time()
+
+
+def test_a_document_has_what_changed_since_its_mark_a_page_at_a_time(files):
+    master = Service(files, page_entries=2)
+    master.offsets.commit("g", [("t", 0, 1), ("t", 1, 1), ("t", 2, 1), ("u", 0, 1), ("v", 0, 1)])
+    pages, mark = [], Mark()
+    while not pages or mark.position:
+        document, mark = master.offsets.export_changes(mark)
+        pages.append(list(json.loads(document)["offsetTable"]))
+    assert pages == [["t@g"], ["u@g", "v@g"]]
+    assert master.offsets.export_changes(mark) == (b"", mark)
+    master.offsets.commit("g", [("u", 0, 2), ("v", 0, 1)])
+    document, _ = master.offsets.export_changes(mark)
+    assert json.loads(document)["offsetTable"] == {"u@g": {"0": 2}}
+
+
+def test_what_is_committed_is_listed_in_pages_that_may_end_within_a_topic(files):
+    service = Service(files, page_entries=2)
+    service.offsets.commit("g", [("t", number, 7) for number in range(3)])
+    service.offsets.commit("other", [("t", 0, 8)])
+    service.offsets.commit("g", [("u", 0, 9)])
+    seen, place = [], 0
+    while not seen or place:
+        found, place = service.offsets.committed("g", "", place)
+        seen.append([(topic, queue_id, offset) for _, topic, queue_id, offset in found])
+    assert seen == [[("t", 0, 7), ("t", 1, 7)], [("t", 2, 7), ("u", 0, 9)]]
+    everything, place = [], 0
+    while not everything or place:
+        found, place = service.offsets.all_committed(place, 1)
+        everything += found
+    assert len(everything) == 5
+    assert [one[0] for one in everything].count("other") == 1
 
 
 @pytest.mark.parametrize(
@@ -188,7 +233,7 @@ def test_a_bad_document_changes_nothing(files, document):
 def test_a_damaged_file_is_reported_and_never_stops_a_start(files, content):
     write_file(files, PATH, content)
     service = Service(files)
-    assert service.offsets.groups() == []
+    assert service.groups() == []
     assert service.offsets.report
     service.offsets.commit("g", [("t", 0, 1)])
     service.pass_time()

@@ -9,14 +9,14 @@ from stratamq.formats.replication_metadata import (
     LENGTH,
     MAX_DOCUMENT_BYTES,
     MAX_NEWS_BYTES,
-    NO_DIGEST,
+    NO_MARK,
     Ask,
     Kind,
     News,
+    Page,
     decode_ask,
     decode_bounded_length,
     decode_news,
-    digest_of,
     encode_ask,
     encode_news,
 )
@@ -24,10 +24,11 @@ from stratamq.formats.replication_metadata import (
 KINDS = st.integers(0, 255)
 TEXT = st.text(max_size=40)
 ASKS = st.builds(Ask, TEXT, st.dictionaries(KINDS, st.binary(min_size=32, max_size=32), max_size=5))
+PAGES = st.builds(Page, st.binary(max_size=200), st.binary(min_size=32, max_size=32), st.booleans())
 NEWS = st.builds(
     News,
     st.integers(-(1 << 63), (1 << 63) - 1),
-    st.dictionaries(KINDS, st.binary(max_size=200), max_size=5),
+    st.dictionaries(KINDS, PAGES, max_size=5),
     TEXT,
 )
 
@@ -40,14 +41,16 @@ def body_of(message: bytes) -> bytes:
 
 
 def test_an_ask_is_these_bytes():
-    message = encode_ask(Ask("b", {Kind.TOPICS: NO_DIGEST}))
-    assert message == bytes.fromhex("00000025 01 0162 01 01") + NO_DIGEST
+    message = encode_ask(Ask("b", {Kind.TOPICS: NO_MARK}))
+    assert message == bytes.fromhex("00000025 02 0162 01 01") + NO_MARK
 
 
 def test_news_are_these_bytes():
-    message = encode_news(News(7, {Kind.CONSUMER_OFFSETS: b"{}"}, "no"))
-    head = bytes.fromhex("00000015 01 0000000000000007 0002")
-    assert message == head + b"no" + bytes.fromhex("01 03 00000002") + b"{}"
+    mark = bytes(range(32))
+    message = encode_news(News(7, {Kind.CONSUMER_OFFSETS: Page(b"{}", mark, True)}, "no"))
+    head = bytes.fromhex("00000036 02 0000000000000007 0002")
+    page = bytes.fromhex("01 03") + mark + bytes.fromhex("01 00000002")
+    assert message == head + b"no" + page + b"{}"
 
 
 @given(ASKS)
@@ -61,8 +64,11 @@ def test_news_come_back(news: News):
 
 
 EXAMPLES = [
-    (decode_ask, body_of(encode_ask(Ask("broker-a", dict.fromkeys(Kind, digest_of(b"x")))))),
-    (decode_news, body_of(encode_news(News(5, {1: b"one", 2: b"two"}, "why")))),
+    (decode_ask, body_of(encode_ask(Ask("broker-a", dict.fromkeys(Kind, bytes(range(32))))))),
+    (
+        decode_news,
+        body_of(encode_news(News(5, {1: Page(b"one"), 2: Page(b"two", more=True)}, "why"))),
+    ),
 ]
 
 
@@ -88,8 +94,8 @@ def test_a_flipped_bit_is_another_message_or_refused(decode, body: bytes):
 
 
 def test_another_version_is_named():
-    with pytest.raises(CorruptRecordError, match="version 2, 1 is known here"):
-        decode_ask(b"\x02" + body_of(encode_ask(Ask("b", {})))[1:])
+    with pytest.raises(CorruptRecordError, match="version 1, 2 is known here"):
+        decode_ask(b"\x01" + body_of(encode_ask(Ask("b", {})))[1:])
 
 
 def test_nothing_is_allocated_for_a_length_beyond_reason():
@@ -100,4 +106,4 @@ def test_nothing_is_allocated_for_a_length_beyond_reason():
 
 def test_a_document_that_is_too_large_is_not_encoded():
     with pytest.raises(ValueError, match=str(MAX_DOCUMENT_BYTES + 1)):
-        encode_news(News(1, {1: bytes(MAX_DOCUMENT_BYTES + 1)}))
+        encode_news(News(1, {1: Page(bytes(MAX_DOCUMENT_BYTES + 1))}))

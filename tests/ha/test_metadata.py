@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stratamq_ha.metadata import fetch
+from stratamq_ha.metadata import asking
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Topic, connect
@@ -17,7 +17,7 @@ from stratamq.errors import StrataError
 from stratamq.formats.replication_metadata import (
     LENGTH,
     METADATA_MARK,
-    NO_DIGEST,
+    NO_MARK,
     Ask,
     Kind,
     News,
@@ -26,7 +26,8 @@ from stratamq.formats.replication_metadata import (
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 
-QUICKLY = ["ha.metadata_interval_ms=50"]
+QUICKLY = ["ha.metadata_interval_ms=50", "commitlog.page_entries=2", "dispatcher.page_entries=2"]
+"""Tables of more than two entries go in pages everywhere."""
 
 
 @pytest.fixture
@@ -50,8 +51,13 @@ def offsets(broker: Broker) -> dict[tuple[str, int], int]:
 
 
 def table(broker: Broker) -> dict[tuple[str, int], int]:
-    answer = broker.log.GetQueueTable(log_pb.GetQueueTableRequest())
-    return {(one.topic, one.queue_id): one.next_queue_offset for one in answer.queues}
+    request, found = log_pb.GetQueueTableRequest(), {}
+    while True:
+        page = broker.log.GetQueueTable(request)
+        found |= {(one.topic, one.queue_id): one.next_queue_offset for one in page.queues}
+        if not page.next_position:
+            return found
+        request.position = page.next_position
 
 
 def test_topics_and_consumer_offsets_reach_the_slave_and_so_do_changes(pair: Pair):
@@ -87,6 +93,24 @@ def test_they_outlive_the_master(pair: Pair):
         client.promote()
         result = client.send("idle", b"x", queue_id=2)
         assert (result.queue_offset, result.stored) == (0, True)
+
+
+def test_tables_of_many_pages_reach_the_slave_and_so_does_one_change(pair: Pair):
+    with connect(pair.master.root) as client:
+        for number in range(9):
+            client.put_topic(Topic(f"idle-{number}", 3, 3))
+        wanted = {(f"idle-{number}", queue): number for number in range(9) for queue in range(3)}
+        client.commit_offsets("billing", wanted)
+        for number in range(7):
+            client.send("busy", b"x", queue_id=number % 4)
+        pair.start_slave()
+        until(lambda: offsets(pair.slave) == wanted, "the offsets")
+        until(lambda: {f"idle-{number}" for number in range(9)} < set(topics(pair.slave)), "topics")
+        until(lambda: table(pair.slave) == table(pair.master), "the queue table")
+        client.put_topic(Topic("idle-4", 5, 5))
+        client.commit_offsets("billing", {("idle-7", 1): 99})
+        until(lambda: topics(pair.slave)["idle-4"].read_queue_count == 5, "the changed topic")
+        until(lambda: offsets(pair.slave) == wanted | {("idle-7", 1): 99}, "the changed offset")
 
 
 def with_gone_messages(pair: Pair) -> tuple[int, dict[tuple[str, int], int]]:
@@ -159,23 +183,26 @@ def test_a_dispatcher_that_is_away_is_named_and_asked_again(pair: Pair):
 
 
 def fetched(broker: str, address: str) -> News:
-    ask = Ask(broker, dict.fromkeys(Kind, NO_DIGEST))
-    return asyncio.run(fetch(address, ask))
+    async def fetch() -> News:
+        async with asking(address) as master:
+            return await master.ask(Ask(broker, dict.fromkeys(Kind, NO_MARK)))
+
+    return asyncio.run(fetch())
 
 
 def test_a_master_gives_documents_to_its_own_broker_only(pair: Pair):
     pair.send(5)
     address = pair.replication_address()
-    until(lambda: set(fetched("broker-a", address).documents) == set(Kind), "its owners answer")
+    until(lambda: set(fetched("broker-a", address).pages) == set(Kind), "its owners answer")
     foreign = fetched("broker-b", address)
-    assert (dict(foreign.documents), foreign.sentence) == ({}, "this is no master of broker-b")
+    assert (dict(foreign.pages), foreign.sentence) == ({}, "this is no master of broker-b")
 
 
 def test_a_slave_gives_none(pair: Pair):
     pair.start_slave()
     pair.send(5)
     pair.caught_up()
-    assert fetched("broker-a", pair.listening(pair.slave)).documents == {}
+    assert fetched("broker-a", pair.listening(pair.slave)).pages == {}
 
 
 @pytest.mark.parametrize(
@@ -183,9 +210,9 @@ def test_a_slave_gives_none(pair: Pair):
     [
         LENGTH.pack(0xFFFF_FFFF),
         LENGTH.pack(0),
-        LENGTH.pack(3) + b"\2\0\0",
-        LENGTH.pack(3) + b"\1\xff\0",
-        encode_ask(Ask("broker-a", {9: NO_DIGEST}))[:-1],
+        LENGTH.pack(3) + b"\1\0\0",
+        LENGTH.pack(3) + b"\2\xff\0",
+        encode_ask(Ask("broker-a", {9: NO_MARK}))[:-1],
     ],
     ids=["endless", "empty", "another version", "cut short inside", "cut short"],
 )
@@ -197,7 +224,7 @@ def test_whoever_asks_for_nonsense_is_closed_and_nobody_else_is(pair: Pair, said
         asker.shutdown(socket.SHUT_WR)
         answered = b"".join(iter(lambda: asker.recv(65536), b""))
     assert answered == METADATA_MARK
-    until(lambda: set(fetched("broker-a", address).documents) == set(Kind), "its owners answer")
+    until(lambda: set(fetched("broker-a", address).pages) == set(Kind), "its owners answer")
 
 
 def test_a_master_that_answers_nonsense_is_named_and_asked_again(tmp_path: Path):
@@ -246,7 +273,7 @@ class Spoiler:
         with near, contextlib.suppress(OSError):
             first = near.recv(4, socket.MSG_WAITALL)
             if first == METADATA_MARK and not self.honest.is_set():
-                near.sendall(METADATA_MARK + LENGTH.pack(4) + b"\1abc")
+                near.sendall(METADATA_MARK + LENGTH.pack(4) + b"\2abc")
                 while near.recv(65536):
                     continue
                 return

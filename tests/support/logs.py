@@ -324,7 +324,7 @@ class Store:
     def queues(self) -> dict[tuple[str, int], int]:
         """The log's own queue table."""
         assert self.log is not None
-        return {(topic, queue): following for topic, queue, following in self.log.queue_table()[1]}
+        return dict(self.log.appender.queues.table)
 
     def aside(self) -> dict[str, bytes]:
         """What recovery kept, by name."""

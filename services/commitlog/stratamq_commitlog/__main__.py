@@ -60,6 +60,7 @@ async def main() -> None:
         scrub_worker=scrub_worker,
         walkers=walkers,
         pid=os.getpid(),
+        incarnation=random.SystemRandom().getrandbits(62) | 1,
     )
     servicer = CommitLogServicer(engine)
     server = Server(

@@ -47,8 +47,8 @@ from stratamq_commitlog.messages import (
     PutResult,
     PutStatus,
 )
-from stratamq_commitlog.own_state import QueueTable
 from stratamq_commitlog.prepare import Prepared
+from stratamq_commitlog.queue_offsets import QueueOffsets
 from stratamq_commitlog.segment_set import OpenSegment, SegmentSet
 
 DataDone = Callable[[StrataError | None], None]
@@ -107,7 +107,7 @@ class Appender:
     def __init__(
         self,
         segments: SegmentSet,
-        queues: QueueTable,
+        queues: QueueOffsets,
         end: int,
         store_timestamp_ms: int,
         *,
@@ -350,9 +350,7 @@ class Appender:
         firsts = []
         for run in runs:
             key = (run.topic, run.queue_id)
-            first = queues.get(key, 0)
-            queues[key] = first + run.count
-            firsts.append(first)
+            firsts.append(queues.take(key, run.count))
         return firsts
 
     # --- messages given as fields ---
@@ -405,8 +403,7 @@ class Appender:
         queue_offset = 0
         if prepared.counted:
             key = (prepared.topic, prepared.queue_id)
-            queue_offset = self.queues.get(key, 0)
-            self.queues[key] = queue_offset + 1
+            queue_offset = self.queues.take(key, 1)
         frame[20:36] = I64.pack(queue_offset) + I64.pack(offset)
         at = prepared.store_timestamp_position
         frame[at : at + 8] = I64.pack(now)
@@ -481,7 +478,7 @@ class Appender:
             item.done(error)
             return 0, 0
         frames = read.frames
-        self.queues.update(read.next_offsets)
+        self.queues.set(read.next_offsets)
         if len(frames):
             self.last_frame = (item.offset + int(frames.start[-1]), int(frames.size[-1]))
             newest = int(frames.store_timestamp_ms.max())

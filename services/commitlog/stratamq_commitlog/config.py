@@ -230,6 +230,13 @@ class CommitLogConfig(ServiceConfig):
         maximum=1 << 40,
         doc="Disk space kept back for recovery and for the log's own state on a full volume.",
     )
+    page_entries: int = setting(
+        500,
+        unit="entries",
+        minimum=1,
+        maximum=10_000,
+        doc="Entries of one answer that lists queues or topics: a larger table goes in pages.",
+    )
     snapshot_interval_ms: int = setting(
         5_000,
         unit="ms",

@@ -21,6 +21,7 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.origin import store_origin
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
+from stratamq.runtime.paging import page
 from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
 from stratamq_commitlog.appender import Appender, BatchItem, PutItem, failed, no_segment
 from stratamq_commitlog.batch_check import FrameRules, check_queues, check_shape
@@ -48,6 +49,7 @@ from stratamq_commitlog.prepare import (
     batch_refusal,
     encode_store_host,
 )
+from stratamq_commitlog.queue_offsets import QueueOffsets
 from stratamq_commitlog.replicas import Replica, Replicas
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.roles import Roles
@@ -59,6 +61,8 @@ from stratamq_commitlog.walk_ahead import Walkers
 from stratamq_commitlog.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
+
+QUEUES_PER_STEP = 1_000
 
 Finish = Callable[[PutStatus, StrataError | None], None]
 
@@ -78,7 +82,11 @@ class CommitLog:
         scrub_worker: Worker | None = None,
         walkers: Walkers | None = None,
         pid: int = 0,
+        incarnation: int = 1,
     ) -> None:
+        """`incarnation` is another one in each process, and not 0."""
+        self.incarnation = incarnation
+        """Another one after each opening: the order of the queue table may be another one."""
         self.wake: Callable[[], None] | None = None
         """Set by the driver: call `run_pass` soon."""
         self._files = files
@@ -106,10 +114,16 @@ class CommitLog:
             auto_create=config.auto_create_topics,
             default_queues=config.default_topic_queues,
             version2=config.write_v2,
+            incarnation=incarnation,
+            page_entries=config.page_entries,
         )
         self.gate = WriteGate(config, self.role)
         self._reserve = Reserve(files, config.reserve_bytes)
         self._next_flush_ns = 0
+        self._discovered = 0
+        """So many queues have shown their topics."""
+        self.untold_queues = False
+        """A master's queue table brought queues that followers have not heard of."""
         self._no_room: StrataError | None = None
         """Appends were refused because no segment could be allocated, and none could since."""
 
@@ -187,6 +201,7 @@ class CommitLog:
             flushed=end,
             timeout_ms=config.sync_flush_timeout_ms,
         )
+        self.incarnation += 1
         self.commit.on_flushed = self._flushed
         self.commit.on_failed = self._flush_failed
         rules = FrameRules(
@@ -197,7 +212,7 @@ class CommitLog:
         )
         self.appender = Appender(
             self.segments,
-            recovered.queues,
+            QueueOffsets(recovered.queues),
             end,
             recovered.store_timestamp_ms,
             clock=self._clock,
@@ -208,7 +223,8 @@ class CommitLog:
             on_appended=self._appended,
             on_write_failed=self._write_failed,
         )
-        self.topics.discover(recovered.queues)
+        self._discovered = 0
+        self.discover_topics()
         self._prepare = Preparer(
             self.topics,
             store_host=self.store_host,
@@ -278,11 +294,27 @@ class CommitLog:
             recovery_report=tuple(self.report),
         )
 
-    def queue_table(self) -> tuple[int, list[tuple[str, int, int]]]:
-        """The log's end and the next offset of every queue at that end."""
+    def queue_page(self, position: int, wanted: int) -> tuple[int, list[tuple[str, int, int]], int]:
+        """The log's end, the next offsets of a page of queues at that end, and where the next page
+        begins; 0: there is none."""
         self._require_open()
-        queues = self.appender.queues
-        return self.offsets.appended, [(t, q, n) for (t, q), n in sorted(queues.items())]
+        table = self.appender.queues.table
+        names, following = page(
+            self.appender.queues.names,
+            position,
+            wanted,
+            most=self._config.page_entries,
+            size=lambda name: len(name[0]),
+        )
+        return self.offsets.appended, [(*name, table[name]) for name in names], following
+
+    def discover_topics(self, most: int | None = None) -> None:
+        """Topics of queues that are new, of `most` queues at a time: on a slave nobody creates
+        them, they come with their master's messages."""
+        names = self.appender.queues.names
+        found = names[self._discovered :][:most]
+        self._discovered += len(found)
+        self.topics.discover(found)
 
     def frame_at(self, physical_offset: int) -> bytes:
         """One whole frame; see `LogReads.frame_at`."""
@@ -408,6 +440,8 @@ class CommitLog:
             self._next_flush_ns = now + self._config.flush_interval_ms * 1_000_000
             self.commit.request(self.offsets.appended)
         self.housekeeping.tick(now)
+        if self.role is Role.SLAVE:
+            self.discover_topics(QUEUES_PER_STEP)
         self.scrubber.tick()
 
     # --- topics ---

@@ -260,7 +260,7 @@ class Housekeeping:
         return Snapshot(
             generation=engine.generation,
             offset=engine.offsets.appended,
-            queues=dict(engine.appender.queues),
+            queues=dict(engine.appender.queues.table),
             frame=self._last_frame,
             store_timestamp_ms=engine.appender.store_timestamp_ms,
         )

@@ -24,9 +24,11 @@ NextOffset = tuple[str, int, int]
 """topic, queue id, the queue offset that its next message gets."""
 
 
-def learn(engine: "CommitLog", generation: int, end: int, table: Iterable[NextOffset]) -> int:
+def learn(
+    engine: "CommitLog", generation: int, end: int, table: Iterable[NextOffset], *, more: bool
+) -> int:
     """Take what is not known here; how many queues that were. In the next snapshot, and told to
-    the followers, which look at the table when they open.
+    the followers, which look at the table when they open, unless `more` pages are to come.
 
     InvalidRequestError for what can be no table; NotWritableError when this log is no slave, in
     another generation, or has not come so far.
@@ -43,9 +45,12 @@ def learn(engine: "CommitLog", generation: int, end: int, table: Iterable[NextOf
     known = engine.appender.queues
     new = {queue: following for queue, following in told.items() if queue not in known}
     if new:
-        known.update(new)
-        engine.topics.discover(new)
+        known.set(new)
+        engine.discover_topics()
         engine.housekeeping.snapshot_again()
+        engine.untold_queues = True
+    if engine.untold_queues and not more:
+        engine.untold_queues = False
         engine.hub.end_all()
     return len(new)
 

@@ -228,7 +228,7 @@ def _switch(engine: "CommitLog", generations: list[Generation]) -> None:
     engine.hub.generations = generations
     if state.role is not Role.SLAVE:
         engine.tail_unconfirmed = False
-        engine.topics.discover(engine.appender.queues)
+        engine.discover_topics()
     engine.hub.end_all()
     engine.advance()
 

@@ -49,15 +49,23 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     writing = ThreadWorker(loop, "dispatcher-write")
     reading = ThreadWorker(loop, "dispatcher-read")
-    engine = DispatchEngine(files, config.engine_settings, writing, clock)
+    incarnation = random.SystemRandom().getrandbits(62) | 1
+    engine = DispatchEngine(files, config.engine_settings, writing, clock, incarnation)
     engine.load()
-    offsets = ConsumerOffsets(files, writing, clock, config.offsets_persist_interval_ms)
+    offsets = ConsumerOffsets(
+        files,
+        writing,
+        clock,
+        config.offsets_persist_interval_ms,
+        incarnation=incarnation,
+        page_entries=config.page_entries,
+    )
     offsets.load()
     for line in [*engine.recovery_report(), *offsets.report]:
         log.warning("found at start", extra={"finding": line})
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
-    servicer = DispatcherServicer(engine, puller, offsets)
+    servicer = DispatcherServicer(engine, puller, offsets, config.page_entries)
 
     addresses = {COMMITLOG: config.log_address} if config.log_address else {}
     channels = Channels(Endpoints(config.root, addresses), grpc.aio.insecure_channel)

@@ -89,6 +89,11 @@ class DispatcherConfig(ServiceConfig):
         16_384, unit="messages", minimum=1, maximum=1 << 20,
         doc="The same as a number of messages.",
     )
+    page_entries: int = setting(
+        500, unit="entries", minimum=1, maximum=10_000,
+        doc="Entries of one answer that lists queues or consumer offsets: larger tables go in "
+        "pages.",
+    )
     log_address: str = setting(
         "", unit="host:port",
         doc="Where the commit log service listens; empty: where its run file says.",

@@ -9,13 +9,16 @@ RocketMQ, and read again by the group.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
+from stratamq.runtime.changes import Changes, Mark
+from stratamq.runtime.paging import PAGE_ENTRIES
 
 log = logging.getLogger(__name__)
 
@@ -23,15 +26,35 @@ PATH = "config/consumerOffset.json"
 MAX_NAME_BYTES = 255
 _TABLE = "offsetTable"
 
+_QUEUE_BITS = 24
+"""Of a page's place: the queue within a topic of a group."""
+NO_MARK = Mark()
+
 GroupOffset = tuple[str, int, int]
 """topic, queue id, offset."""
+GroupTopic = tuple[str, str]
+Committed = tuple[str, str, int, int]
+"""group, topic, queue id, offset."""
 
 
 class ConsumerOffsets:
     """Belongs to the engine's thread; `load` comes first."""
 
-    def __init__(self, files: Files, worker: Worker, clock: Clock, interval_ms: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        worker: Worker,
+        clock: Clock,
+        interval_ms: int,
+        *,
+        incarnation: int = 1,
+        page_entries: int = PAGE_ENTRIES,
+    ) -> None:
+        """`incarnation` is another one in each process, and not 0."""
         self.report: list[str] = []
+        self.incarnation = incarnation
+        """Another one when positions of pages mean something else."""
+        self._page_entries = page_entries
         self.store_failed = ""
         """Why the last writing failed; empty when it did not."""
         self._file = MetadataFile(files, PATH)
@@ -40,6 +63,9 @@ class ConsumerOffsets:
         self._interval_ns = interval_ms * 1_000_000
         self._next_ns = clock.monotonic_ns() + self._interval_ns
         self._by_group: dict[str, dict[str, dict[int, int]]] = {}
+        self._topics: dict[str, list[GroupTopic]] = {}
+        """By group, what it has committed of, in the order in which that came."""
+        self._changes: Changes[GroupTopic] = Changes(incarnation)
         self._others: JsonObject = {}
         self._changed = False
         self._touched = False
@@ -56,9 +82,11 @@ class ConsumerOffsets:
             return
         data = self._file.load(foreign=foreign)
         self.report = list(self._file.found.faults)
-        self._by_group, self._others = {}, {}
+        self._by_group, self._topics, self._others = {}, {}, {}
+        self.incarnation += 1
+        self._changes = Changes(self.incarnation)
         if data is not None:
-            self._take(data, self.report)
+            self._take(*_parsed(data, self.report))
 
     def commit(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """All of them or none. Offsets may go back: a group may want to read again.
@@ -75,24 +103,33 @@ class ConsumerOffsets:
                 raise InvalidRequestError(f"offset {offset} of {topic} {queue_id} is negative")
         self._touched = True
         for topic, queue_id, offset in taken:
-            queues = self._by_group.setdefault(group, {}).setdefault(topic, {})
+            queues = self._queues_of((group, topic))
             if queues.get(queue_id) != offset:
                 queues[queue_id] = offset
+                self._changes.note((group, topic))
                 self._changed = True
 
-    def committed(self, group: str, topic: str = "") -> Iterator[GroupOffset]:
-        """What a group has committed, of one topic or of all, in order."""
-        for name, queues in sorted(self._by_group.get(group, {}).items()):
-            if not topic or name == topic:
-                for queue_id, offset in sorted(queues.items()):
-                    yield name, queue_id, offset
+    def committed(
+        self, group: str, topic: str = "", place: int = 0, wanted: int = 0
+    ) -> tuple[list[Committed], int]:
+        """A page of what a group has committed, with "" of all topics, and where the next page
+        begins; 0: there is none."""
+        keys = self._topics.get(group, [])
+        if topic:
+            keys = [(group, topic)] if topic in self._by_group.get(group, {}) else []
+        return self._page(keys, place, wanted)
 
-    def groups(self) -> list[str]:
-        return sorted(self._by_group)
+    def all_committed(self, place: int = 0, wanted: int = 0) -> tuple[list[Committed], int]:
+        """The same of all groups."""
+        return self._page(self._changes.keys, place, wanted)
 
-    def export(self) -> bytes:
-        """The document that `import_document` and RocketMQ read."""
-        return format_json(self._document())
+    def export_changes(self, mark: Mark = NO_MARK) -> tuple[bytes, Mark]:
+        """A document with a page of what changed since a mark, topic and group at a time (empty:
+        nothing), and the mark to ask with next."""
+        keys, following = self._changes.since(
+            mark, self._page_entries, lambda key: len(self._by_group[key[0]][key[1]])
+        )
+        return format_json(self._document(keys)) if keys else b"", following
 
     def import_document(self, raw: bytes) -> None:
         """Take over a master's offsets: what it names replaces ours, topic and group at a time.
@@ -106,11 +143,10 @@ class ConsumerOffsets:
         if not isinstance(data.get(_TABLE), dict):
             raise InvalidRequestError(f"no consumer offsets: {_TABLE} is missing or no object")
         faults: list[str] = []
-        before = {group: dict(topics) for group, topics in self._by_group.items()}, self._others
-        self._take(data, faults)
+        others, offsets = _parsed(data, faults)
         if faults:
-            self._by_group, self._others = before
             raise InvalidRequestError(f"no consumer offsets: {faults[0]}")
+        self._take(others, offsets)
         self._changed = self._touched = True
 
     def tick(self) -> None:
@@ -132,7 +168,7 @@ class ConsumerOffsets:
             for done in waiting:
                 done()
             return
-        document = self._document()
+        document = self._document(sorted(self._changes.keys))
         self._changed = False
         self._storing = True
         self._worker.submit(
@@ -152,37 +188,74 @@ class ConsumerOffsets:
         if self._when_stored:
             self._store()
 
-    def _document(self) -> JsonObject:
+    def _queues_of(self, key: GroupTopic) -> dict[int, int]:
+        group, topic = key
+        topics = self._by_group.setdefault(group, {})
+        if topic not in topics:
+            topics[topic] = {}
+            self._topics.setdefault(group, []).append(key)
+        return topics[topic]
+
+    def _page(
+        self, keys: Sequence[GroupTopic], place: int, wanted: int
+    ) -> tuple[list[Committed], int]:
+        if wanted < 0:
+            raise InvalidRequestError("a page's number of entries is not negative")
+        most = min(wanted or self._page_entries, self._page_entries)
+        taken: list[Committed] = []
+        number, skipped = place >> _QUEUE_BITS, place % (1 << _QUEUE_BITS)
+        while number < len(keys) and len(taken) < most:
+            group, topic = keys[number]
+            queues = self._by_group[group][topic]
+            some = list(islice(queues.items(), skipped, skipped + most - len(taken)))
+            taken += [(group, topic, queue_id, offset) for queue_id, offset in some]
+            skipped += len(some)
+            if skipped >= len(queues):
+                number, skipped = number + 1, 0
+        return taken, number << _QUEUE_BITS | skipped if number < len(keys) else 0
+
+    def _document(self, keys: Iterable[GroupTopic]) -> JsonObject:
         table = {
             f"{topic}@{group}": {
-                str(queue_id): offset for queue_id, offset in sorted(queues.items())
+                str(queue_id): offset
+                for queue_id, offset in sorted(self._by_group[group][topic].items())
             }
-            for group, topics in sorted(self._by_group.items())
-            for topic, queues in sorted(topics.items())
+            for group, topic in keys
         }
         return {_TABLE: table, **self._others}
 
-    def _take(self, data: JsonObject, faults: list[str]) -> None:
-        """Everything that makes sense; the rest becomes a fault."""
-        others = {name: value for name, value in data.items() if name != _TABLE}
+    def _take(self, others: JsonObject, offsets: dict[GroupTopic, dict[int, int]]) -> None:
         self._others = self._others | others
-        table = data.get(_TABLE, {})
-        if not isinstance(table, dict):
-            faults.append(f"{_TABLE} is no object")
-            return
-        for name, queues in table.items():
-            topic, at, group = name.partition("@")
-            if not (topic and at and group and isinstance(queues, dict)):
-                faults.append(f"{name[:160]!r} is no topic@group with offsets")
-                continue
-            offsets: dict[int, int] = {}
-            for queue_id, offset in queues.items():
-                number = _integer(queue_id)
-                if number is None or type(offset) is not int or not 0 <= offset <= INT64_MAX:
-                    faults.append(f"{name[:160]!r}: {queue_id!r}: {offset!r} is no offset")
-                else:
-                    offsets[number] = offset
-            self._by_group.setdefault(group, {})[topic] = offsets
+        for key, queues in offsets.items():
+            held = self._queues_of(key)
+            held.clear()
+            held.update(queues)
+            self._changes.note(key)
+
+
+def _parsed(
+    data: JsonObject, faults: list[str]
+) -> tuple[JsonObject, dict[GroupTopic, dict[int, int]]]:
+    """The other members, and everything that makes sense; the rest becomes a fault."""
+    others = {name: value for name, value in data.items() if name != _TABLE}
+    parsed: dict[GroupTopic, dict[int, int]] = {}
+    table = data.get(_TABLE, {})
+    if not isinstance(table, dict):
+        faults.append(f"{_TABLE} is no object")
+        return others, parsed
+    for name, queues in table.items():
+        topic, at, group = name.partition("@")
+        if not (topic and at and group and isinstance(queues, dict)):
+            faults.append(f"{name[:160]!r} is no topic@group with offsets")
+            continue
+        offsets = parsed[group, topic] = {}
+        for queue_id, offset in queues.items():
+            number = _integer(queue_id)
+            if number is None or type(offset) is not int or not 0 <= offset <= INT64_MAX:
+                faults.append(f"{name[:160]!r}: {queue_id!r}: {offset!r} is no offset")
+            else:
+                offsets[number] = offset
+    return others, parsed
 
 
 def _integer(text: str) -> int | None:

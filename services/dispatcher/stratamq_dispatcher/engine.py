@@ -46,6 +46,8 @@ from stratamq_dispatcher.queue_writer import QueueWriter
 
 log = logging.getLogger(__name__)
 
+NextOffset = tuple[str, int, int]
+"""topic, queue id, next queue offset."""
 COMMIT_LOG = "commitlog"
 REPORT_LINES = 200
 """More is cut off: a damaged directory can have thousands of findings."""
@@ -80,8 +82,15 @@ class DispatchEngine:
     name = "dispatcher"
 
     def __init__(
-        self, files: Files, settings: EngineSettings, worker: Worker, clock: Clock
+        self,
+        files: Files,
+        settings: EngineSettings,
+        worker: Worker,
+        clock: Clock,
+        incarnation: int = 1,
     ) -> None:
+        """`incarnation` is another one in each process."""
+        self._incarnation = incarnation
         self.waiting = WaitingRoom()
         self.queues: QueueTable
         self.segments: SegmentReader | None = None
@@ -133,7 +142,8 @@ class DispatchEngine:
         self._failure: BaseException | None = None
         self._next_flush_ns = 0
         self._when_flushed: list[Callable[[], None]] = []
-        self._table_of_log: tuple[int, list[tuple[str, int, int]]] | None = None
+        self._pages_of_log: deque[tuple[int, list[NextOffset]]] = deque()
+        """Pages of the log's queue table that wait until what is applied has come to their end."""
 
     # --- start ---
 
@@ -148,7 +158,7 @@ class DispatchEngine:
         self._never_ours = remembered.never_ours
         self._ranges = loaded.ranges
         open_files = OpenFiles(self._files, settings.max_open_files // 2)
-        self.queues = QueueTable(self._files, loaded.geometry, open_files)
+        self.queues = QueueTable(self._files, loaded.geometry, open_files, self._incarnation)
         # RocketMQ reads the last three files of a queue and takes older ones for full: never more
         # than two may be unfinished at a crash.
         units_per_file = loaded.geometry.units_per_file
@@ -186,6 +196,7 @@ class DispatchEngine:
     def opened(self, opened: Opened) -> None:
         """The log's answer: drop everything from `cut_to` on, learn where the log is."""
         first, self._opened = not self._opened, True
+        self._pages_of_log.clear()
         self._map_log(opened)
         self.sealed_from = sealed_from(self._files)
         if first and self._trusted and opened.cut_to == self.applied:
@@ -227,6 +238,9 @@ class DispatchEngine:
             self._apply_columns(columns, position)
             if self.queues.unwritten_bytes >= settings.flush_bytes and not self.flush_blocked:
                 self._flush()
+            yield
+        while self._page_is_due and self.applied >= self._target:
+            self._learn_page()
             yield
         self._raise_failure()
         self._progressed()
@@ -345,12 +359,14 @@ class DispatchEngine:
         geometry, files = queue.geometry, self._files
         self._worker.submit(lambda: write_mended(files, geometry, plan.directory, mended), written)
 
-    def learn_queues(self, appended: int, table: list[tuple[str, int, int]]) -> None:
-        """The log's next queue offsets when its end was `appended`: (topic, queue id, next).
+    def learn_queues(self, appended: int, table: list[NextOffset]) -> None:
+        """A page of the log's next queue offsets when its end was `appended`.
 
         Queues of which the log has no message left go on where they were.
         """
-        self._table_of_log = (appended, table)
+        news = [one for one in table if self.queues.next_index(one[0], one[1]) < one[2]]
+        if news:
+            self._pages_of_log.append((appended, news))
         self._progressed()
 
     # --- inside: passes ---
@@ -413,13 +429,21 @@ class DispatchEngine:
     def _progressed(self) -> None:
         if self._target < 0 or self.applied < self._target:
             return
+        self._learn_page()
+        if self._page_is_due:
+            return  # a page for each step of `apply`
         self.serving = True
-        if self._table_of_log is not None and self.applied >= self._table_of_log[0]:
-            for topic, queue_id, next_index in self._table_of_log[1]:
-                self.queues.begin_empty(topic, queue_id, next_index, self.minimum)
-            self._table_of_log = None
         if self._pass is not None:
             self._flush()
+
+    @property
+    def _page_is_due(self) -> bool:
+        return bool(self._pages_of_log) and self.applied >= self._pages_of_log[0][0]
+
+    def _learn_page(self) -> None:
+        if self._page_is_due:
+            for topic, queue_id, next_index in self._pages_of_log.popleft()[1]:
+                self.queues.begin_empty(topic, queue_id, next_index, self.minimum)
 
     def _learn_minimum(self, minimum: int) -> None:
         if minimum <= self.minimum:

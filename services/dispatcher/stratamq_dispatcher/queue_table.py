@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from stratamq.errors import CorruptionError
 from stratamq.files.port import Files
 from stratamq.formats.queue_units import UnitRun
+from stratamq.runtime.paging import page
 from stratamq_dispatcher.consume_queue import ERASE_ALL, ConsumeQueue
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.opening import open_trusted, open_untrusted
@@ -16,7 +17,9 @@ QueueKey = tuple[str, int]
 class QueueTable:
     """Belongs to the engine's thread."""
 
-    def __init__(self, files: Files, geometry: Geometry, open_files: OpenFiles) -> None:
+    def __init__(
+        self, files: Files, geometry: Geometry, open_files: OpenFiles, incarnation: int = 1
+    ) -> None:
         self.geometry = geometry
         self.open_files = open_files
         self.dirty: dict[ConsumeQueue, None] = {}
@@ -26,6 +29,12 @@ class QueueTable:
         self.report: list[str] = []
         self._files = files
         self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._order: list[ConsumeQueue] = []
+        """All of them, in the order in which they came."""
+        self._by_topic: dict[str, list[ConsumeQueue]] = {}
+        """Likewise, by topic."""
+        self.incarnation = incarnation
+        """Another one when the order is."""
         self._refused_topics: set[str] = set()
 
     def __len__(self) -> int:
@@ -37,10 +46,18 @@ class QueueTable:
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.get((topic, queue_id))
 
-    def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """The queues of a topic, or with "" all of them, by name and number."""
-        keys = sorted(key for key in self._queues if not topic or key[0] == topic)
-        return [self._queues[key] for key in keys]
+    def next_index(self, topic: str, queue_id: int) -> int:
+        """Where the next unit of a queue goes; 0 if there is none of this name."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.end
+
+    def page(
+        self, topic: str, place: int, wanted: int, most: int
+    ) -> tuple[list[ConsumeQueue], int]:
+        """Queues of a topic, with "" of all, in the order in which they came, and where the next
+        page begins; 0: there is none."""
+        queues = self._by_topic.get(topic, []) if topic else self._order
+        return page(queues, place, wanted, most=most, size=lambda queue: len(queue.topic))
 
     # --- opening ---
 
@@ -66,12 +83,14 @@ class QueueTable:
             except (CorruptionError, OSError) as error:
                 good = False
                 self.report.append(f"{queue.directory}: {error}; compared with the log again")
-            self._queues[topic, queue_id] = queue
+            self._put(queue)
         return good
 
     def open_untrusted(self, ranges: Ranges, below: int) -> None:
         """Open every queue anew, believing only what the log cannot give again."""
         self._queues.clear()
+        self._order, self._by_topic = [], {}
+        self.incarnation += 1
         self.dirty.clear()
         self.unwritten_bytes = 0
         for (topic, queue_id), files in list(ranges.items()):
@@ -86,7 +105,7 @@ class QueueTable:
                     f"{queue.directory}: cannot be read ({error.strerror}); moved to {target}"
                 )
                 queue = ConsumeQueue(topic, queue_id, self.geometry)
-            self._queues[topic, queue_id] = queue
+            self._put(queue)
 
     def cut(self, offset: int) -> int:
         """Drop what the log's bytes from `offset` on gave. How many queues lost something."""
@@ -147,8 +166,14 @@ class QueueTable:
                     f"topic {topic[:160]!r} cannot be a directory: its messages are in no queue"
                 )
             return None
-        queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self.geometry)
+        queue = ConsumeQueue(topic, queue_id, self.geometry)
+        self._put(queue)
         return queue
+
+    def _put(self, queue: ConsumeQueue) -> None:
+        self._queues[queue.topic, queue.queue_id] = queue
+        self._order.append(queue)
+        self._by_topic.setdefault(queue.topic, []).append(queue)
 
     # --- shrinking ---
 

@@ -12,7 +12,9 @@ from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import CorruptionError, InvalidRequestError
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
+from stratamq.runtime.change_marks import mark_message, mark_of
 from stratamq.runtime.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
+from stratamq.runtime.paging import PAGE_ENTRIES, place_of, position_of
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
@@ -34,7 +36,14 @@ QUEUES_AT_ONCE = 128
 class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     """`Pull` and `PullStream` go through `generic_handler`."""
 
-    def __init__(self, engine: DispatchEngine, puller: Puller, offsets: ConsumerOffsets) -> None:
+    def __init__(
+        self,
+        engine: DispatchEngine,
+        puller: Puller,
+        offsets: ConsumerOffsets,
+        page_entries: int = PAGE_ENTRIES,
+    ) -> None:
+        self._page_entries = page_entries
         self._engine = engine
         self._puller = puller
         self._offsets = offsets
@@ -104,11 +113,19 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         _check_not_negative("applied_offset", request.applied_offset)
         await self._puller.reach(request.applied_offset, MAX_WAIT_MS / 1000)
         infos = []
-        for number, queue in enumerate(self._engine.queues.of_topic(request.topic)):
+        queues = self._engine.queues
+        incarnation = queues.incarnation
+        place = place_of(request.position, incarnation)
+        found, following = queues.page(
+            request.topic, place, request.max_entries, self._page_entries
+        )
+        for number, queue in enumerate(found):
             infos.append(self._info(queue))
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
-        return pb.ListQueuesResponse(queues=infos)
+        return pb.ListQueuesResponse(
+            queues=infos, next_position=position_of(following, incarnation)
+        )
 
     async def GetOffsetByTime(self, request: pb.GetOffsetByTimeRequest, context: Any) -> Any:
         _check_topic(request.topic)
@@ -163,35 +180,44 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     async def GetCommittedOffsets(
         self, request: pb.GetCommittedOffsetsRequest, context: Any
     ) -> Any:
+        offsets = self._offsets
+        place = place_of(request.position, offsets.incarnation)
+        found, following = offsets.committed(
+            request.group, request.topic, place, request.max_entries
+        )
         return pb.GetCommittedOffsetsResponse(
             offsets=[
                 pb.GroupOffset(topic=topic, queue_id=queue_id, offset=offset)
-                for topic, queue_id, offset in self._offsets.committed(request.group, request.topic)
-            ]
+                for _, topic, queue_id, offset in found
+            ],
+            next_position=position_of(following, offsets.incarnation),
         )
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> Any:
         self._engine.require_serving()
-        groups = []
-        for group in self._offsets.groups():
-            for topic, queue_id, offset in self._offsets.committed(group):
-                queue = self._engine.queues.get(topic, queue_id)
-                maximum = 0 if queue is None else queue.end
-                groups.append(
-                    pb.GroupInfo(
-                        group=group,
-                        topic=topic,
-                        queue_id=queue_id,
-                        offset=offset,
-                        max_offset=maximum,
-                        lag=max(0, maximum - offset),
-                    )
-                )
-            await asyncio.sleep(0)
-        return pb.ListGroupsResponse(groups=groups)
+        offsets = self._offsets
+        place = place_of(request.position, offsets.incarnation)
+        found, following = offsets.all_committed(place, request.max_entries)
+        response = pb.ListGroupsResponse(next_position=position_of(following, offsets.incarnation))
+        for group, topic, queue_id, offset in found:
+            maximum = self._engine.queues.next_index(topic, queue_id)
+            response.groups.add(
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                max_offset=maximum,
+                lag=max(0, maximum - offset),
+            )
+        return response
 
-    async def ExportConsumerOffsets(self, request: Any, context: Any) -> Any:
-        return pb.ExportConsumerOffsetsResponse(consumer_offset_json=self._offsets.export())
+    async def ExportConsumerOffsets(
+        self, request: pb.ExportConsumerOffsetsRequest, context: Any
+    ) -> Any:
+        document, mark = self._offsets.export_changes(mark_of(request.mark))
+        return pb.ExportConsumerOffsetsResponse(
+            consumer_offset_json=document, mark=mark_message(mark)
+        )
 
     async def ImportConsumerOffsets(
         self, request: pb.ImportConsumerOffsetsRequest, context: Any

@@ -1,15 +1,18 @@
-"""Carries the documents of the services from a master to its slave: topics, consumer offsets, and
-the next offsets of queues whose messages are gone.
+"""Carries tables of the services from a master to its slave, a page at a time: topics, consumer
+offsets, and the next offsets of queues whose messages are gone.
 
-    slave   ask the master it follows, every `metadata_interval_ms`, by a connection of its own
-    master  ask the owners for each kind that the slave wants; send what differs
+    slave   ask the master it follows, every `metadata_interval_ms`, by a connection of its own,
+            until there is no more
+    master  ask the owners for each kind that the slave wants; send what is new
 
-What is in a document only its owners know.
+What is in a page, and what its mark means, only the owners know.
 """
 
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,14 +25,14 @@ from stratamq.formats.replication_metadata import (
     MAX_DOCUMENT_BYTES,
     MAX_NEWS_BYTES,
     METADATA_MARK,
-    NO_DIGEST,
+    NO_MARK,
     Ask,
     Kind,
     News,
+    Page,
     decode_ask,
     decode_bounded_length,
     decode_news,
-    digest_of,
     encode_ask,
     encode_news,
 )
@@ -44,9 +47,9 @@ EXCHANGE_S = 60.0
 class Documents(Protocol):
     """The owners' side, `stratamq.client.owners`."""
 
-    async def export(self, kind: Kind) -> bytes: ...
+    async def export(self, kind: Kind, mark: bytes) -> Page: ...
 
-    async def take(self, kind: Kind, document: bytes, generation: int) -> None: ...
+    async def take(self, kind: Kind, page: Page, generation: int) -> None: ...
 
 
 class Following(Protocol):
@@ -61,11 +64,15 @@ class Following(Protocol):
 
 
 async def answer(connection: socket.socket, own: OwnLog, owners: Documents) -> None:
-    """The master's side, after the asker's mark has come. EOFError, OSError, StrataError."""
+    """The master's side, after the asker's mark has come, until the asker leaves: EOFError.
+    OSError, StrataError."""
     await send(connection, METADATA_MARK)
-    size = decode_bounded_length(await receive_exactly(connection, LENGTH.size), MAX_ASK_BYTES)
-    ask = decode_ask(await receive_exactly(connection, size))
-    await send(connection, encode_news(await news_for(ask, own, owners)))
+    while True:
+        async with asyncio.timeout(EXCHANGE_S):
+            head = await receive_exactly(connection, LENGTH.size)
+            size = decode_bounded_length(head, MAX_ASK_BYTES)
+            ask = decode_ask(await receive_exactly(connection, size))
+            await send(connection, encode_news(await news_for(ask, own, owners)))
 
 
 async def news_for(ask: Ask, own: OwnLog, owners: Documents) -> News:
@@ -73,37 +80,51 @@ async def news_for(ask: Ask, own: OwnLog, owners: Documents) -> News:
     facts = await own.facts()
     if facts.role is Role.SLAVE or facts.broker_name != ask.name:
         return News(facts.generation, {}, f"this is no master of {ask.name}")
-    documents: dict[int, bytes] = {}
+    pages: dict[int, Page] = {}
     silent: list[str] = []
     for kind in Kind:
-        if kind not in ask.digests:
+        if kind not in ask.marks:
             continue
         try:
-            document = await owners.export(kind)
+            page = await owners.export(kind, ask.marks[kind])
         except StrataError as error:
             silent.append(f"{kind.name}: {error.message}")
             continue
-        if len(document) > MAX_DOCUMENT_BYTES:
-            silent.append(f"{kind.name}: {len(document)} bytes are too large to travel")
-        elif digest_of(document) != ask.digests[kind]:
-            documents[kind] = document
-    return News(facts.generation, documents, "; ".join(silent))
+        if len(page.document) > MAX_DOCUMENT_BYTES:
+            silent.append(f"{kind.name}: {len(page.document)} bytes are too large to travel")
+        else:
+            pages[kind] = page
+    return News(facts.generation, pages, "; ".join(silent))
 
 
-async def fetch(address: str, ask: Ask) -> News:
-    """Ask a master. OSError, EOFError, CorruptRecordError, TimeoutError."""
+class Asking:
+    """A connection to a master's tables."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    async def ask(self, ask: Ask) -> News:
+        """OSError, EOFError, CorruptRecordError, TimeoutError."""
+        async with asyncio.timeout(EXCHANGE_S):
+            await send(self._socket, encode_ask(ask))
+            head = await receive_exactly(self._socket, LENGTH.size)
+            size = decode_bounded_length(head, MAX_NEWS_BYTES)
+            return decode_news(await receive_exactly(self._socket, size))
+
+
+@asynccontextmanager
+async def asking(address: str) -> AsyncIterator[Asking]:
+    """Connect to a master. OSError, EOFError, CorruptRecordError, TimeoutError."""
     async with asyncio.timeout(EXCHANGE_S):
         connection = await connect(address)
-        try:
+    try:
+        async with asyncio.timeout(EXCHANGE_S):
             await send(connection, METADATA_MARK)
             if await receive_exactly(connection, len(METADATA_MARK)) != METADATA_MARK:
                 raise CorruptRecordError("it is no StrataMQ replication port", 0, "mark")
-            await send(connection, encode_ask(ask))
-            head = await receive_exactly(connection, LENGTH.size)
-            size = decode_bounded_length(head, MAX_NEWS_BYTES)
-            return decode_news(await receive_exactly(connection, size))
-        finally:
-            connection.close()
+        yield Asking(connection)
+    finally:
+        connection.close()
 
 
 @dataclass(slots=True)
@@ -111,10 +132,10 @@ class _Had:
     """What was taken over since the master's connection began."""
 
     connection: int = -1
-    digests: dict[int, bytes] = field(default_factory=dict)
+    marks: dict[int, bytes] = field(default_factory=dict)
     queues_taken: bool = False
-    queues_waiting: bytes | None = None
-    """A table that our log has not come to yet; a newer one would be further ahead."""
+    queues_waiting: Page | None = None
+    """A page that our log has not come to yet; a newer one would be further ahead."""
 
 
 class MetadataFollower:
@@ -138,7 +159,7 @@ class MetadataFollower:
             await asyncio.sleep(self._interval_s)
 
     async def exchange(self) -> None:
-        """One question, and its answer handed on. Nothing while no master is followed.
+        """Ask, and hand on what comes, until there is no more. Nothing while no master is followed.
 
         OSError (a TimeoutError too), EOFError, StrataError.
         """
@@ -148,42 +169,51 @@ class MetadataFollower:
             return
         if number != self._had.connection:
             self._had = _Had(number)
-        facts = await self._own.facts()
-        news = await fetch(address, Ask(facts.broker_name, self._wanted()))
-        generation = (await self._own.facts()).generation
-        if self._following.followed != (number, address) or news.generation != generation:
-            # It is not the master's any more, or not yet: what it says may be old.
-            return
-        self._told(news.sentence)
-        documents = dict(news.documents)
-        if self._had.queues_waiting is not None:
-            documents[Kind.QUEUE_OFFSETS] = self._had.queues_waiting
-        for kind in Kind:
-            if kind in documents:
-                await self._take(kind, documents[kind], generation)
+        name = (await self._own.facts()).broker_name
+        async with asking(address) as master:
+            wanted = set(Kind)
+            while wanted:
+                news = await master.ask(Ask(name, self._marks(wanted)))
+                generation = (await self._own.facts()).generation
+                if self._following.followed != (number, address) or news.generation != generation:
+                    # It is not the master's any more, or not yet: what it says may be old.
+                    return
+                self._told(news.sentence)
+                pages = dict(news.pages)
+                if self._had.queues_waiting is not None:
+                    pages[Kind.QUEUE_OFFSETS] = self._had.queues_waiting
+                wanted = {
+                    kind
+                    for kind in Kind
+                    if kind in pages and await self._take(kind, pages[kind], generation)
+                }
 
-    def _wanted(self) -> dict[int, bytes]:
-        kinds = [kind for kind in Kind if kind is not Kind.QUEUE_OFFSETS]
-        wanted: dict[int, bytes] = {kind: self._had.digests.get(kind, NO_DIGEST) for kind in kinds}
-        if not self._had.queues_taken and self._had.queues_waiting is None:
-            wanted[Kind.QUEUE_OFFSETS] = NO_DIGEST
-        return wanted
+    def _marks(self, kinds: Collection[Kind]) -> dict[int, bytes]:
+        """How far we are in each table that is to be asked for."""
+        had = self._had
+        marks: dict[int, bytes] = {kind: had.marks.get(kind, NO_MARK) for kind in kinds}
+        if had.queues_taken or had.queues_waiting is not None:
+            marks.pop(Kind.QUEUE_OFFSETS, None)
+        return marks
 
-    async def _take(self, kind: Kind, document: bytes, generation: int) -> None:
+    async def _take(self, kind: Kind, page: Page, generation: int) -> bool:
+        """Hand a page to its owner. True if the next one is to be asked for at once."""
         try:
-            await self._owners.take(kind, document, generation)
+            await self._owners.take(kind, page, generation)
         except NotWritableError as error:
             if error.fields.get("reason") != "behind":
                 raise
-            self._had.queues_waiting = document
-            return
+            self._had.queues_waiting = page
+            return False
         except UnavailableError as error:
             self._told(f"{kind.name}: {error.message}")
-            return
-        self._had.digests[kind] = digest_of(document)
+            return False
+        self._had.marks[kind] = page.mark
         if kind is Kind.QUEUE_OFFSETS:
-            self._had.queues_taken, self._had.queues_waiting = True, None
-        metrics.METADATA.labels(kind.name).inc()
+            self._had.queues_taken, self._had.queues_waiting = not page.more, None
+        if page.document:
+            metrics.METADATA.labels(kind.name).inc()
+        return page.more
 
     def _told(self, problem: str) -> None:
         if problem and problem != self._following.metadata_problem:

@@ -89,6 +89,7 @@ class Peer:
         self._heard = heard
         self._tell = tell
         self._documents = documents
+        self._wants_documents = False
         self.takes_back = False
         """It is this slave's master, which takes back what it has lost."""
         self.asked = False
@@ -107,6 +108,8 @@ class Peer:
                 await self._open()
         except TimeoutError:
             raise PeerClosed("silent", "the peer connected and said nothing") from None
+        if self._wants_documents:
+            await self._documents(self._socket)
         if self.asked:
             return
         assert self.machine is not None
@@ -139,8 +142,7 @@ class Peer:
             await answer(self._socket, self._stands)
             return
         if first == METADATA_MARK:
-            self.asked = True
-            await self._documents(self._socket)
+            self.asked = self._wants_documents = True
             return
         is_slave = self._log.facts is None or self._log.facts.role is Role.SLAVE
         self.takes_back = first == BACK_MARK

@@ -15,7 +15,7 @@ from stratamq.client.aio_producer import AsyncProducer
 from stratamq.client.consuming import EARLIEST, Plan, Reading, Start, plan_between, plan_consume
 from stratamq.client.endpoints import Channels, Endpoints, parse_target
 from stratamq.client.intake import Intake, ProducerSettings
-from stratamq.client.operations import Found, Operation, Pulled
+from stratamq.client.operations import Found, Operation, Pulled, merge_page
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.replication_state import (
     Demotion,
@@ -403,7 +403,10 @@ class AsyncClient:
         while True:
             try:
                 call = self._channels.callable(operation.method)
-                return operation.result(await call(operation.request, timeout=timeout_s))
+                answer = await call(operation.request, timeout=timeout_s)
+                while (request := operation.next_page(answer)) is not None:
+                    merge_page(answer, await call(request, timeout=timeout_s))
+                return operation.result(answer)
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure)
             except UnavailableError as failure:

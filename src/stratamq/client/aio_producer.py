@@ -99,7 +99,7 @@ class AsyncProducer:
         if self._outbox.carries(topic, row):
             delivery = await self._add(topic, queue_id, fields, row)
             if introduce:
-                await self._introduce(delivery)
+                await self._introduce(topic, delivery)
             return delivery
         message = Message(
             topic,
@@ -175,7 +175,7 @@ class AsyncProducer:
             self._work.set()
             if introduce:
                 introduce = False
-                await self._introduce(self._delivery(*chunk[:3]))
+                await self._introduce(topic, self._delivery(*chunk[:3]))
             elif not outbox.is_open(chunk[0]):
                 await asyncio.sleep(0)  # the writer's turn
         return Deliveries(self._delivery, chunks)
@@ -258,10 +258,10 @@ class AsyncProducer:
                 raise self._refusal
         if queue_id is not None or topic in self._outbox.queue_counts:
             return False
-        await self._ask()
+        await self._ask(topic)
         return topic not in self._outbox.queue_counts
 
-    async def _introduce(self, delivery: AsyncDelivery) -> None:
+    async def _introduce(self, topic: str, delivery: AsyncDelivery) -> None:
         """Wait for the message that makes a topic, and learn its queues: or all that follow would
         pile up in its first queue."""
         self._flushes += 1
@@ -273,7 +273,7 @@ class AsyncProducer:
         finally:
             self._flushes -= 1
             self._outbox.flushing = self._flushes > 0
-        await self._ask()
+        await self._ask(topic)
 
     async def _wait_for_room(self) -> None:
         while self._outbox.pending_bytes >= self._settings.max_pending_bytes and not self._closing:
@@ -442,9 +442,9 @@ class AsyncProducer:
         self._outbox.end_single(single, result)
         self._tell([single])
 
-    async def _ask(self) -> None:
-        """Learn the topics' queues. Without an answer queue 0 takes what has no queue."""
-        operation = operations.topics()
+    async def _ask(self, topic: str) -> None:
+        """Learn the queues of a topic. Without an answer queue 0 takes what has no queue."""
+        operation = operations.topics(topic)
         try:
             call = self._channels.callable(operation.method)
             response = await call(operation.request, timeout=self._settings.timeout_s)

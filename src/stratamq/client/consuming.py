@@ -67,7 +67,7 @@ def plan_consume(
     wanted = set(known) if queue_ids is None else set(queue_ids)
     if queue_ids is None and (follow or not known):
         try:
-            topics: list[Topic] = yield operations.topics()
+            topics: list[Topic] = yield operations.topics(topic)
         except UnavailableError:
             topics = []  # without the log service what is stored can still be read
         counts = {one.name: one.read_queue_count for one in topics}

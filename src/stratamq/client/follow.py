@@ -88,10 +88,10 @@ async def run_follower(
     """Follow the log until cancelled, or until the engine fails.
 
     `channels` finds the log again wherever it starts. `replicable` follows what slaves may get
-    instead of what consumers may see. `learn_queues` is given the log's queue table after each
-    opening. `is_ours` is asked about the generation of a log that answers: one that is not ours is
-    left again, before the engine hears of it. `on_connected` hears of every connection and of its
-    end.
+    instead of what consumers may see. `learn_queues` is given the pages of the log's queue table
+    after each opening. `is_ours` is asked about the generation of a log that answers: one that is
+    not ours is left again, before the engine hears of it. `on_connected` hears of every connection
+    and of its end.
     """
     driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s)
     delay_s = FIRST_DELAY_S
@@ -236,10 +236,15 @@ class _Driver:
         if self._learn_queues is None:
             return
         get_table = self._channels.callable(METHODS["GetQueueTable"])
-        response = await get_table(commitlog_pb2.GetQueueTableRequest())
-        table = [(one.topic, one.queue_id, one.next_queue_offset) for one in response.queues]
-        with _engine_failures():
-            self._learn_queues(response.appended_offset, table)
+        request = commitlog_pb2.GetQueueTableRequest()
+        while True:
+            page = await get_table(request)
+            table = [(one.topic, one.queue_id, one.next_queue_offset) for one in page.queues]
+            with _engine_failures():
+                self._learn_queues(page.appended_offset, table)
+            if not page.next_position:
+                return
+            request.position = page.next_position
 
 
 @contextlib.contextmanager

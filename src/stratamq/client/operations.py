@@ -57,6 +57,22 @@ class Operation(Generic[R]):
     safe: bool = True
     wait_s: float = 0.0
 
+    def next_page(self, answer: Any) -> Any | None:
+        """The request for what follows an answer of a table in pages; None when nothing does.
+        The pages' messages are merged into one, which `result` gets."""
+        position = getattr(answer, "next_position", 0)
+        if not position:
+            return None
+        request = type(self.request)()
+        request.CopyFrom(self.request)
+        request.position = position
+        return request
+
+
+def merge_page(whole: Any, page: Any) -> None:
+    whole.MergeFrom(page)
+    whole.next_position = page.next_position
+
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
@@ -290,17 +306,19 @@ def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, 
     def result(
         response: dispatcher_pb2.GetCommittedOffsetsResponse,
     ) -> dict[tuple[str, int], int]:
-        return {(one.topic, one.queue_id): one.offset for one in response.offsets}
+        found = {(one.topic, one.queue_id): one.offset for one in response.offsets}
+        return dict(sorted(found.items()))
 
     return Operation(METHODS["GetCommittedOffsets"], request, result)
 
 
 def groups() -> Operation[list[GroupQueue]]:
     def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupQueue]:
-        return [
+        found = [
             GroupQueue(one.group, one.topic, one.queue_id, one.offset, one.max_offset, one.lag)
             for one in response.groups
         ]
+        return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
 
     return Operation(METHODS["ListGroups"], dispatcher_pb2.ListGroupsRequest(), result)
 
@@ -308,11 +326,14 @@ def groups() -> Operation[list[GroupQueue]]:
 # --- listings ---
 
 
-def topics() -> Operation[list[Topic]]:
-    def result(response: commitlog_pb2.ListTopicsResponse) -> list[Topic]:
-        return [_topic(topic) for topic in response.topics]
+def topics(topic: str = "") -> Operation[list[Topic]]:
+    """By name; with `topic` that one alone, if it exists."""
 
-    return Operation(METHODS["ListTopics"], commitlog_pb2.ListTopicsRequest(), result)
+    def result(response: commitlog_pb2.ListTopicsResponse) -> list[Topic]:
+        return sorted((_topic(one) for one in response.topics), key=lambda one: one.name)
+
+    request = wire_message(commitlog_pb2.ListTopicsRequest, topic=topic)
+    return Operation(METHODS["ListTopics"], request, result)
 
 
 def put_topic(topic: Topic) -> Operation[Topic]:
@@ -345,7 +366,7 @@ def queues(topic: str = "", applied_offset: int = 0) -> Operation[list[Queue]]:
     """Of one topic, or of all, once the dispatcher has applied the log up to `applied_offset`."""
 
     def result(response: dispatcher_pb2.ListQueuesResponse) -> list[Queue]:
-        return [
+        found = [
             Queue(
                 one.topic,
                 one.queue_id,
@@ -355,6 +376,7 @@ def queues(topic: str = "", applied_offset: int = 0) -> Operation[list[Queue]]:
             )
             for one in response.queues
         ]
+        return sorted(found, key=lambda one: (one.topic, one.queue_id))
 
     request = wire_message(
         dispatcher_pb2.ListQueuesRequest, topic=topic, applied_offset=applied_offset

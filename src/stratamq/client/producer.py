@@ -112,7 +112,7 @@ class Producer:
             if self._outbox.carries(topic, row):
                 delivery = self._add(topic, queue_id, fields, row)
                 if introduce:
-                    self._introduce(delivery)
+                    self._introduce(topic, delivery)
                 return delivery
         return self.send_message(
             Message(
@@ -192,7 +192,7 @@ class Producer:
                 self._changed.notify_all()
                 if introduce:
                     introduce = False
-                    self._introduce(self._delivery(*chunk[:3]))
+                    self._introduce(topic, self._delivery(*chunk[:3]))
         return Deliveries(self._delivery, chunks)
 
     def _delivery(self, unit: Unit, run: Run, index: int) -> Delivery:
@@ -434,12 +434,12 @@ class Producer:
                     raise self._refusal
         if queue_id is not None or topic in self._outbox.queue_counts:
             return False
-        self._ask()
+        self._ask(topic)
         # A callback that sends must not wait for the thread that it runs on.
         waits = threading.current_thread() is not self._thread
         return waits and topic not in self._outbox.queue_counts
 
-    def _introduce(self, delivery: Delivery) -> None:
+    def _introduce(self, topic: str, delivery: Delivery) -> None:
         """Wait for the message that makes a topic, under the lock, and learn its queues: or all
         that follow would pile up in its first queue."""
         self._flushes += 1
@@ -450,13 +450,13 @@ class Producer:
         self._outbox.flushing = self._flushes > 0
         self._changed.release()
         try:
-            self._ask()
+            self._ask(topic)
         finally:
             self._changed.acquire()
 
-    def _ask(self) -> None:
-        """Learn the topics' queues. Without an answer queue 0 takes what has no queue."""
-        operation = operations.topics()
+    def _ask(self, topic: str) -> None:
+        """Learn the queues of a topic. Without an answer queue 0 takes what has no queue."""
+        operation = operations.topics(topic)
         try:
             call = self._channels.callable(operation.method)
             topics = operation.result(call(operation.request, timeout=self._settings.timeout_s))

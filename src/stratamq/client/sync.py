@@ -22,7 +22,7 @@ from stratamq.client.consuming import (
 )
 from stratamq.client.endpoints import Channels, Endpoints, parse_target
 from stratamq.client.intake import Intake, ProducerSettings
-from stratamq.client.operations import Found, Operation, Pulled
+from stratamq.client.operations import Found, Operation, Pulled, merge_page
 from stratamq.client.producer import Producer
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.replication_state import (
@@ -449,7 +449,10 @@ class Client:
         while True:
             try:
                 call = self._channels.callable(operation.method)
-                return operation.result(call(operation.request, timeout=timeout_s))
+                answer = call(operation.request, timeout=timeout_s)
+                while (request := operation.next_page(answer)) is not None:
+                    merge_page(answer, call(request, timeout=timeout_s))
+                return operation.result(answer)
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure)
             except UnavailableError as failure:

@@ -1,22 +1,23 @@
-"""What a slave asks its master for beside the log, on the replication port: the documents that
-stand in no message.
+"""What a slave asks its master for beside the log, on the replication port: the tables that stand
+in no message, a page of each at a time.
 
     slave → master   4     ff 53 54 4d
     master → slave   4     the same; RocketMQ's master says nothing
-    slave → master   u32 n, then n bytes: what it has
-    master → slave   u32 n, then n bytes: what is new to it
+    slave → master   u32 n, then n bytes: what it has        ┐ as often as the slave likes
+    master → slave   u32 n, then n bytes: what is new to it  ┘
 
-    what it has    u8 version  u8 name bytes  broker name  u8 count, count × (u8 kind, 32 digest)
+    what it has    u8 version  u8 name bytes  broker name  u8 count, count × (u8 kind, 32 mark)
     what is new    u8 version  i64 generation  u16 sentence bytes  sentence
-                   u8 count, count × (u8 kind, u32 bytes, document)
+                   u8 count, count × (u8 kind, 32 mark, u8 more, u32 bytes, document)
 
-The kinds that a slave names are the ones it wants; one whose digest is the master's is not sent.
-A sentence says why something is not sent.
+The kinds that a slave names are the ones it wants. A mark is how far it has come in a table: zeros,
+then what came with the last page; its numbers mean something to the master alone. `more` 1: the
+next page is there at once. A kind of which nothing is new comes with its mark and no document. A
+sentence says why something is not sent.
 Big-endian. A kind that the reader does not know is passed over: either side may be the newer one.
 """
 
 import enum
-import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,9 +26,9 @@ from typing import Any
 from stratamq.errors import CorruptRecordError
 
 METADATA_MARK = b"\xffSTM"
-VERSION = 1
+VERSION = 2
 MAX_DOCUMENT_BYTES = 7 << 20
-"""With its frame a document fits into one gRPC message of the services."""
+"""Of one page; the services' pages are far smaller."""
 MAX_ASK_BYTES = 16 << 10
 MAX_NEWS_BYTES = 32 << 20
 LENGTH = struct.Struct(
@@ -36,28 +37,30 @@ LENGTH = struct.Struct(
 _U8 = struct.Struct(">B")
 _U16 = struct.Struct(">H")
 _GENERATION = struct.Struct(">q")
-_KIND_DIGEST = struct.Struct(
+_KIND_MARK = struct.Struct(
     ">"
     "B"  # kind
-    "32s"  # SHA-256 of the document; zeros: none
+    "32s"  # mark
 )
-_KIND_LENGTH = struct.Struct(
+_PAGE = struct.Struct(
     ">"
     "B"  # kind
+    "32s"  # mark
+    "B"  # more: 0 or 1
     "I"  # bytes of the document
 )
-NO_DIGEST = bytes(32)
+NO_MARK = bytes(32)
 
 
 class Kind(enum.IntEnum):
-    """One owner's document."""
+    """One owner's table. Its pages are documents."""
 
     TOPICS = 1
-    """`config/topics.json`."""
+    """Of `config/topics.json`'s shape, with the topics that changed."""
     QUEUE_OFFSETS = 2
-    """The next offset of every queue, and the end of the log for which it holds."""
+    """Next offsets of queues, and the end of the log for which they hold."""
     CONSUMER_OFFSETS = 3
-    """`config/consumerOffset.json`."""
+    """Of `config/consumerOffset.json`'s shape, with the topics of groups that changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +68,31 @@ class Ask:
     """What a slave has of the kinds that it wants. `name` is its broker's."""
 
     name: str
-    digests: Mapping[int, bytes]
+    marks: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is new of one kind; `document` b"": nothing."""
+
+    document: bytes
+    mark: bytes = NO_MARK
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """The documents that differ, by kind. `generation`: the master's last."""
+    """Pages by kind. `generation`: the master's last."""
 
     generation: int
-    documents: Mapping[int, bytes] = field(default_factory=dict)
+    pages: Mapping[int, Page] = field(default_factory=dict)
     sentence: str = ""
-
-
-def digest_of(document: bytes) -> bytes:
-    return hashlib.sha256(document).digest()
 
 
 def encode_ask(ask: Ask) -> bytes:
     """With its length before it."""
-    body = _U8.pack(VERSION) + _text(ask.name, _U8) + _U8.pack(len(ask.digests))
-    body += b"".join(_KIND_DIGEST.pack(kind, ask.digests[kind]) for kind in sorted(ask.digests))
+    body = _U8.pack(VERSION) + _text(ask.name, _U8) + _U8.pack(len(ask.marks))
+    body += b"".join(_KIND_MARK.pack(kind, ask.marks[kind]) for kind in sorted(ask.marks))
     return LENGTH.pack(len(body)) + body
 
 
@@ -93,12 +101,12 @@ def decode_ask(data: bytes) -> Ask:
     reader = _Reader(data)
     name = reader.text(_U8)
     (count,) = reader.take(_U8)
-    digests: dict[int, bytes] = {}
+    marks: dict[int, bytes] = {}
     for _ in range(count):
-        kind, digest = reader.take(_KIND_DIGEST)
-        digests[kind] = bytes(digest)
+        kind, mark = reader.take(_KIND_MARK)
+        marks[kind] = bytes(mark)
     reader.end()
-    return Ask(name, digests)
+    return Ask(name, marks)
 
 
 def encode_news(news: News) -> bytes:
@@ -107,12 +115,13 @@ def encode_news(news: News) -> bytes:
         _U8.pack(VERSION),
         _GENERATION.pack(news.generation),
         _text(news.sentence, _U16),
-        _U8.pack(len(news.documents)),
+        _U8.pack(len(news.pages)),
     ]
-    for kind, document in sorted(news.documents.items()):
-        if len(document) > MAX_DOCUMENT_BYTES:
-            raise ValueError(f"a document of {len(document)} bytes")
-        parts += [_KIND_LENGTH.pack(kind, len(document)), document]
+    for kind, page in sorted(news.pages.items()):
+        size = len(page.document)
+        if size > MAX_DOCUMENT_BYTES:
+            raise ValueError(f"a document of {size} bytes")
+        parts += [_PAGE.pack(kind, page.mark, page.more, size), page.document]
     body = b"".join(parts)
     return LENGTH.pack(len(body)) + body
 
@@ -123,14 +132,16 @@ def decode_news(data: bytes) -> News:
     (generation,) = reader.take(_GENERATION)
     sentence = reader.text(_U16)
     (count,) = reader.take(_U8)
-    documents: dict[int, bytes] = {}
+    pages: dict[int, Page] = {}
     for _ in range(count):
-        kind, size = reader.take(_KIND_LENGTH)
+        kind, mark, more, size = reader.take(_PAGE)
         if size > MAX_DOCUMENT_BYTES:
             raise reader.bad(f"a document of {size} bytes")
-        documents[kind] = reader.raw(size)
+        if more > 1:
+            raise reader.bad(f"more is {more}")
+        pages[kind] = Page(reader.raw(size), bytes(mark), bool(more))
     reader.end()
-    return News(generation, documents, sentence)
+    return News(generation, pages, sentence)
 
 
 def decode_bounded_length(data: bytes, most: int) -> int:

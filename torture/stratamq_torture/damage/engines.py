@@ -83,8 +83,10 @@ class _Lane:
             if isinstance(action, Cut):
                 self._engine.opened(action.opened)
                 if isinstance(self._engine, DispatchEngine):
-                    appended, table = self._log.queue_table()
-                    self._engine.learn_queues(appended, table)
+                    following = -1
+                    while following:
+                        appended, table, following = self._log.queue_page(max(following, 0), 0)
+                        self._engine.learn_queues(appended, table)
             elif isinstance(action, Apply | Progress):
                 for _ in self._engine.apply(action.event):
                     settle()

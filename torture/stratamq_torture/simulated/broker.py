@@ -230,7 +230,7 @@ class Broker:
             return
         if engine.minimum < self.model.deleted_below:
             return  # it has not heard of the deletion
-        if engine._table_of_log is None and not engine.queues.dirty and not engine._flusher.running:
+        if not engine._pages_of_log and not engine.queues.dirty and not engine._flusher.running:
             self.unsure_queues = False
 
     def ended(self, room: Room, error: BaseException) -> None:

@@ -102,8 +102,7 @@ def _check_order(history: list[Message], rebased: bool) -> dict[QueueKey, int]:
 def _check_queue_table(broker: "Broker", following: dict[QueueKey, int]) -> None:
     engine = broker.log.engine
     assert engine is not None
-    _, table = engine.queue_table()
-    known = {(topic, queue_id): number for topic, queue_id, number in table if number}
+    known = {key: number for key, number in engine.appender.queues.table.items() if number}
     if broker.model.rebased:
         known = {key: number for key, number in known.items() if key in following}
     if known != following:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 UNDER_WAY = 3
 """Messages that the network holds at most."""
 REPORT_INTERVAL_NS = 1_000_000_000
+PAGE_ENTRIES = 2
 
 
 class Connection:
@@ -43,6 +44,7 @@ class Connection:
         self._applying: Iterator[None] | None = None
         self._moved = False
         self._asks = False
+        self._next_page = 0
         self._reports = False
         self._next_report_ns = 0
         self._durable = False
@@ -140,7 +142,7 @@ class Connection:
                 # Otherwise it is the answer of a log that is gone.
                 self._broker.uncut.discard(self._room.name)
             self._reports = True
-            self._asks = self._room.name == DISPATCHER
+            self._asks, self._next_page = self._room.name == DISPATCHER, 0
             self._next_report_ns = self._broker.clock.monotonic_ns()
         elif isinstance(action, Close):
             self._closing = True
@@ -166,7 +168,9 @@ class Connection:
         log, engine = self._broker.log.engine, self._room.engine
         if log is None or engine is None or self._room.name != DISPATCHER:
             return
-        appended, table = log.queue_table()
+        place = self._next_page if log is self._log else 0
+        appended, table, self._next_page = log.queue_page(place, PAGE_ENTRIES)
+        self._asks = self._next_page > 0
         self._engine(lambda: engine.learn_queues(appended, table))  # type: ignore[union-attr]
 
     def _report(self) -> None:

@@ -16,10 +16,12 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.hosts import encode_host
+from stratamq.runtime.change_marks import mark_message, mark_of
 from stratamq.runtime.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
+from stratamq.runtime.paging import place_of, position_of
 from stratamq_commitlog import masters_queues
 from stratamq_commitlog.cutting import Cut, CutDone
-from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange, highest_term
@@ -202,13 +204,16 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def GetQueueTable(
         self, request: pb.GetQueueTableRequest, context: Any
     ) -> pb.GetQueueTableResponse:
-        appended, queues = self._ready().queue_table()
+        engine = self._ready()
+        place = place_of(request.position, engine.incarnation)
+        appended, queues, following = engine.queue_page(place, request.max_entries)
         return pb.GetQueueTableResponse(
             appended_offset=appended,
             queues=[
                 common_pb2.QueueOffset(topic=topic, queue_id=queue_id, next_queue_offset=following)
                 for topic, queue_id, following in queues
             ],
+            next_position=position_of(following, engine.incarnation),
         )
 
     # --- followers ---
@@ -235,8 +240,16 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         if engine.role is Role.SLAVE:
             # Nobody creates topics here: they come with their master's messages.
-            engine.topics.discover(engine.appender.queues)
-        return pb.ListTopicsResponse(topics=[topic_message(t) for t in engine.topics.list()])
+            engine.discover_topics(QUEUES_PER_STEP)
+        if request.topic:
+            found, following = engine.topics.find(request.topic), 0
+        else:
+            place = place_of(request.position, engine.incarnation)
+            found, following = engine.topics.page(place, request.max_entries)
+        return pb.ListTopicsResponse(
+            topics=[topic_message(topic) for topic in found],
+            next_position=position_of(following, engine.incarnation),
+        )
 
     async def PutTopic(self, request: pb.PutTopicRequest, context: Any) -> pb.PutTopicResponse:
         engine = self._ready()
@@ -257,7 +270,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def ExportMetadata(
         self, request: pb.ExportMetadataRequest, context: Any
     ) -> pb.ExportMetadataResponse:
-        return pb.ExportMetadataResponse(topics_json=self._ready().topics.export_json())
+        document, mark = self._ready().topics.export_changes(mark_of(request.mark))
+        return pb.ExportMetadataResponse(topics_json=document, mark=mark_message(mark))
 
     async def ImportMetadata(
         self, request: pb.ImportMetadataRequest, context: Any
@@ -269,11 +283,10 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         if told_queues:
             table = [(one.topic, one.queue_id, one.next_queue_offset) for one in request.queues]
             learned = masters_queues.learn(
-                engine, request.generation, request.appended_offset, table
+                engine, request.generation, request.appended_offset, table, more=request.more
             )
         if request.topics_json or not told_queues:
             engine.topics.import_json(request.topics_json)
-            engine.topics.discover(engine.appender.queues)
             await _saved(engine)
         return pb.ImportMetadataResponse(learned_queues=learned)
 

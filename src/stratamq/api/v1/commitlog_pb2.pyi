@@ -354,16 +354,22 @@ class GetStatusResponse(_message.Message):
     def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ...) -> None: ...
 
 class GetQueueTableRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("position", "max_entries")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    max_entries: int
+    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class GetQueueTableResponse(_message.Message):
-    __slots__ = ("appended_offset", "queues")
+    __slots__ = ("appended_offset", "queues", "next_position")
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
     appended_offset: int
     queues: _containers.RepeatedCompositeFieldContainer[_common_pb2.QueueOffset]
-    def __init__(self, appended_offset: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[_common_pb2.QueueOffset, _Mapping]]] = ...) -> None: ...
+    next_position: int
+    def __init__(self, appended_offset: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[_common_pb2.QueueOffset, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
 
 class FollowOpen(_message.Message):
     __slots__ = ("name", "horizon", "generation", "position")
@@ -464,14 +470,22 @@ class FollowResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[FollowOpened, _Mapping]] = ..., event: _Optional[_Union[FollowEvent, _Mapping]] = ..., closing: _Optional[_Union[FollowClosing, _Mapping]] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("topic", "position", "max_entries")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    position: int
+    max_entries: int
+    def __init__(self, topic: _Optional[str] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "next_position")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicConfig]
-    def __init__(self, topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ...) -> None: ...
+    next_position: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
 
 class PutTopicRequest(_message.Message):
     __slots__ = ("topic",)
@@ -584,26 +598,32 @@ class ReportReplicationResponse(_message.Message):
     def __init__(self, confirmed_offset: _Optional[int] = ...) -> None: ...
 
 class ExportMetadataRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("mark",)
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    mark: _common_pb2.ChangeMark
+    def __init__(self, mark: _Optional[_Union[_common_pb2.ChangeMark, _Mapping]] = ...) -> None: ...
 
 class ExportMetadataResponse(_message.Message):
-    __slots__ = ("topics_json",)
+    __slots__ = ("topics_json", "mark")
     TOPICS_JSON_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     topics_json: bytes
-    def __init__(self, topics_json: _Optional[bytes] = ...) -> None: ...
+    mark: _common_pb2.ChangeMark
+    def __init__(self, topics_json: _Optional[bytes] = ..., mark: _Optional[_Union[_common_pb2.ChangeMark, _Mapping]] = ...) -> None: ...
 
 class ImportMetadataRequest(_message.Message):
-    __slots__ = ("topics_json", "generation", "appended_offset", "queues")
+    __slots__ = ("topics_json", "generation", "appended_offset", "queues", "more")
     TOPICS_JSON_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     topics_json: bytes
     generation: int
     appended_offset: int
     queues: _containers.RepeatedCompositeFieldContainer[_common_pb2.QueueOffset]
-    def __init__(self, topics_json: _Optional[bytes] = ..., generation: _Optional[int] = ..., appended_offset: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[_common_pb2.QueueOffset, _Mapping]]] = ...) -> None: ...
+    more: bool
+    def __init__(self, topics_json: _Optional[bytes] = ..., generation: _Optional[int] = ..., appended_offset: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[_common_pb2.QueueOffset, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ImportMetadataResponse(_message.Message):
     __slots__ = ("learned_queues",)

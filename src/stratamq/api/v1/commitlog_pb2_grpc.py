@@ -179,7 +179,7 @@ class CommitLogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetQueueTable(self, request, context):
-        """The next offset of every queue.
+        """The next offsets of queues, a page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -193,7 +193,8 @@ class CommitLogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTopics(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Topics, a page at a time, in the order in which they became known.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -241,7 +242,7 @@ class CommitLogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExportMetadata(self, request, context):
-        """Topics as a document that a slave can import.
+        """The topics that changed since a mark, as a document that a slave can import.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -98,6 +98,18 @@ class TopicConfig(_message.Message):
     system_flags: int
     def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., ordered: bool = ..., system_flags: _Optional[int] = ...) -> None: ...
 
+class ChangeMark(_message.Message):
+    __slots__ = ("incarnation", "since", "upto", "position")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    since: int
+    upto: int
+    position: int
+    def __init__(self, incarnation: _Optional[int] = ..., since: _Optional[int] = ..., upto: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
 class StoredFrame(_message.Message):
     __slots__ = ("physical_offset", "frame")
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]

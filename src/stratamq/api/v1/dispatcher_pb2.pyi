@@ -98,12 +98,16 @@ class PullStreamResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.GetMessageStatus, str]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., count: _Optional[int] = ..., stream_index: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
-    __slots__ = ("topic", "applied_offset")
+    __slots__ = ("topic", "applied_offset", "position", "max_entries")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     applied_offset: int
-    def __init__(self, topic: _Optional[str] = ..., applied_offset: _Optional[int] = ...) -> None: ...
+    position: int
+    max_entries: int
+    def __init__(self, topic: _Optional[str] = ..., applied_offset: _Optional[int] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class QueueInfo(_message.Message):
     __slots__ = ("topic", "queue_id", "min_offset", "max_offset", "newest_store_timestamp_ms")
@@ -120,10 +124,12 @@ class QueueInfo(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., newest_store_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class ListQueuesResponse(_message.Message):
-    __slots__ = ("queues",)
+    __slots__ = ("queues", "next_position")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[QueueInfo]
-    def __init__(self, queues: _Optional[_Iterable[_Union[QueueInfo, _Mapping]]] = ...) -> None: ...
+    next_position: int
+    def __init__(self, queues: _Optional[_Iterable[_Union[QueueInfo, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
 
 class GetOffsetByTimeRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "timestamp_ms", "boundary")
@@ -200,22 +206,32 @@ class CommitOffsetsResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCommittedOffsetsRequest(_message.Message):
-    __slots__ = ("group", "topic")
+    __slots__ = ("group", "topic", "position", "max_entries")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+    position: int
+    max_entries: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class GetCommittedOffsetsResponse(_message.Message):
-    __slots__ = ("offsets",)
+    __slots__ = ("offsets", "next_position")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
     offsets: _containers.RepeatedCompositeFieldContainer[GroupOffset]
-    def __init__(self, offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
+    next_position: int
+    def __init__(self, offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("position", "max_entries")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    max_entries: int
+    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
     __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag")
@@ -234,10 +250,12 @@ class GroupInfo(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "next_position")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupInfo]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ...) -> None: ...
+    next_position: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
 
 class GetDispatchStatusRequest(_message.Message):
     __slots__ = ()
@@ -262,14 +280,18 @@ class GetDispatchStatusResponse(_message.Message):
     def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., queue_count: _Optional[int] = ..., serving: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., stopped_reason: _Optional[str] = ...) -> None: ...
 
 class ExportConsumerOffsetsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("mark",)
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    mark: _common_pb2.ChangeMark
+    def __init__(self, mark: _Optional[_Union[_common_pb2.ChangeMark, _Mapping]] = ...) -> None: ...
 
 class ExportConsumerOffsetsResponse(_message.Message):
-    __slots__ = ("consumer_offset_json",)
+    __slots__ = ("consumer_offset_json", "mark")
     CONSUMER_OFFSET_JSON_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     consumer_offset_json: bytes
-    def __init__(self, consumer_offset_json: _Optional[bytes] = ...) -> None: ...
+    mark: _common_pb2.ChangeMark
+    def __init__(self, consumer_offset_json: _Optional[bytes] = ..., mark: _Optional[_Union[_common_pb2.ChangeMark, _Mapping]] = ...) -> None: ...
 
 class ImportConsumerOffsetsRequest(_message.Message):
     __slots__ = ("consumer_offset_json",)

@@ -109,7 +109,7 @@ class DispatcherServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListQueues(self, request, context):
-        """Minimum and maximum of queues.
+        """Minimum and maximum of queues, a page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,13 +136,15 @@ class DispatcherServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetCommittedOffsets(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """What a group has committed, a page at a time.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """What all groups have committed, a page at a time.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -154,7 +156,7 @@ class DispatcherServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExportConsumerOffsets(self, request, context):
-        """Consumer offsets as a document that a slave can import.
+        """The consumer offsets that changed since a mark, as a document that a slave can import.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

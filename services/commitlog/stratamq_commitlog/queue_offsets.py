@@ -1,0 +1,39 @@
+"""The next offset of every queue of a log, and what of it changed."""
+
+from collections.abc import Iterator, Mapping
+
+QueueKey = tuple[str, int]
+"""topic, queue id."""
+
+
+class QueueOffsets:
+    """Queues only come: `names` has them in the order in which they did."""
+
+    def __init__(self, table: dict[QueueKey, int]) -> None:
+        """`table` belongs to this object from here on."""
+        self.table = table
+        self.names: list[QueueKey] = list(table)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return iter(self.names)
+
+    def __contains__(self, key: QueueKey) -> bool:
+        return key in self.table
+
+    def take(self, key: QueueKey, count: int) -> int:
+        """Offsets for `count` messages: the first of them."""
+        first = self.table.get(key)
+        if first is None:
+            first = 0
+            self.names.append(key)
+        self.table[key] = first + count
+        return first
+
+    def set(self, offsets: Mapping[QueueKey, int]) -> None:
+        """The next offsets of queues, known or not."""
+        table = self.table
+        self.names += [key for key in offsets if key not in table]
+        table.update(offsets)
