@@ -245,3 +245,41 @@ def test_a_list_goes_on_with_the_masters_from_the_generation_that_covers_the_cut
     if masters:
         again = merged(found, Cut(offset, False, listed(*masters)))
         assert again == found, "a second time changes nothing"
+
+
+def test_a_cut_that_was_written_down_is_forgotten_once_rocketmq_went_on_with_the_log():
+    """A slave died before it carried the cut out; then RocketMQ appended to its directory."""
+    original = master()
+    copy = copied(original)
+    end = boundaries(original)[5]
+    assert ask(copy, Cut(end, False, ())).reopen
+    copy.kill()
+    files = copy.disk.files()
+    files.lock("lock", b"lock").close()  # what RocketMQ leaves in it
+    copy.start()
+    assert copy.frames() == original.frames()
+    assert (copy.end(), copy.aside()) == (original.end(), {})
+    copy.restart()
+    assert copy.frames() == original.frames()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_forgotten_then_stays_forgotten_wherever_that_start_is_interrupted(seed):
+    original, chance = master(), random.Random(seed)
+    call = 0
+    while True:
+        call += 1
+        copy = copied(original)
+        assert ask(copy, Cut(boundaries(original)[5], False, ())).reopen
+        copy.kill()
+        copy.disk.files().lock("lock", b"lock").close()
+        copy.disk.crash_at(copy.disk.calls + 3 * call)
+        try:
+            copy.start()
+        except SimulatedCrash:
+            copy.disk.clear_faults()
+            copy.power_loss(random_choice(chance))
+            copy.start()
+            assert copy.frames() == original.frames(), call
+        else:
+            return

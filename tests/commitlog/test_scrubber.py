@@ -5,6 +5,7 @@ import errno
 import pytest
 from stratamq_commitlog import scrubber
 from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.own_state import SCRUB_PATH
 
 from stratamq.formats.log_damage import Damage
 from tests.support.logs import Store, segment_path
@@ -159,8 +160,8 @@ def test_a_state_file_of_any_content_begins_anew():
     scrub(store)
     store.stop()
     files = store.disk.files(name="other")
-    size = files.entry(scrubber.PATH).size
-    file = files.open(scrubber.PATH, writable=True)
+    size = files.entry(SCRUB_PATH).size
+    file = files.open(SCRUB_PATH, writable=True)
     file.write(0, b"\xff" * size)
     file.flush()
     log = store.start()

@@ -67,6 +67,14 @@ class CommitLogConfig(ServiceConfig):
         maximum=1 << 20,
         doc="Largest batch of the fast stream, in frames.",
     )
+    max_call_messages: int = setting(
+        1_024,
+        unit="messages",
+        minimum=1,
+        maximum=16_384,
+        doc="Most messages of one unary Append or AppendRaw; more are refused before anything is "
+        "stored, with INVALID_ARGUMENT.",
+    )
     pass_bytes: int = setting(
         1 * MIB,
         unit="bytes",

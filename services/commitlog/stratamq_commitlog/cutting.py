@@ -20,18 +20,22 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import ASIDE_DIRECTORY, OWN_DIRECTORY, TEMPORARY_DIRECTORY, Files, Worker
+from stratamq.files.port import ASIDE_DIRECTORY, TEMPORARY_DIRECTORY, Files, Worker
 from stratamq.formats.file_names import offset_name
 from stratamq_commitlog.aside import aside_path, copy_aside, copy_bytes, last_used
 from stratamq_commitlog.messages import Generation, PutStatus, Role
-from stratamq_commitlog.own_state import KEPT_GENERATIONS, OwnState, Snapshot, remove_metadata
+from stratamq_commitlog.own_state import (
+    CUT_PATH,
+    KEPT_GENERATIONS,
+    OwnState,
+    Snapshot,
+    remove_metadata,
+)
 from stratamq_commitlog.recovery import Inspected
 from stratamq_commitlog.segment_set import DIRECTORY
 
 if TYPE_CHECKING:
     from stratamq_commitlog.engine import CommitLog
-
-CUT_PATH = f"{OWN_DIRECTORY}/cut.json"
 
 
 @dataclass(frozen=True, slots=True)

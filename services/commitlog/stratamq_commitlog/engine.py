@@ -9,7 +9,7 @@ ASYNC_FLUSH, *appended*).
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from stratamq.errors import (
     NotWritableError,
@@ -22,7 +22,7 @@ from stratamq.files.origin import store_origin
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.runtime.paging import page
-from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
+from stratamq_commitlog import cutting, opening, own_state, puts, recovery, role_change, slave_data
 from stratamq_commitlog.appender import Appender, BatchItem, PutItem, failed, no_segment
 from stratamq_commitlog.batch_check import FrameRules, check_queues, check_shape
 from stratamq_commitlog.config import CommitLogConfig
@@ -45,7 +45,6 @@ from stratamq_commitlog.messages import (
 from stratamq_commitlog.prepare import (
     Prepared,
     Preparer,
-    Refused,
     batch_refusal,
     encode_store_host,
 )
@@ -334,41 +333,44 @@ class CommitLog:
 
     # --- appends ---
 
-    def put(self, messages: list[PutMessage], all_or_nothing: bool, done: PutDone) -> None:
+    def put(self, messages: Iterable[PutMessage], all_or_nothing: bool, done: PutDone) -> None:
         """Store messages given as fields; `done` gets one result for each, in order."""
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            status = self.gate.refuse(obstacle)
-            done([PutResult(status, m.topic, error=obstacle) for m in messages])
-            return
-        now = self._clock.wall_ms()
-        outcomes: list[Prepared | PutResult] = []
-        for message in messages:
-            try:
-                outcomes.append(self._prepare.message(message, now, in_batch=all_or_nothing))
-            except Refused as refused:
-                outcomes.append(PutResult(refused.status, message.topic, error=refused.error))
-        if all_or_nothing:
-            refusal = batch_refusal(messages, outcomes, self.max_batch_bytes)
-            if refusal is not None:
-                done([refusal] * len(messages))
-                return
-        self._enqueue_put(outcomes, all_or_nothing, done)
+        for _ in self.put_in_steps(messages, all_or_nothing, done):
+            pass
 
-    def put_raw(self, frames: list[bytes], done: PutDone) -> None:
+    def put_in_steps(
+        self, messages: Iterable[PutMessage], all_or_nothing: bool, done: PutDone
+    ) -> Iterator[None]:
+        """`put`, which takes and checks a few of them at each step: see `puts`."""
+        now = self._clock.wall_ms()
+
+        def prepare(message: PutMessage) -> Prepared:
+            return self._prepare.message(message, now, in_batch=all_or_nothing)
+
+        def refusal(outcomes: list[Prepared | PutResult]) -> PutResult | None:
+            return batch_refusal(outcomes, self.max_batch_bytes) if all_or_nothing else None
+
+        return self._put(messages, prepare, refusal, all_or_nothing, done)
+
+    def put_raw(self, frames: Iterable[bytes], done: PutDone) -> None:
         """Store complete frames whatever their transaction bits; offsets and times are ours."""
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            status = self.gate.refuse(obstacle)
-            done([PutResult(status, error=obstacle)] * len(frames))
-            return
-        outcomes: list[Prepared | PutResult] = []
-        for frame in frames:
-            try:
-                outcomes.append(self._prepare.raw(frame))
-            except Refused as refused:
-                outcomes.append(PutResult(refused.status, error=refused.error))
-        self._enqueue_put(outcomes, False, done)
+        for _ in self.put_raw_in_steps(frames, done):
+            pass
+
+    def put_raw_in_steps(self, frames: Iterable[bytes], done: PutDone) -> Iterator[None]:
+        """`put_raw`, in steps like `put_in_steps`."""
+        return self._put(frames, lambda raw: self._prepare.raw(raw), lambda _: None, False, done)
+
+    def _put(self, asked, prepare, refusal, atomic: bool, done: PutDone) -> Iterator[None]:
+        def enqueue(outcomes: list[Prepared | PutResult]) -> None:
+            if not outcomes:
+                done([])
+                return
+            size = sum(len(o.frame) for o in outcomes if isinstance(o, Prepared))
+            self.appender.enqueue(PutItem(outcomes, atomic, done, size))
+            self.wake_driver()
+
+        return puts.in_steps(asked, prepare, self.gate, self._obstacle, refusal, enqueue, done)
 
     def put_batch(self, batch: FrameBatch, done: BatchDone) -> None:
         """Store ready frames, all or none of them."""
@@ -515,16 +517,6 @@ class CommitLog:
         if gate.open:
             gate.pending_bytes = self.appender.pending_bytes
         return gate.obstacle()
-
-    def _enqueue_put(
-        self, outcomes: list[Prepared | PutResult], atomic: bool, done: PutDone
-    ) -> None:
-        if not outcomes:
-            done([])
-            return
-        size = sum(len(o.frame) for o in outcomes if isinstance(o, Prepared))
-        self.appender.enqueue(PutItem(outcomes, atomic, done, size))
-        self.wake_driver()
 
     def wake_driver(self) -> None:
         if self.wake is not None:

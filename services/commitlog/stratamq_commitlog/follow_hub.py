@@ -22,6 +22,8 @@ from stratamq_commitlog.messages import Generation
 MAX_EVENT_MESSAGES = 4_096
 _REMEMBERED_MESSAGES = 65_536
 _REMEMBERED_PASSES = 4_096
+MOST_ENDS = 8_192
+"""Ends of passes that wait to be confirmed: without a slave, for as long as there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,17 @@ class FollowHub:
         self._recent: deque[Appended] = deque()
         self._recent_messages = 0
         self._ends: deque[int] = deque()
-        """Ends of passes above *confirmed*."""
+        """Ends of passes above *confirmed*, the newest among them; of many only some."""
         self._sessions: set[Session] = set()
 
     def appended(self, entry: Appended) -> None:
         """Remember a pass. Passes come in order, without gaps."""
         self._recent.append(entry)
         self._ends.append(entry.end)
+        if len(self._ends) > MOST_ENDS:
+            # *confirmed* then moves by larger steps, and ends where it would have.
+            self._ends = deque(end for at, end in enumerate(reversed(self._ends)) if at % 2 == 0)
+            self._ends.reverse()
         self._recent_messages += len(entry.lengths)
         while (
             self._recent_messages > _REMEMBERED_MESSAGES or len(self._recent) > _REMEMBERED_PASSES

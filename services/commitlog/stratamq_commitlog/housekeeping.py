@@ -198,7 +198,9 @@ class Housekeeping:
             self._physic_timestamp_ms = engine.appender.store_timestamp_ms
             self._flushed_timestamps.clear()
         else:
-            self._flushed_timestamps.append((offsets.appended, engine.appender.store_timestamp_ms))
+            newest = (offsets.appended, engine.appender.store_timestamp_ms)
+            if not self._flushed_timestamps or self._flushed_timestamps[-1] != newest:
+                self._flushed_timestamps.append(newest)
             while self._flushed_timestamps and self._flushed_timestamps[0][0] <= offsets.flushed:
                 self._physic_timestamp_ms = self._flushed_timestamps.popleft()[1]
         queues_ms = self._covered_ms("dispatcher", old.logics_msg_timestamp_ms)

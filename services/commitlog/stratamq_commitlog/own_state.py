@@ -10,7 +10,8 @@
 
 `frame` is [physical offset, size, SHA-256] of the last frame below the offset that the file stands
 on (null in an empty log). If RocketMQ ran in between, or the frame is no longer there, nothing of
-this is believed, and the log is recovered as RocketMQ's own directory would be.
+this is believed, and the log is recovered as RocketMQ's own directory would be: these files go, and
+with them a cut that was not carried out yet, and what the scrubber found.
 """
 
 import hashlib
@@ -28,6 +29,20 @@ from stratamq_commitlog.sealing import begin_sealing
 
 SNAPSHOT_PATH = "stratamq/queue-offsets.json"
 FOUND_CLEAN_PATH = "stratamq/found-clean"
+CUT_PATH = "stratamq/cut.json"
+SCRUB_PATH = "stratamq/scrub.json"
+
+_OF_THE_HISTORY = (
+    CUT_PATH,
+    GENERATIONS_PATH,
+    SNAPSHOT_PATH,
+    FOUND_CLEAN_PATH,
+    SEALED_PATH,
+    SCRUB_PATH,
+    ORIGIN_PATH,
+)
+"""What tells of the log's bytes, or what is to be done to them. `role.json` does not: the role, and
+the terms that were promised, are the broker's, whoever wrote its log."""
 
 KEPT_GENERATIONS = 1_000
 
@@ -142,13 +157,7 @@ class OwnState:
     def discard(self) -> None:
         """Remove everything: it tells of a history that others went on with. Durable on return."""
         self.generations, self.segment_bytes = [], None
-        for path in (
-            GENERATIONS_PATH,
-            SNAPSHOT_PATH,
-            FOUND_CLEAN_PATH,
-            SEALED_PATH,
-            ORIGIN_PATH,
-        ):
+        for path in _OF_THE_HISTORY:
             for name in (path, f"{path}.previous", f"{path}.tmp"):
                 entry = self._files.entry(name)
                 if entry is not None and entry.kind is not Kind.DIRECTORY:

@@ -226,9 +226,7 @@ def _illegal(sentence: str) -> Refused:
     return Refused(PutStatus.MESSAGE_ILLEGAL, InvalidRequestError(sentence))
 
 
-def batch_refusal(
-    messages: list[PutMessage], outcomes: list[Prepared | PutResult], max_bytes: int
-) -> PutResult | None:
+def batch_refusal(outcomes: list[Prepared | PutResult], max_bytes: int) -> PutResult | None:
     """Why messages that must be stored together cannot be; None when they can."""
     for outcome in outcomes:
         if isinstance(outcome, PutResult):
@@ -238,11 +236,11 @@ def batch_refusal(
         return None
     if len({(frame.topic, frame.queue_id) for frame in frames}) != 1:
         error = InvalidRequestError("a batch goes to one topic and one queue: name the queue")
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, frames[0].topic, error=error)
     size = sum(len(frame.frame) for frame in frames)
     if size > max_bytes:
         error = InvalidRequestError(f"the batch has {size} bytes, more than {max_bytes}")
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, messages[0].topic, error=error)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, frames[0].topic, error=error)
     return None
 
 

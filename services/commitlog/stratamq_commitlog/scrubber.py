@@ -12,16 +12,16 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import OWN_DIRECTORY, Clock, File, Files, Worker
+from stratamq.files.port import Clock, File, Files, Worker
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.log_damage import HEAD_BYTES, Damage, examine, next_frame
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.follow_hub import LogOffsets
+from stratamq_commitlog.own_state import SCRUB_PATH
 from stratamq_commitlog.segment_set import DIRECTORY, SegmentSet
 
 log = logging.getLogger(__name__)
 
-PATH = f"{OWN_DIRECTORY}/scrub.json"
 PIECE_BYTES = 256 << 10
 """Read and verified at once: short enough that the event loop does not wait for the interpreter."""
 DAMAGE_LISTED = 1_000
@@ -77,7 +77,7 @@ class Scrubber:
         self._rate = config.scrub_bytes_per_second
         self._interval_ms = config.scrub_interval_ms
         self._clock = clock
-        self._metadata = MetadataFile(files, PATH)
+        self._metadata = MetadataFile(files, SCRUB_PATH)
         self._reading: tuple[int, File] | None = None
         self._busy = False
         self._unsaved = False

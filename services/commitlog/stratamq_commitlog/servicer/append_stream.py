@@ -23,6 +23,11 @@ from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
 from stratamq_commitlog.servicer.values import put_status, role
 
 MAX_IN_FLIGHT_BYTES = 32 << 20
+"""Requests whose batches are not stored yet."""
+MAX_IN_FLIGHT_BATCHES = 1_024
+"""Batches whose answers the client has not been given."""
+MAX_RESPONSE_RUNS = 16_384
+"""Queue offsets that one response holds, or those of a single batch."""
 
 
 @dataclass(slots=True)
@@ -102,7 +107,9 @@ class AppendStream:
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         async for data in requests:
             self._take(data)
-            while self._in_flight > MAX_IN_FLIGHT_BYTES:
+            while (
+                self._in_flight > MAX_IN_FLIGHT_BYTES or len(self._slots) >= MAX_IN_FLIGHT_BATCHES
+            ):
                 self._room.clear()
                 await self._room.wait()
 
@@ -114,7 +121,7 @@ class AppendStream:
 
     def _take(self, data: bytes) -> None:
         head, (lengths, frames) = APPEND_STREAM_REQUEST.decode(data)
-        slot = _Slot(head.sequence, len(frames))
+        slot = _Slot(head.sequence, len(data))
         self._slots.append(slot)
         self._in_flight += slot.size
 
@@ -136,16 +143,19 @@ class AppendStream:
             done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
 
     def _take_results(self) -> list[pb.AppendBatchResult]:
-        slots = self._slots
-        results = []
-        while slots and slots[0].result is not None:
-            slot = slots.popleft()
-            results.append(_message(slot.sequence, slot.result))
+        slots, runs = self._slots, 0
+        results: list[pb.AppendBatchResult] = []
+        while slots and (result := slots[0].result) is not None:
+            runs += len(result.first_queue_offsets)
+            if results and runs > MAX_RESPONSE_RUNS:
+                break
+            results.append(_message(slots.popleft().sequence, result))
+        if results:
+            self._room.set()
         return results
 
 
-def _message(sequence: int, result: BatchResult | None) -> pb.AppendBatchResult:
-    assert result is not None
+def _message(sequence: int, result: BatchResult) -> pb.AppendBatchResult:
     error = result.error
     message = pb.AppendBatchResult(
         sequence=sequence,

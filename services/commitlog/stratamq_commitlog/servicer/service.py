@@ -22,7 +22,7 @@ from stratamq.runtime.paging import place_of, position_of
 from stratamq_commitlog import masters_queues
 from stratamq_commitlog.cutting import Cut, CutDone
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
-from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.messages import Generation, PutResult, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange, highest_term
 from stratamq_commitlog.servicer.append_stream import AppendStreams
@@ -39,6 +39,9 @@ from stratamq_commitlog.servicer.values import (
 from stratamq_commitlog.topic_table import TopicConfig
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
+
+RESULTS_AT_ONCE = 256
+"""Results of one call that are made into messages of the wire without a pause."""
 
 REPLICATION_SILENCE_S = 5.0
 """Replication reports once a second; after so long nobody waits for its slaves any more."""
@@ -93,15 +96,19 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         if not request.messages:
             raise InvalidRequestError("no messages")
+        _require_call_size(engine, len(request.messages))
         born = peer_host(context.peer())
-        messages = [put_message(message, born) for message in request.messages]
-        results = await _answer(lambda done: engine.put(messages, request.all_or_nothing, done))
-        return pb.AppendResponse(results=[put_result(result) for result in results])
+        messages = (put_message(message, born) for message in request.messages)
+        results = await _answer_in_steps(
+            lambda done: engine.put_in_steps(messages, request.all_or_nothing, done)
+        )
+        return pb.AppendResponse(results=await _put_results(results))
 
     async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:
         engine = self._ready()
-        results = await _answer(lambda done: engine.put_raw(list(request.frames), done))
-        return pb.AppendRawResponse(results=[put_result(result) for result in results])
+        _require_call_size(engine, len(request.frames))
+        results = await _answer_in_steps(lambda done: engine.put_raw_in_steps(request.frames, done))
+        return pb.AppendRawResponse(results=await _put_results(results))
 
     async def append_stream(
         self, requests: AsyncIterator[bytes], context: Any
@@ -370,6 +377,33 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         if not self.opening and engine.gate.open:
             gone = [replace(replica, connected=False) for replica in engine.replicas.known]
             engine.report_replication(engine.generation, gone)
+
+
+def _require_call_size(engine: CommitLog, count: int) -> None:
+    """InvalidRequestError for more messages than one call may have: nothing of it is looked at."""
+    most = engine.config.max_call_messages
+    if count > most:
+        raise InvalidRequestError(
+            f"{count} messages in one call: at most {most} (commitlog.max_call_messages). Make "
+            "several calls, or use the append stream"
+        )
+
+
+async def _put_results(results: list[PutResult]) -> list[pb.AppendResult]:
+    messages = []
+    for number, result in enumerate(results, 1):
+        messages.append(put_result(result))
+        if number % RESULTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return messages
+
+
+async def _answer_in_steps(call: Any) -> Any:
+    """`_answer` for work of several steps, between which others get their turn."""
+    future = asyncio.get_running_loop().create_future()
+    for _ in call(lambda result: future.done() or future.set_result(result)):
+        await asyncio.sleep(0)
+    return await future
 
 
 async def _answer(call: Any) -> Any:

@@ -1,0 +1,188 @@
+"""Nothing that a caller or a missing slave does makes the log's memory or its passes grow."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from stratamq_commitlog import follow_hub
+from stratamq_commitlog.appender import MOST_PLACED_MESSAGES
+from stratamq_commitlog.messages import PutResult, PutStatus
+from stratamq_commitlog.puts import STEP_MESSAGES
+from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.servicer import append_stream
+from stratamq_commitlog.servicer.append_stream import AppendStream
+
+from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.errors import InvalidRequestError, NotWritableError
+from stratamq.formats.hosts import encode_host
+from stratamq.runtime.framing import APPEND_STREAM_REQUEST
+from stratamq.runtime.status import from_rpc_error
+from tests.support.brokers import COMMITLOG, Broker
+from tests.support.logs import BORN, Store, message, raw_frame
+
+# --- unary calls ---
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("broker")
+    settings = ("commitlog.segment_bytes=1048576", "commitlog.followers=")
+    with Broker(directory / "store", directory / "logs", settings) as broker:
+        yield broker.start([COMMITLOG])
+
+
+def appended(broker: Broker) -> int:
+    return broker.log.GetStatus(pb.GetStatusRequest()).appended_offset
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_call_of_too_many_messages_stores_nothing_and_names_the_limit(broker, together):
+    before = appended(broker)
+    messages = [pb.Message(topic="t", body=b"x", queue_id=0)] * 1025
+    with pytest.raises(grpc.RpcError) as caught:
+        broker.log.Append(pb.AppendRequest(messages=messages, all_or_nothing=together))
+    error = from_rpc_error(caught.value)
+    assert isinstance(error, InvalidRequestError)
+    assert str(error) == (
+        "1025 messages in one call: at most 1024 (commitlog.max_call_messages). Make several "
+        "calls, or use the append stream"
+    )
+    with pytest.raises(grpc.RpcError) as caught:
+        broker.log.AppendRaw(pb.AppendRawRequest(frames=[raw_frame()] * 1025))
+    assert str(from_rpc_error(caught.value)) == str(error)
+    assert appended(broker) == before
+    request = pb.AppendRequest(messages=messages[:-1], all_or_nothing=together)
+    results = broker.log.Append(request).results
+    assert [one.queue_offset - results[0].queue_offset for one in results] == list(range(1024))
+
+
+def test_a_call_that_is_refused_by_its_size_stores_nothing(broker):
+    before = appended(broker)
+    messages = [pb.Message(topic="t", body=bytes(1 << 20), queue_id=0)] * 9
+    with pytest.raises(grpc.RpcError) as caught:
+        broker.log.Append(pb.AppendRequest(messages=messages))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "8388608" in caught.value.details()
+    assert appended(broker) == before
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_large_call_is_checked_and_appended_in_steps_between_which_others_get_their_turn(raw):
+    store = Store(1 << 20)
+    log = store.start()
+    answers: list[list[PutResult]] = []
+    given = 0
+
+    def asked():
+        nonlocal given
+        for _ in range(1000):
+            given += 1
+            yield raw_frame() if raw else message(b"x")
+
+    if raw:
+        steps = log.put_raw_in_steps(asked(), answers.append)
+    else:
+        steps = log.put_in_steps(asked(), False, answers.append)
+    counts = [given for _ in steps]
+    assert counts == list(range(STEP_MESSAGES, 1001, STEP_MESSAGES)), "a few at a time"
+    store.send(message(b"another", topic="other"))
+    appended = [0]
+    while not answers:
+        log.run_pass()
+        appended.append(log.appender.counters.messages)
+        store.scheduler.run_until_idle()
+    assert max(b - a for a, b in itertools.pairwise(appended)) <= (2 * MOST_PLACED_MESSAGES)
+    assert [result.status for result in answers[0]] == [PutStatus.PUT_OK] * 1000
+    assert [result.queue_offset for result in answers[0]] == list(range(1000))
+
+
+def test_a_call_that_the_log_stops_taking_between_two_steps_is_refused_whole():
+    store = Store(1 << 20)
+    log = store.start()
+    answers: list[list[PutResult]] = []
+    steps = log.put_in_steps((message(b"x") for _ in range(100)), False, answers.append)
+    next(steps)
+    log.gate.stopped_reason = "the disk is gone"
+    assert len([*steps]) == 100 // STEP_MESSAGES - 1
+    (results,) = answers
+    assert len(results) == 100
+    assert {type(result.error) for result in results} == {NotWritableError}
+    assert store.frames() == []
+
+
+# --- the append stream ---
+
+
+def test_a_stream_whose_answers_nobody_reads_takes_so_many_batches_and_no_more():
+    """Empty batches: no byte of a frame is in flight."""
+    store = Store(1 << 20)
+    log = store.start()
+    sent = 0
+
+    async def requests(count: int) -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield APPEND_STREAM_REQUEST.encode(pb.AppendStreamRequest(open=pb.AppendOpen()), b"", b"")
+        for number in range(count):
+            sent = number + 1
+            head = pb.AppendStreamRequest(sequence=number)
+            yield APPEND_STREAM_REQUEST.encode(head, b"", b"")
+
+    async def scenario() -> None:
+        count = 3 * append_stream.MAX_IN_FLIGHT_BATCHES
+        stream = AppendStream(log, BORN, encode_host(BORN))
+        responses = stream.run(requests(count))
+        assert pb.AppendStreamResponse.FromString(await anext(responses)).HasField("opened")
+        first = asyncio.ensure_future(anext(responses))
+        await first
+        for _ in range(5 * count):
+            await asyncio.sleep(0)  # the client sends, and reads nothing
+        # Those of the response that it was given are answered.
+        taken = len(pb.AppendStreamResponse.FromString(first.result()).results)
+        assert sent <= append_stream.MAX_IN_FLIGHT_BATCHES + taken
+        answered = taken
+        async for response in responses:
+            results = pb.AppendStreamResponse.FromString(response).results
+            assert [one.sequence for one in results] == list(
+                range(answered, answered + len(results))
+            )
+            answered += len(results)
+        assert answered == sent == count
+
+    asyncio.run(scenario())
+
+
+def test_answers_share_a_response_up_to_a_bound(monkeypatch):
+    """A batch may have a queue offset for each of its messages."""
+    monkeypatch.setattr(append_stream, "MAX_RESPONSE_RUNS", 10)
+    store = Store(1 << 20)
+    stream = AppendStream(store.start(), BORN, encode_host(BORN))
+    result = append_stream.BatchResult(PutStatus.PUT_OK, 0, tuple(range(4)))
+    for sequence in range(8):
+        stream._slots.append(append_stream._Slot(sequence, 0, result))
+    taken = []
+    while results := stream._take_results():
+        taken.append([one.sequence for one in results])
+    assert taken == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+# --- a slave that does not come ---
+
+
+def test_what_waits_for_a_slave_that_does_not_come_is_remembered_within_a_bound(monkeypatch):
+    monkeypatch.setattr(follow_hub, "MOST_ENDS", 64)
+    store = Store(1 << 16, role="SYNC_MASTER", hold_without_slave=True)
+    log = store.start()
+    for _ in range(1000):
+        store.send(message(b"x"))
+        store.settle()
+        assert len(log.hub._ends) <= 64
+    assert log.offsets.confirmed == 0
+    ends = {at for at, _, _ in store.members()} | {store.end()}
+    for acknowledged in range(0, store.end(), 1003):
+        log.report_replication(log.generation, [Replica("s", acknowledged, True)])
+        assert log.offsets.confirmed <= acknowledged
+        assert log.offsets.confirmed in ends
+    log.report_replication(log.generation, [Replica("s", store.end(), True)])
+    assert log.offsets.confirmed == store.end()
