@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.up import addresses, has_port, is_fresh, plan
-from stratamq.errors import ConfigurationError
+from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.runtime.clock import SystemClock
 from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
 from tests.support.fixtures import unpack
 from tests.support.waiting import until
@@ -153,7 +155,7 @@ def test_a_second_ctrl_c_kills(data):
 
 
 def test_services_stop_in_order_when_up_itself_is_killed(data):
-    with Up(data, *SMALL, "--set", "commitlog.follower_stop_timeout_ms=500") as up:
+    with Up(data, *SMALL) as up:
         up.wait_ready()
         pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index")]
         with up.client() as client:
@@ -163,9 +165,45 @@ def test_services_stop_in_order_when_up_itself_is_killed(data):
         assert all(ended(pid) for pid in pids)
     log = (data / "stratamq" / "log" / "commitlog.log").read_text()
     assert "service stopped" in log
+    assert not (data / "abort").exists(), "the others had everything before they ended"
     with Up(data) as up:
         up.wait_ready()
         assert up.stop() == 0
+
+
+def test_an_up_that_follows_a_killed_one_at_once_waits_for_its_services(data):
+    with Up(data, *SMALL) as up:
+        up.wait_ready()
+        pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index", "ha", "janitor")]
+        with up.client() as client:
+            assert client.send("t", b"kept").stored
+        os.kill(pids[-1], signal.SIGSTOP)  # it ends later than a start takes
+        up.process.kill()
+        up.process.wait(DEADLINE_S)
+    with Up(data, *SMALL) as up:
+        while f"janitor (process {pids[-1]})" not in up.said():
+            assert up.process.poll() is None, up.said()
+        os.kill(pids[-1], signal.SIGCONT)
+        up.wait_ready()
+        assert all(ended(pid) for pid in pids), "it waits for every one of them"
+        with up.client() as client, client.consume("t", follow=True) as reader:
+            assert next(reader).body == b"kept"
+        assert up.stop() == 0
+
+
+def test_services_that_do_not_end_are_named_after_a_bounded_wait(data):
+    told: list[str] = []
+    with Up(data, *SMALL) as up:
+        up.wait_ready()
+        with pytest.raises(StoreRefusedError) as refused:
+            wait_for_earlier(data, ["commitlog", "index"], told.append, SystemClock(), limit_s=0.1)
+        for room in ("commitlog", "index"):
+            assert f"{room} (process {up.pid(room)})" in str(refused.value)
+            assert f"{room} (process {up.pid(room)})" in told[0]
+        assert len(told) == 1
+        assert up.stop() == 0
+    wait_for_earlier(data, ["commitlog", "index"], told.append, SystemClock(), limit_s=0.1)
+    assert len(told) == 1, "nobody holds the store any more"
 
 
 def test_a_directory_that_rocketmq_wrote_is_served_and_written_on(data, rocketmq_store):

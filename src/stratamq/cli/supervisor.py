@@ -27,11 +27,10 @@ from stratamq.client.endpoints import CHANNEL_OPTIONS
 from stratamq.files.port import Clock
 from stratamq.runtime import discovery
 from stratamq.runtime.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
+from stratamq.runtime.supervised import STOP_LIMIT_S
 
 LOG_ROOM = "commitlog"
 LOG_DIRECTORY = "stratamq/log"
-STOP_LIMIT_S = 60.0
-"""What has not stopped by then is killed: more than the log waits for followers, and its grace."""
 LARGEST_LOG_BYTES = 32 << 20
 _LOOK_S = 0.1
 
@@ -265,9 +264,13 @@ class Supervisor:
                 await each.process.wait()
 
 
-def service_command(module: str, arguments: Sequence[str]) -> list[str]:
-    """`python -m MODULE …`; told to stop when its standard input ends."""
-    return [sys.executable, "-m", "stratamq.runtime.supervised", module, *arguments]
+def service_command(
+    module: str, arguments: Sequence[str], after: tuple[Path, str] | None = None
+) -> list[str]:
+    """`python -m MODULE …`; told to stop when its standard input ends, and the service of the room
+    `after` (root, name) has."""
+    order = ["--after", str(after[0]), after[1]] if after is not None else []
+    return [sys.executable, "-m", "stratamq.runtime.supervised", *order, module, *arguments]
 
 
 def open_log(path: Path) -> BinaryIO:

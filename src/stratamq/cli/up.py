@@ -17,9 +17,17 @@ from rich.text import Text
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
+from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.janitor import retention_sentences
 from stratamq.cli.log_lines import LogWatch
-from stratamq.cli.supervisor import LOG_DIRECTORY, Room, Running, Supervisor, service_command
+from stratamq.cli.supervisor import (
+    LOG_DIRECTORY,
+    LOG_ROOM,
+    Room,
+    Running,
+    Supervisor,
+    service_command,
+)
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
 from stratamq.files.port import Lock
@@ -119,7 +127,8 @@ def up(
     RocketMQ's too, keeps the sizes of its files. Nothing is deleted from a store that another
     program made until `stratamq janitor enable`; the rule and what it takes are shown. What the
     services say goes to stratamq/log/ in the directory. A service that dies is started again. The
-    first Ctrl-C stops everything in order, the second kills.
+    first Ctrl-C stops everything in order, the second kills. When `up` itself is killed its
+    services stop in order by themselves; a new `up` waits for them.
 
     With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, has every
     byte of its master's log, and serves pulls, queries and searches. Segments must be as large as
@@ -136,9 +145,12 @@ def up(
     ]
     data.mkdir(parents=True, exist_ok=True)
     lock = take_lock(data)
+    screen = Screen()
     try:
         rooms = plan(data, config, overrides)
-        code = asyncio.run(_watch(data, rooms, Screen()))
+        if lock.previous_text:
+            wait_for_earlier(data, installed_rooms(), screen.print, SystemClock())
+        code = asyncio.run(_watch(data, rooms, screen))
     finally:
         lock.close()
     if code:
@@ -165,9 +177,10 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     arguments = [] if config is None else ["--config", str(config)]
     for override in (*sizes, *overrides):
         arguments += ["--set", override]
+    after = {name: None if name == LOG_ROOM else (data, LOG_ROOM) for name in installed_rooms()}
     return [
-        Room(name, service_command(f"stratamq_{name}", ["--data", str(data), *arguments]))
-        for name in installed_rooms()
+        Room(name, service_command(f"stratamq_{name}", ["--data", str(data), *arguments], first))
+        for name, first in after.items()
     ]
 
 

@@ -3,10 +3,24 @@
 Taken before anything is announced, so that a second start touches nothing of the first one's.
 """
 
+import fcntl
 import os
+import struct
+from pathlib import Path
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.port import OWN_DIRECTORY, Files, Lock
+
+_FLOCK = struct.Struct(
+    "@"
+    "h"  # l_type
+    "h"  # l_whence
+    "q"  # l_start
+    "q"  # l_len
+    "i"  # l_pid
+    "4x"
+)
+"""Linux's `struct flock` on machines of 64 bits."""
 
 
 def take_room_lock(files: Files, room: str) -> Lock:
@@ -14,7 +28,7 @@ def take_room_lock(files: Files, room: str) -> Lock:
 
     StoreRefusedError when another process holds it, or when what lies there can be no lock.
     """
-    path = f"{OWN_DIRECTORY}/{room}.lock"
+    path = _path(room)
     try:
         return files.lock(path, str(os.getpid()).encode())
     except BlockingIOError:
@@ -25,3 +39,22 @@ def take_room_lock(files: Files, room: str) -> Lock:
         raise StoreRefusedError(
             f"{path} cannot be locked: {error.strerror or error}. Move away what lies there"
         ) from error
+
+
+def room_lock_holder(root: Path, room: str) -> int | None:
+    """The process that holds the room's lock, by the kernel's word; None: none does. 0 is one that
+    this process cannot see (another container's). Takes nothing, and changes nothing."""
+    try:
+        descriptor = os.open(root / _path(room), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None  # where no lock file is, nobody holds it
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else max(0, pid)
+
+
+def _path(room: str) -> str:
+    return f"{OWN_DIRECTORY}/{room}.lock"
