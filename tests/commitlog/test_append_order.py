@@ -102,6 +102,39 @@ def test_batches_of_one_pass_share_a_segment_as_far_as_they_fit(store):
     assert blanks(store) == {3000: 1096, 7096: 1096}
 
 
+@pytest.mark.parametrize("how", ["put", "atomic", "batch"])
+@pytest.mark.parametrize("left", [0, 1, 7, 8, 9])
+def test_what_comes_second_in_a_pass_leaves_room_for_a_blank_too(store, how, left):
+    second = body_for(SEGMENT - 1000 - left)
+    for body in (body_for(1000), second):
+        if how == "batch":
+            store.send_batch(batch([body]))
+        else:
+            store.send(message(body), atomic=how == "atomic")
+    store.settle()
+    places = [frame.physical_offset for frame in store.frames()]
+    assert places == [0, 1000 if left >= 8 else SEGMENT]
+    assert blanks(store) == ({} if left >= 8 else {1000: SEGMENT - 1000})
+
+
+def test_an_atomic_call_is_never_split_whatever_goes_before_it_in_the_pass(store):
+    store.send(message(body_for(1000)), atomic=True)
+    store.send(*[message(body_for(1200)) for _ in range(3)], atomic=True)
+    store.settle()
+    assert [frame.physical_offset for frame in store.frames()] == [
+        0,
+        *(SEGMENT + 1200 * number for number in range(3)),
+    ]
+
+
+def test_the_next_segment_is_there_before_the_one_in_use_is_full(store):
+    """Half of it is left when the next one begins to be made: no append waits for an allocation."""
+    store.put(body_for(SEGMENT // 2 - 1))
+    assert list(store.segments()) == [0]
+    store.put(body_for(FIXED + 6))
+    assert list(store.segments()) == [0, SEGMENT]
+
+
 def test_no_frame_ever_crosses_a_segment_and_blanks_fill_the_rest():
     for seed in range(20):
         chance = random.Random(seed)

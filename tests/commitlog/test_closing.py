@@ -9,7 +9,7 @@ from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothi
 from stratamq.formats.checkpoint import decode_checkpoint
 from stratamq.formats.json_files import parse_json
 from tests.support.listeners import Listener
-from tests.support.logs import Store, batch, message, swallow
+from tests.support.logs import Store, batch, body_for, message, swallow
 
 SEGMENT = 4096
 
@@ -332,3 +332,12 @@ def test_only_an_unclean_stop_under_async_flush_may_have_lost_something(flush):
     store.stop()
     store.start()
     assert not warned()
+
+
+def test_a_clean_stop_leaves_no_segment_in_which_nothing_lies():
+    store = Store(4096)
+    store.start()
+    store.put(body_for(3000))
+    assert list(store.segments()) == [0, 4096]
+    store.stop()
+    assert list(store.segments()) == [0]

@@ -87,6 +87,17 @@ def test_there_is_never_more_than_one_flush_at_a_time(bench):
     )
 
 
+def test_who_comes_while_the_flush_of_its_bytes_runs_waits_for_it(bench):
+    bench.append(10)
+    bench.append(20)
+    for end in (10, 20):
+        bench.commit.wait(20, lambda answer, end=end: bench.told.append((end, answer)))
+    assert bench.told == []
+    bench.worker.run_until_idle()
+    assert bench.told == [(10, True), (20, True), (10, True), (20, True)]
+    assert bench.flushes == [(0, 10), (10, 20)]
+
+
 def test_what_is_durable_already_is_told_at_once_and_flushes_nothing(bench):
     bench.append(10)
     bench.worker.run_until_idle()

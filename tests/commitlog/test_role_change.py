@@ -80,6 +80,17 @@ def test_what_was_not_flushed_is_durable_before_the_generation_begins():
     assert copy.frame_bytes() == original.frame_bytes()
 
 
+def test_a_promoted_slave_gives_no_store_time_before_its_masters_last():
+    """Its own clock may be behind: searches by time and retention count on the order."""
+    original = master(4)
+    original.clock.advance_ms(7_200_000)
+    newest = original.put(b"from the future").store_timestamp_ms
+    copy = copied(original)
+    assert copy.clock.wall_ms() < newest
+    assert ask(copy, MASTER) is None
+    assert copy.put(b"mine").store_timestamp_ms == newest
+
+
 def test_followers_open_again_and_go_on_in_the_new_generation():
     copy = copied(master())
     listener = Listener(copy)
