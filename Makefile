@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-spark test-interop test-compose lint format demo demo-spark bench torture torture-ci protos docs clean
+.PHONY: help venv test test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -29,6 +29,9 @@ test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 an
 
 test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
 	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
+
+mutants: venv  ## plant named mistakes one by one: a test of their room must catch each
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: venv  ## style, imports, protos, generated code and generated documentation
 	$(BIN)/ruff check .

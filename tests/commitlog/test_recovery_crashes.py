@@ -18,7 +18,14 @@ from stratamq.files.simulated import (
 )
 from tests.support.disks import write_file
 from tests.support.fixtures import unpack
-from tests.support.logs import Store, batch, load_directory, message, segment_path
+from tests.support.logs import (
+    Store,
+    batch,
+    body_for,
+    load_directory,
+    message,
+    segment_path,
+)
 from tests.support.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("walked_both_ways")
@@ -279,6 +286,25 @@ def test_frames_that_were_cut_never_come_back():
         store.power_loss(keep_everything)
         store.start()
     assert [frame.body[:1] for frame in store.frames()] == [b"x"] + [b"n"] * 2
+
+
+@pytest.mark.parametrize("keep", [keep_nothing, keep_everything])
+def test_frames_that_were_cut_do_not_come_back_with_a_page_that_nothing_wrote_since(keep):
+    """The new messages end where a page does, and where a message began that was cut."""
+    store = Store(16384)
+    store.start()
+    for _ in range(12):
+        store.put(body_for(1024))
+    store.kill()
+    store.edit(segment_path(0), 2 * 1024 + 500, b"\xff" * 40)
+    store.start()
+    assert store.end() == 2048
+    for _ in range(2):
+        store.put(body_for(1024)[:-1] + b"n")
+    assert store.end() == 4096
+    store.power_loss(keep)
+    store.start()
+    assert [frame.body[-1:] for frame in store.frames()] == [b".", b".", b"n", b"n"]
 
 
 def test_recovery_of_a_large_gap_of_unused_segments_removes_them_without_evidence():
