@@ -14,7 +14,17 @@ from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
 from stratamq.files.port import Files
 from stratamq.files.simulated import SimulatedClock, SimulatedWorker
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.follow import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
+from stratamq.formats.follow import (
+    Apply,
+    Close,
+    Closing,
+    Cut,
+    Event,
+    Follower,
+    Opened,
+    Progress,
+    Wait,
+)
 from stratamq.formats.frame import MAGIC_V1, encode, encode_blank, fits
 from stratamq.formats.properties import encode_properties
 
@@ -242,10 +252,20 @@ class Broker:
         """Everything that is confirmed and not yet sent."""
         pieces = list(self.log.ranges(self.position, self._confirmed, self.event_members))
         for start, end in pieces or [(self.position, self.position)]:
-            for _ in self.deliver(start, end):
-                pass
+            for wait in self.deliver(start, end):
+                if wait is not None:
+                    self.wait(wait)
 
-    def deliver(self, start: int, end: int) -> Iterator[None]:
+    def wait(self, wait: Wait) -> None:
+        """Let the worker run, and the flush interval pass, until the engine takes more."""
+        ready: list[bool] = []
+        wait(lambda: ready.append(True))
+        while not ready:
+            if not self.worker.run_one():
+                self.clock.advance_ms(1000)
+                self.engine.tick()
+
+    def deliver(self, start: int, end: int) -> Iterator[Wait | None]:
         lengths = None
         if not self.bare:
             sizes, at = [], start

@@ -83,6 +83,23 @@ def after_an_unknown_history(disk: SimulatedDisk) -> WrittenLog:
     return log
 
 
+def after_another_history(disk: SimulatedDisk) -> WrittenLog:
+    """The files hold units of messages that the log does not have, in its first part."""
+    log = WrittenLog(disk.files(name="log"))
+    log.put_many(16, topics=2, queues=2)
+    fork = log.end
+    for _ in range(20):
+        log.put("topic-0", 0, b"x" * 20)
+        log.put("only-there", 7)
+    next_start(disk, log)
+    log.cut(fork)
+    for number in range(60):
+        log.put("topic-1", number % 2, b"y" * 40)
+    log.put_many(15, topics=2, queues=2)
+    log.forget_generations()
+    return log
+
+
 def after_deletion(disk: SimulatedDisk) -> WrittenLog:
     log = WrittenLog(disk.files(name="log"))
     log.put_many(150, topics=1, queues=1)
@@ -96,6 +113,7 @@ SCENARIOS: dict[str, tuple[Callable[[SimulatedDisk], WrittenLog], Act]] = {
     "more messages": (with_more_messages, next_start),
     "after a cut": (after_a_cut, next_start),
     "unknown history": (after_an_unknown_history, next_start),
+    "another history": (after_another_history, first_pass),
     "deletion": (after_deletion, next_start),
 }
 

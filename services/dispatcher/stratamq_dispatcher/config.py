@@ -31,6 +31,11 @@ class DispatcherConfig(ServiceConfig):
         8 * MIB, unit="bytes", minimum=4 * KIB, maximum=1 << 34,
         doc="So many bytes of units in memory are written before the interval is over.",
     )
+    max_unwritten_bytes: int = setting(
+        32 * MIB, unit="bytes", minimum=4 * KIB, maximum=1 << 34,
+        doc="So many bytes of units in memory stop the reading of the log until some are written. "
+        "Those of messages that the log has not flushed come on top.",
+    )
     flush_window_bytes: int = setting(
         64 * KIB, unit="bytes", minimum=20, maximum=1 << 30,
         doc="At most so much of one queue is written between two syncs; a start after a crash "
@@ -106,6 +111,7 @@ class DispatcherConfig(ServiceConfig):
             queue_file_bytes=self.queue_file_bytes,
             flush_interval_ms=self.flush_interval_ms,
             flush_bytes=self.flush_bytes,
+            max_unwritten_bytes=self.max_unwritten_bytes,
             flush_window_bytes=self.flush_window_bytes,
             max_open_files=self.max_open_files,
             step_messages=self.step_messages,

@@ -5,8 +5,9 @@
     stratamq/dispatcher-stale.json     up to which index queues are being zeroed; mostly none
 
 The first changes every second, the second when a file is made or removed, the third when a cut is
-carried out. Without the first, or with `complete` false, nothing is known of the queue files and
-all are compared with the log; the same when one of the others is unusable.
+carried out. Without the first nothing is known of the queue files and all are compared with the
+log; the same when one of the others is unusable. With `complete` false that goes on from the
+position.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +31,8 @@ Stale = dict[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class DispatchState:
-    """`complete` false: a first pass over the log has begun and has not finished.
+    """`complete` false: a pass over the whole log has begun, not finished. The files hold all
+    of the log below the position, and behind that anything.
 
     `clean`: nothing was written since, so that behind the position there is nothing in the files.
     `minimum`: the log's, as last heard: queues may have been begun anew behind it, and a log that

@@ -9,7 +9,11 @@ log has flushed. An answer of the log after which something must be looked at ag
     COMPARED   nothing is known of the files: all of the log is read again, and they are compared
 
 A pass is over when the queues are where they must be to serve, and what is stale in the files has
-been zeroed. Only then does the watermark move again.
+been zeroed. In a COMPARED pass the watermark is *partial* until then: the files hold all of the log
+below it, and anything behind it. An interrupted pass goes on from there (`resuming`).
+
+Units wait in memory until they are written. When there are too many the engine stops reading the
+log until some are: `apply` yields what must be waited for.
 """
 
 import enum
@@ -29,7 +33,7 @@ from stratamq.files.sealed import sealed_from
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
-from stratamq.formats.follow import Event, Opened, Report
+from stratamq.formats.follow import Event, Opened, Report, Wait
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
@@ -43,6 +47,7 @@ from stratamq_dispatcher.mending import Mended, MendPlan, plan_mend, write_mende
 from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.queue_table import QueueKey, QueueTable
 from stratamq_dispatcher.queue_writer import QueueWriter
+from stratamq_dispatcher.resuming import LogWitness
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +74,7 @@ class EngineSettings:
     queue_file_bytes: int = 6_000_000
     flush_interval_ms: int = 1000
     flush_bytes: int = 8 << 20
+    max_unwritten_bytes: int = 32 << 20
     flush_window_bytes: int = 64 << 10
     max_open_files: int = 512
     step_messages: int = 1024
@@ -120,7 +126,15 @@ class DispatchEngine:
         self._stored: DispatchState | None = None
         """What lies in the state file."""
         self._report: list[str] = []
-        self._trusted = False
+        self._trusted: Pass | None = None
+        """The pass with which a start goes on from the stored watermark; None: there is none that
+        the files agree with."""
+        self._rebuilt = DispatchState()
+        """What a COMPARED pass has brought to disk."""
+        self._written_to = 0
+        """Units of messages below this log offset are in the files, stale ones aside."""
+        self._when_written: list[Callable[[], None]] = []
+        """Who waits for the end of the cycle that runs, or of the next one."""
         self._never_ours = False
         self._compare = False
         """Whether a pass leaves bytes alone that are right already: another's, or ours after a
@@ -129,7 +143,7 @@ class DispatchEngine:
         """The queues were found wrong: the watermark must not outlive this process."""
         self._opened = False
         self._pass: Pass | None = None
-        self._pass_number = 0
+        self._pass_number = self._marked_pass = 0
         self._target = -1
         """Where the queues must be to serve."""
         self._newest_ms = 0
@@ -165,10 +179,15 @@ class DispatchEngine:
         window_units = min(-(-settings.flush_window_bytes // QUEUE_UNIT_BYTES), units_per_file)
         if state is not None and state.complete and not loaded.damaged:
             erase = 0 if state.clean else window_units
-            self._trusted = self.queues.open_trusted(
-                loaded.ranges, remembered.queues, state.position, erase
-            )
-        if state is not None and self._trusted:
+            if self.queues.open_trusted(loaded.ranges, remembered.queues, state.position, erase):
+                self._trusted = Pass.CHECKED
+        elif state is not None and state.position and not loaded.damaged:
+            log = LogWitness(self._files, COMMIT_LOG, tuple(settings.delay_levels_ms))
+            if self.queues.open_rebuilt(loaded.ranges, state.position, log):
+                self._trusted, self._rebuilt = Pass.COMPARED, state
+            log.close()
+        if state is not None and self._trusted is not None:
+            self._written_to = state.position
             self.generation = state.generation
             self.applied = self.durable = state.position
             self.durable_store_timestamp_ms = self._newest_ms = state.store_timestamp_ms
@@ -199,8 +218,10 @@ class DispatchEngine:
         self._pages_of_log.clear()
         self._map_log(opened)
         self.sealed_from = sealed_from(self._files)
-        if first and self._trusted and opened.cut_to == self.applied:
-            self._begin(Pass.CHECKED, opened)
+        if first and self._trusted is not None and opened.cut_to == self.applied:
+            self._begin(self._trusted, opened)
+            if self._trusted is Pass.COMPARED:
+                self._report.append(f"comparing all queues goes on at {self.applied}")
         elif first or opened.cut_to != self.applied:
             self._go_back(opened, first)
         elif not self.serving:
@@ -212,8 +233,11 @@ class DispatchEngine:
             self._expire_later()
         self._progressed()
 
-    def apply(self, event: Event) -> Iterator[None]:
+    def apply(self, event: Event) -> Iterator[Wait | None]:
         """Build the units of one range, in steps; between them the event loop may do other work.
+
+        Never more than `max_unwritten_bytes` of units and one step are in memory that could be
+        written: then it yields a Wait until some are.
 
         Raises CorruptRecordError or CorruptionError when the log's bytes or queue offsets do not go
         on: dispatch stops there, it never skips.
@@ -236,12 +260,15 @@ class DispatchEngine:
             taken += len(lengths)
             position += int(lengths.sum(dtype="i8"))
             self._apply_columns(columns, position)
-            if self.queues.unwritten_bytes >= settings.flush_bytes and not self.flush_blocked:
+            if self.queues.unwritten_bytes >= settings.flush_bytes and self._can_write():
                 self._flush()
-            yield
+            yield None
+            while self._is_full():
+                yield self._when_written.append
+                self._raise_failure()
         while self._page_is_due and self.applied >= self._target:
             self._learn_page()
-            yield
+            yield None
         self._raise_failure()
         self._progressed()
 
@@ -392,9 +419,11 @@ class DispatchEngine:
         assert self.segments is not None
         self.segments.release_from(cut_to)
         self.history += 1
-        compared = first and not (self._trusted and opened.minimum < cut_to < self.applied)
+        trusted = self._trusted is not None
+        compared = first and not (trusted and opened.minimum < cut_to < self.applied)
         if compared:
-            self.history_is_foreign = self._trusted
+            self.history_is_foreign = trusted
+            self._rebuilt = DispatchState()
             # No watermark; or a generation that the log does not know, so that RocketMQ or another
             # history may have written these files.
             self._compare = self._never_ours or (self._stored is not None and self._stored.clean)
@@ -404,7 +433,10 @@ class DispatchEngine:
             self._report.append(f"all queues are compared with the log from {cut_to} on")
         else:
             count = self.queues.cut(cut_to)
-            self._begin(Pass.COMPARED if self._pass is Pass.COMPARED else Pass.CUT, opened)
+            comparing = (self._trusted if first else self._pass) is Pass.COMPARED
+            self._begin(Pass.COMPARED if comparing else Pass.CUT, opened)
+            if cut_to < self._rebuilt.position:
+                self._rebuilt = DispatchState(opened.generation, cut_to)
             self._report.append(
                 f"the log goes on at {cut_to}, not at {self.applied}: {count} queues were cut"
             )
@@ -423,6 +455,7 @@ class DispatchEngine:
             # The store time at the cut is not known; the one before it is a safe answer.
             self._steps.append((cut_to, reached[1]))
         self.applied = cut_to
+        self._written_to = min(self._written_to, cut_to)
         self.durable = min(self.durable, self._covered[0])
         self.durable_store_timestamp_ms = min(self.durable_store_timestamp_ms, self._covered[1])
 
@@ -487,17 +520,19 @@ class DispatchEngine:
             return
         interval_ns = self._settings.flush_interval_ms * 1_000_000
         self._next_flush_ns = self._clock.monotonic_ns() + interval_ns
-        while self._steps and self._steps[0][0] <= self.flushed:
-            self._covered = self._steps.popleft()
+        self._cover()
         ending = self._pass is not None and self.applied >= self._target
-        erase = ending or self._pass in (None, Pass.CUT)
-        if self._pass is not None and erase:
+        erase = ending or self._pass is not Pass.COMPARED
+        if self._pass is not None and erase and self._marked_pass != self._pass_number:
+            self._marked_pass = self._pass_number
             self.queues.mark_stale()
         after = None
-        if self._opened and (self._pass is None or ending) and not self._doubtful:
-            clean = bool(self._when_flushed)
+        if self._opened and not self._doubtful:
+            # Once this cycle has erased what is stale, or erases it itself, nothing behind the
+            # watermark is unknown.
+            clean = erase and bool(self._when_flushed)
             after = DispatchState(
-                self.generation, *self._covered, complete=True, clean=clean, minimum=self.minimum
+                self.generation, *self._covered, complete=erase, clean=clean, minimum=self.minimum
             )
             idle = self._stored is not None and self._stored.clean and not self.queues.dirty
             if after == self._stored or (idle and replace(after, clean=True) == self._stored):
@@ -524,9 +559,30 @@ class DispatchEngine:
 
     def _unclean(self) -> DispatchState:
         """What must be on disk before files change."""
-        if self._pass is Pass.COMPARED or self._stored is None or self._doubtful:
+        if self._stored is None or self._doubtful:
             return DispatchState()
+        if self._pass is Pass.COMPARED:
+            return self._rebuilt
         return replace(self._stored, clean=False)
+
+    def _cover(self) -> None:
+        """Let the next watermark go up to what the log has flushed."""
+        while self._steps and self._steps[0][0] <= self.flushed:
+            self._covered = self._steps.popleft()
+
+    def _can_write(self) -> bool:
+        """Whether the log has flushed more than is written, and files can be written."""
+        self._cover()
+        return self._covered[0] > self._written_to and not self.flush_blocked
+
+    def _is_full(self) -> bool:
+        """Whether the log is to be read further only when units have been written. Units that the
+        log has not flushed cannot be: it must be read to hear that it has."""
+        if self.queues.unwritten_bytes < self._settings.max_unwritten_bytes:
+            return False
+        if not self._flusher.running and self._can_write():
+            self._flush()
+        return self._flusher.running or bool(self.flush_blocked)
 
     def _flushed(
         self,
@@ -540,9 +596,12 @@ class DispatchEngine:
         if error is None:
             self._stored = cycle.after or cycle.before or self._stored
             if number == self._pass_number:
+                self._written_to = cycle.limit
                 if ending:
                     self._pass = None
-                if cycle.after is not None:
+                if cycle.after is not None and not cycle.after.complete:
+                    self._rebuilt = cycle.after
+                elif cycle.after is not None:
                     self.durable = cycle.after.position
                     self.durable_store_timestamp_ms = cycle.after.store_timestamp_ms
         elif isinstance(error, OSError):
@@ -558,7 +617,8 @@ class DispatchEngine:
                 extra={"error": str(error)},
                 exc_info=None if known else error,
             )
-        for done in waiting:
+        written, self._when_written = self._when_written, []
+        for done in (*waiting, *written):
             done()
         again = error is None and self._pass is not None and self.applied >= self._target
         if self._when_flushed or again:

@@ -56,7 +56,6 @@ class Flusher:
         table = self._table
         self._waiting = list(reversed(table.dirty))
         table.dirty.clear()
-        table.unwritten_bytes = 0
         self._submit(cycle, on_end, first=True)
 
     def _submit(
@@ -89,7 +88,6 @@ class Flusher:
         )
         if write.end < queue.end:
             self._table.dirty[queue] = None
-            self._table.unwritten_bytes += queue.unwritten_bytes - len(data)
         return write
 
     def _job_ended(
@@ -102,7 +100,6 @@ class Flusher:
         if done is None:
             for queue in (*(queue for queue, _ in self._in_job), *self._waiting):
                 self._table.dirty[queue] = None
-                self._table.unwritten_bytes += queue.unwritten_bytes
             self._waiting.clear()
             self._in_job.clear()
             self.running = False
@@ -112,7 +109,7 @@ class Flusher:
         for path in done.removed:
             self._table.open_files.forget(path)
         for queue, write in self._in_job:
-            queue.wrote(write.version, write.end, erased=write.erase > 0)
+            self._table.wrote(queue, write.version, write.end, erased=write.erase > 0)
         self._in_job.clear()
         if self._waiting:
             self._submit(cycle, on_end, first=False)

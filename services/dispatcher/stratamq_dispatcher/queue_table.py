@@ -10,6 +10,7 @@ from stratamq_dispatcher.consume_queue import ERASE_ALL, ConsumeQueue
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.opening import open_trusted, open_untrusted
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles, can_be_directory, set_aside
+from stratamq_dispatcher.resuming import LogWitness, open_rebuilt
 
 QueueKey = tuple[str, int]
 
@@ -25,7 +26,7 @@ class QueueTable:
         self.dirty: dict[ConsumeQueue, None] = {}
         """Queues with something for the next flush, in the order in which they became so."""
         self.unwritten_bytes = 0
-        """About how much of that there is; counted again by every flush."""
+        """Of all queues: units that are only in memory."""
         self.report: list[str] = []
         self._files = files
         self._queues: dict[QueueKey, ConsumeQueue] = {}
@@ -86,6 +87,18 @@ class QueueTable:
             self._put(queue)
         return good
 
+    def open_rebuilt(self, ranges: Ranges, position: int, log: LogWitness) -> bool:
+        """Open every queue where an interrupted rebuild has brought it when all of the log below
+        `position` was in the files. False when that cannot be found out."""
+        for (topic, queue_id), files in ranges.items():
+            queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self.geometry)
+            try:
+                open_rebuilt(queue, files, self.open_files, position, log)
+            except (CorruptionError, OSError) as error:
+                self.report.append(f"{queue.directory}: {error}; compared with the log again")
+                return False
+        return True
+
     def open_untrusted(self, ranges: Ranges, below: int) -> None:
         """Open every queue anew, believing only what the log cannot give again."""
         self._queues.clear()
@@ -111,7 +124,9 @@ class QueueTable:
         """Drop what the log's bytes from `offset` on gave. How many queues lost something."""
         count = 0
         for queue in self._queues.values():
+            before = queue.unwritten_bytes
             if queue.cut(self.open_files, offset):
+                self._account(queue, before)
                 self.dirty[queue] = None
                 count += 1
         return count
@@ -122,7 +137,9 @@ class QueueTable:
         if queue is None or queue.end >= next_index:
             return
         if not queue.has_messages or queue.end_offset <= minimum_offset:
+            before = queue.unwritten_bytes
             queue.begin(next_index)
+            self._account(queue, before)
             # Its files go with the next flush: RocketMQ would go on behind their last unit.
             self.dirty[queue] = None
 
@@ -136,7 +153,7 @@ class QueueTable:
         queue = self._queues.get((run.topic, run.queue_id)) or self._make(run.topic, run.queue_id)
         if queue is None:
             return None
-        before = queue.end
+        before, unwritten_bytes = queue.end, queue.unwritten_bytes
         back = queue.append(run, minimum_offset)
         if back is not None:
             self.report.append(
@@ -144,9 +161,18 @@ class QueueTable:
                 f"offset {back.physical_offset}; the newer messages took the places"
             )
         if queue.end != before or back is not None:
+            self._account(queue, unwritten_bytes)
             self.dirty[queue] = None
-            self.unwritten_bytes += len(run.units)
         return queue
+
+    def wrote(self, queue: ConsumeQueue, version: int, upto: int, *, erased: bool) -> None:
+        """`ConsumeQueue.wrote`, accounted for."""
+        before = queue.unwritten_bytes
+        queue.wrote(version, upto, erased=erased)
+        self._account(queue, before)
+
+    def _account(self, queue: ConsumeQueue, before: int) -> None:
+        self.unwritten_bytes += queue.unwritten_bytes - before
 
     def mark_stale(self) -> None:
         """Everything with something stale behind its end is for the next flush."""

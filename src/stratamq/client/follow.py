@@ -35,6 +35,7 @@ from stratamq.formats.follow import (
     Opened,
     Progress,
     Report,
+    Wait,
 )
 
 log = logging.getLogger(__name__)
@@ -58,8 +59,12 @@ class FollowerEngine(Protocol):
     def opened(self, opened: Opened) -> None:
         """Drop everything from `opened.cut_to` on. Called once for each connection."""
 
-    def apply(self, event: Event) -> Iterator[None]:
-        """Do the work of one event in steps of 2 ms or less; an empty range only moves offsets."""
+    def apply(self, event: Event) -> Iterator[Wait | None]:
+        """Do the work of one event in steps of 2 ms or less; an empty range only moves offsets.
+
+        It yields None to give others their turn, or what must be waited for: until then nothing
+        more is read, and the log, which sees its stream stand still, sends nothing more.
+        """
 
     def report(self) -> Report: ...
 
@@ -197,9 +202,14 @@ class _Driver:
 
     async def _apply(self, action: Apply | Progress) -> None:
         with _engine_failures():
-            for _ in self._engine.apply(action.event):
+            for wait in self._engine.apply(action.event):
                 # Pulls, queries and reports get their turn between two steps.
-                await asyncio.sleep(0)
+                if wait is None:
+                    await asyncio.sleep(0)
+                else:
+                    ready = asyncio.Event()
+                    wait(ready.set)
+                    await ready.wait()
 
     async def _close(self, call: Any, end: int) -> None:
         """The log stops: everything durable, said so, and nothing more from here."""

@@ -10,6 +10,7 @@ What the log sends goes in, what the follower must do comes out:
 Whatever contradicts the order of the log raises FollowError: the follower stops, it never skips.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ from stratamq.errors import StrataError
 
 Run = tuple[str, int, int, int]
 """topic, queue id, first queue offset, count."""
+Wait = Callable[[Callable[[], None]], None]
+"""What an engine that cannot take more waits for: hand it what to call when that may have come."""
 
 
 class FollowError(StrataError):
