@@ -263,7 +263,7 @@ def test_a_promotion_of_a_held_master_lets_it_go_on():
 
 def test_a_master_that_was_killed_shows_nothing_that_may_be_its_own_only_before_it_is_let():
     """A slave may have been promoted without it."""
-    for settings in ({"wait_for_peers": True}, {"role": "SYNC_MASTER", "hold_without_slave": True}):
+    for settings in ({"wait_for_peers": True}, {"role": "SYNC_MASTER"}):
         store = Store(**settings)
         store.start()
         hold(store, "", has_peers="wait_for_peers" in settings)

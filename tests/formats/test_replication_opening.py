@@ -38,7 +38,9 @@ def has(draw) -> Has:
 def keeps(draw) -> Keeps:
     minimum, end = draw(logs)
     verdict = draw(st.sampled_from(Verdict))
-    return Keeps(verdict, draw(offsets), minimum, end, draw(texts), draw(texts), draw(generations))
+    cut_to, confirmed = draw(offsets), draw(offsets)
+    sentence, address = draw(texts), draw(texts)
+    return Keeps(verdict, cut_to, minimum, end, confirmed, sentence, address, draw(generations))
 
 
 def body(encoded: bytes) -> bytes:
@@ -81,7 +83,7 @@ def test_any_bytes_are_refused_or_make_sense(data):
 def test_long_texts_are_cut_between_characters():
     has = Has(0, 0, 1, "ü" * 200, [])
     assert decode_has(body(encode_has(has))).name == "ü" * 127
-    keeps = Keeps(Verdict.REFUSED, 0, 0, 0, "€" * 2_000, "", [])
+    keeps = Keeps(Verdict.REFUSED, 0, 0, 0, 0, "€" * 2_000, "", [])
     assert decode_keeps(body(encode_keeps(keeps))).sentence == "€" * 341
 
 

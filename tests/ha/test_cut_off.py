@@ -72,7 +72,6 @@ class CutOff:
             link.near,
             [
                 "commitlog.role=SYNC_MASTER",
-                "commitlog.hold_without_slave=true",
                 f"commitlog.slave_timeout_ms={SLAVE_TIMEOUT_MS}",
             ],
         )

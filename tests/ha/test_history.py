@@ -36,6 +36,7 @@ def told(has: Has, master: History | None = None) -> Keeps:
         master or History([(1, 0)], 64, 200),
         has,
         shippable=200,
+        confirmed=190,
         segment_bytes=64,
         name="b",
         address="h:1",

@@ -143,7 +143,7 @@ def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
                 peer.sendall(LENGTH.pack(chance.getrandbits(32)) + chance.randbytes(200))
                 return
             # Never an order to give up what it has: that would be obeyed.
-            keeps = Keeps(Verdict.KEEP, 0, 0, 0, "", "", [(5, 0)])
+            keeps = Keeps(Verdict.KEEP, 0, 0, 0, 0, "", "", [(5, 0)])
             peer.sendall(encode_keeps(keeps))
         peer.recv(8)
         size = chance.randrange(1, 3_000)

@@ -30,7 +30,7 @@ class Listener:
     ) -> None:
         self.store = store
         self.woken = 0
-        self.machine = Follower()
+        self.machine = Follower(replicable=replicable)
         self.events: list[Event] = []
         self.closed_at: int | None = None
         self.opened, self.session = store.log.hub.open(

@@ -283,11 +283,11 @@ class Store:
         self.settle()
         return answers[0]
 
-    def append_data(self, offset: int, data: bytes) -> object:
+    def append_data(self, offset: int, data: bytes, master_confirmed: int | None = None) -> object:
         """A slave's append: None when it is done, else the error."""
         answers: list[object] = []
         assert self.log is not None
-        self.log.append_data(self.log.generation, offset, data, answers.append)
+        self.log.append_data(self.log.generation, offset, data, answers.append, master_confirmed)
         self.settle()
         return answers[0]
 

@@ -186,9 +186,10 @@ class CommitLogConfig(ServiceConfig):
         doc="A slave this far behind does not count as available.",
     )
     hold_without_slave: bool = setting(
-        False,
+        True,
         unit="",
-        doc="Under SYNC_MASTER show consumers nothing that slaves do not have.",
+        doc="Under SYNC_MASTER show consumers nothing that k slaves do not have, also while fewer "
+        "than k are connected. Off: they see what is stored, and it may vanish at a promotion.",
     )
     store_host: str = setting(
         "127.0.0.1:10911",

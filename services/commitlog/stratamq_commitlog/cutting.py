@@ -23,6 +23,7 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import ASIDE_DIRECTORY, TEMPORARY_DIRECTORY, Files, Worker
 from stratamq.formats.file_names import offset_name
 from stratamq_commitlog.aside import aside_path, copy_aside, copy_bytes, last_used
+from stratamq_commitlog.master_confirmed import after_opening
 from stratamq_commitlog.messages import Generation, PutStatus, Role
 from stratamq_commitlog.own_state import (
     CUT_PATH,
@@ -46,6 +47,8 @@ class Cut:
     empty: bool
     """Nothing is kept: the log begins anew, wherever its master's next bytes lie."""
     generations: tuple[Generation, ...]
+    master_confirmed: int | None = None
+    """How far the master has confirmed; None: it tells nothing of it, as RocketMQ's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,31 @@ def begin(
         done(CutDone(refusal))
         return
     generations = merged(engine.hub.generations, cut)
+    bound = engine.master_confirmed
+    confirmed = None
+    if cut.master_confirmed is not None:
+        confirmed = after_opening(
+            bound.value,
+            engine.offsets.confirmed,
+            cut.master_confirmed,
+            engine.hub.generations,
+            cut.generations,
+        )
+
+    def store_bound() -> None:
+        if confirmed is None:
+            bound.drop()
+        else:
+            bound.store(confirmed)
+
+    def store_history() -> None:
+        store_bound()
+        if generations != engine.hub.generations:
+            state.store_generations(generations, engine.segment_bytes)
+
+    def store_cut() -> None:
+        store_bound()
+        _store(files, planned)
 
     def stored(_: None, error: BaseException | None) -> None:
         if isinstance(error, OSError):
@@ -98,13 +126,18 @@ def begin(
         elif error is not None:
             raise error
         else:
-            engine.hub.generations = generations
-            engine.hub.end_all()
+            # What is left is the master's, too: consumers may see it, as far as it is confirmed.
+            bound.value = confirmed
+            engine.tail_unconfirmed = False
+            if generations != engine.hub.generations:
+                engine.hub.generations = generations
+                engine.hub.end_all()
+            engine.advance()
             _when_safe(engine, done)
 
     def written(_: None, error: BaseException | None) -> None:
         if isinstance(error, OSError):
-            engine.gate.closing = False
+            engine.gate.closing = engine.hub.closing = False
             sentence = f"the cut could not be written down: {error.strerror or error}"
             done(CutDone(NotWritableError(sentence, "cut")))
         elif error is not None:
@@ -113,15 +146,7 @@ def begin(
             done(CutDone(reopen=True))
 
     if _cuts_nothing(engine, cut):
-        # What is left is the master's, too: consumers may see it.
-        engine.tail_unconfirmed = False
-        engine.advance()
-        if generations == engine.hub.generations:
-            _when_safe(engine, done)
-        else:
-            worker.submit(
-                lambda: state.store_generations(generations, engine.segment_bytes), stored
-            )
+        worker.submit(store_history, stored)
         return
     engine.gate.closing = True
     engine.appender.refuse_all(
@@ -129,7 +154,7 @@ def begin(
     )
     engine.hub.end_all()
     planned = Cut(cut.offset, cut.empty, tuple(generations))
-    worker.submit(lambda: _store(files, planned), written)
+    worker.submit(store_cut, written)
 
 
 def _refusal(engine: "CommitLog", cut: Cut) -> StrataError | None:

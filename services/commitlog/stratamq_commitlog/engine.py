@@ -30,6 +30,7 @@ from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
 from stratamq_commitlog.group_commit import GroupCommit
 from stratamq_commitlog.housekeeping import Housekeeping
 from stratamq_commitlog.log_reads import LogReads
+from stratamq_commitlog.master_confirmed import MasterConfirmed
 from stratamq_commitlog.messages import (
     BatchDone,
     BatchResult,
@@ -103,6 +104,7 @@ class CommitLog:
         self.role = self.roles.state.role
         self.tail_unconfirmed = False
         """What may be on this broker only is neither shown nor confirmed."""
+        self.master_confirmed = MasterConfirmed(files)
         self.store_host = encode_store_host(config.store_host)
         self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
         self.report: list[str] = []
@@ -163,6 +165,12 @@ class CommitLog:
         generations = opening.begin_generation(self._state, opened, self.random, role)
         self.roles.keep(generations[-1].term)
         self._assemble(opened.recovered, generations)
+        if role.state.role is Role.SLAVE:
+            self.master_confirmed.load(
+                checkpoint_confirmed=opened.checkpoint.confirm_phy_offset, end=opened.recovered.end
+            )
+        else:
+            self.master_confirmed.drop()
         role_change.hold_back(self, opened.checkpoint)
         self.offsets.sealed_from = opening.seal(self._state, self._config, role.state.role, opened)
         self.housekeeping.start(opened.checkpoint, opened.recovered)
@@ -396,10 +404,11 @@ class CommitLog:
         offset: int,
         data: bytes | memoryview,
         done: Callable[[StrataError | None], None],
+        master_confirmed: int | None = None,
     ) -> None:
         """Store a master's bytes at their own offset; see `slave_data.append`."""
         self._require_open()
-        slave_data.append(self, generation, offset, data, done)
+        slave_data.append(self, generation, offset, data, done, master_confirmed)
 
     def cut(self, cut: cutting.Cut, done: Callable[[cutting.CutDone], None]) -> None:
         """Cut a slave's log to its master's history; see `cutting.begin`."""
@@ -592,6 +601,8 @@ class CommitLog:
                 base = min(base, replicated)
             elif self._config.hold_without_slave:
                 base = offsets.confirmed
+        elif self.role is Role.SLAVE and self.master_confirmed.value is not None:
+            base = min(base, self.master_confirmed.value)
         offsets.confirmed = max(offsets.confirmed, self.hub.last_end(base))
         if self.gate.closing:
             self._announce_end()
@@ -618,7 +629,14 @@ class CommitLog:
         return self.commit.flushed == self.offsets.appended
 
     def _announce_end(self) -> None:
+        """Once everything is durable, and confirmed as far as it will be before the log opens
+        again: a slave's master, or slaves that are not connected, are not waited for."""
         offsets = self.offsets
-        if self._all_flushed() and offsets.confirmed == offsets.appended:
-            self.hub.closing_at = offsets.appended
+        confirms = (
+            self.role is Role.SYNC_MASTER
+            and not self.tail_unconfirmed
+            and self.replicas.replicated(offsets.appended) is not None
+        )
+        if self._all_flushed() and (offsets.confirmed == offsets.appended or not confirms):
+            self.hub.closing = True
             self.hub.moved()

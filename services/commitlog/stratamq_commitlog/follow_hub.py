@@ -70,7 +70,8 @@ class FollowHub:
         self.followers: dict[str, FollowerState] = {}
         self.offsets = offsets
         self.generations: list[Generation] = []
-        self.closing_at: int | None = None
+        self.closing = False
+        """The log's end stands: each stream ends where its horizon does."""
         self._segment_bytes = segment_bytes
         self._recent: deque[Appended] = deque()
         self._recent_messages = 0
@@ -154,8 +155,9 @@ class FollowHub:
         self._recent_messages = 0
 
     def unfinished(self, names: Sequence[str]) -> list[str]:
-        """Those that have not reported, since they were told, that the log's end is durable."""
-        states, end = self.followers, self.offsets.appended
+        """Those that have not reported, since they were told, that all that is confirmed is
+        durable. What is not confirmed no follower has heard of."""
+        states, end = self.followers, self.offsets.confirmed
         return [
             name
             for name in names
@@ -236,7 +238,7 @@ class Session:
         self._position = position
         self._replicable = replicable
         self._wake = wake
-        self._told = (-1, -1)
+        self._told = (-1, -1, -1)
         self._closed = False
 
     @property
@@ -249,7 +251,7 @@ class Session:
 
     def next(self) -> Event | Closing | None:
         """The next thing to send; None when there is nothing."""
-        hub, offsets = self._hub, self._hub.offsets
+        hub = self._hub
         if self.ended or self._closed:
             return None
         horizon = self._horizon()
@@ -257,12 +259,12 @@ class Session:
             taken, end = hub._from(self._position, horizon)
             if end > self._position:
                 return self._event(taken, end)
-        if hub.closing_at is not None and self._position >= hub.closing_at:
-            if self._told != (offsets.flushed, offsets.minimum):
+        if hub.closing and self._position >= horizon:
+            if self._told != self._news():
                 return self._event([], self._position)
             self._closed = True
-            return Closing(hub.closing_at)
-        if self._told != (offsets.flushed, offsets.minimum):
+            return Closing(self._position)
+        if self._told != self._news():
             return self._event([], self._position)
         return None
 
@@ -281,9 +283,14 @@ class Session:
         offsets = self._hub.offsets
         return offsets.replicable if self._replicable else offsets.confirmed
 
+    def _news(self) -> tuple[int, int, int]:
+        """What an event without a range tells; of what is confirmed, to those that ship bytes."""
+        offsets = self._hub.offsets
+        return offsets.flushed, offsets.minimum, offsets.confirmed if self._replicable else -1
+
     def _event(self, taken: list[Appended], end: int) -> Event:
         offsets = self._hub.offsets
-        self._told = (offsets.flushed, offsets.minimum)
+        self._told = self._news()
         lengths: NDArray[np.uint32] | None = None
         runs: list[FollowRun] | None = None
         if taken and not self._replicable:
@@ -297,7 +304,7 @@ class Session:
             generation=self._hub.generations[-1].number,
             start=start,
             end=end,
-            confirmed=max(offsets.confirmed, end),
+            confirmed=offsets.confirmed if self._replicable else max(offsets.confirmed, end),
             flushed=offsets.flushed,
             minimum=offsets.minimum,
             lengths=lengths,

@@ -145,6 +145,9 @@ class Housekeeping:
 
     def close(self, *, flushed: bool) -> None:
         """Blocking: write the last state, if it is true of the disk."""
+        bound = self._engine.master_confirmed
+        if bound.value is not None and bound.needs_store(self._engine.offsets.flushed):
+            bound.store(bound.value)
         if self._engine.topics.dirty:
             self._engine.topics.save()
         if flushed:
@@ -168,6 +171,11 @@ class Housekeeping:
                     self._checkpoint = checkpoint
 
             self._submit("checkpoint", lambda: self._write_checkpoint(checkpoint), written)
+        bound = self._engine.master_confirmed
+        if bound.needs_store(self._engine.offsets.flushed):
+            offset = bound.value
+            assert offset is not None
+            self._submit("master_confirmed", lambda: bound.store(offset), lambda _, error: None)
         if self._engine.topics.dirty:
             self.save_topics(lambda error: None)
         if self._engine.segments.allocation_error is not None:

@@ -30,6 +30,7 @@ from stratamq_commitlog.sealing import begin_sealing
 SNAPSHOT_PATH = "stratamq/queue-offsets.json"
 FOUND_CLEAN_PATH = "stratamq/found-clean"
 CUT_PATH = "stratamq/cut.json"
+MASTER_CONFIRMED_PATH = "stratamq/master-confirmed.json"
 SCRUB_PATH = "stratamq/scrub.json"
 
 _OF_THE_HISTORY = (
@@ -40,6 +41,7 @@ _OF_THE_HISTORY = (
     SEALED_PATH,
     SCRUB_PATH,
     ORIGIN_PATH,
+    MASTER_CONFIRMED_PATH,
 )
 """What tells of the log's bytes, or what is to be done to them. `role.json` does not: the role, and
 the terms that were promised, are the broker's, whoever wrote its log."""

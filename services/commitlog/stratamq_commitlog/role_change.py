@@ -74,19 +74,31 @@ def start(engine: "CommitLog", *, unclean: bool) -> Start:
 
 
 def hold_back(engine: "CommitLog", checkpoint: Checkpoint) -> None:
-    """What may be on this master only its consumers do not see after a start: under
-    `hold_without_slave` until slaves have it, of one that waits until it is let go on. What they
-    saw before is below the checkpoint's *confirmed*, or seconds above it."""
-    gate, offsets = engine.gate, engine.offsets
+    """What may be on this broker only its consumers do not see after a start: of a master under
+    `hold_without_slave` until slaves have it, of one that waits until it is let go on, of a slave
+    until its master has confirmed it. What they saw before is below the checkpoint's *confirmed*,
+    or seconds above it."""
+    gate = engine.gate
+    if engine.master_confirmed.value is not None:
+        _show_up_to(engine, engine.master_confirmed.value)
+        return
     waits = bool(gate.held or gate.taking_back or gate.uncertain)
     holds = engine.role is Role.SYNC_MASTER and engine.config.hold_without_slave
     if not (holds or (waits and engine.roles.state.role is not Role.SLAVE)):
         return
-    confirmed = max(offsets.minimum, checkpoint.confirm_phy_offset)
-    if confirmed < offsets.appended:
-        offsets.confirmed = confirmed
-        engine.hub.unconfirmed(offsets.appended)
+    if _show_up_to(engine, checkpoint.confirm_phy_offset):
         engine.tail_unconfirmed = waits
+
+
+def _show_up_to(engine: "CommitLog", offset: int) -> bool:
+    """Whether that leaves something of the log out."""
+    offsets = engine.offsets
+    confirmed = max(offsets.minimum, offset)
+    if confirmed >= offsets.appended:
+        return False
+    offsets.confirmed = confirmed
+    engine.hub.unconfirmed(offsets.appended)
+    return True
 
 
 def highest_term(engine: "CommitLog") -> int:
@@ -215,6 +227,8 @@ def _store(engine: "CommitLog", state: own_state.OwnState, role: RoleState) -> N
     seals = engine.config.property_checksum and role.role is not Role.SLAVE
     place = state.begin_sealing(engine.offsets.appended, seals=seals, history_known=True)
     engine.roles.store(role)
+    if role.role is not Role.SLAVE:
+        engine.master_confirmed.drop()
     engine.offsets.sealed_from = place
 
 

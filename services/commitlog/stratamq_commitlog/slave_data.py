@@ -17,9 +17,11 @@ def append(
     offset: int,
     data: bytes | memoryview,
     done: Callable[[StrataError | None], None],
+    master_confirmed: int | None = None,
 ) -> None:
     """Whole frames of one segment at a time; `done` once they are as safe as the flush setting
-    says."""
+    says. `master_confirmed`: how far the master has confirmed, None: it tells nothing of it; it
+    may come without data."""
     shut = engine.gate.shut()
     if engine.role is not Role.SLAVE:
         done(NotWritableError("only a slave takes a master's bytes", "role"))
@@ -28,12 +30,20 @@ def append(
     elif shut:
         done(UnavailableError(shut))
     elif not data:
+        _take_confirmed(engine, master_confirmed)
+        engine.advance()
         done(None)
     else:
+        _take_confirmed(engine, master_confirmed)
         if not engine.segments.offsets and not engine.appender.waiting:
             _begin_at(engine, offset)
         engine.appender.enqueue(DataItem(offset, data, done, len(data)))
         engine.wake_driver()
+
+
+def _take_confirmed(engine: "CommitLog", master_confirmed: int | None) -> None:
+    if master_confirmed is not None:
+        engine.master_confirmed.told(master_confirmed)
 
 
 def _begin_at(engine: "CommitLog", offset: int) -> None:

@@ -141,6 +141,7 @@ class HaConfig(ServiceConfig):
             housekeeping_ms=self.housekeeping_ms,
             transfer_bytes=self.transfer_bytes if ours else ROCKETMQ_TRANSFER_BYTES,
             whole_log=ours,
+            notices=ours,
         )
 
     @property
@@ -149,6 +150,7 @@ class HaConfig(ServiceConfig):
             report_ms=self.heartbeat_ms,
             housekeeping_ms=self.housekeeping_ms,
             append_bytes=self.append_bytes,
+            notices=self.master_kind == "STRATAMQ",
         )
 
     def faults(self) -> Iterable[str]:

@@ -41,13 +41,27 @@ def shared_end(master: History, slave: History) -> int | None:
 
 
 def judge(
-    master: History, has: Has, *, shippable: int, segment_bytes: int, name: str, address: str
+    master: History,
+    has: Has,
+    *,
+    shippable: int,
+    confirmed: int,
+    segment_bytes: int,
+    name: str,
+    address: str,
 ) -> Keeps:
     """What the slave that says `has` shall do."""
 
     def answer(verdict: Verdict, cut_to: int, sentence: str = "") -> Keeps:
         return Keeps(
-            verdict, cut_to, master.minimum, shippable, sentence, address, master.generations
+            verdict,
+            cut_to,
+            master.minimum,
+            shippable,
+            confirmed,
+            sentence,
+            address,
+            master.generations,
         )
 
     if has.name != name:

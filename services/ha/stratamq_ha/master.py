@@ -187,11 +187,12 @@ class Master:
         assert facts is not None
         newer = self.opened(has.generations, source) if has.name == facts.broker_name else ""
         if newer:
-            return Keeps(Verdict.REFUSED, 0, 0, 0, newer, "", ())
+            return Keeps(Verdict.REFUSED, 0, 0, 0, 0, newer, "", ())
         return judge(
             self._view.history,
             has,
             shippable=self._view.view.shippable,
+            confirmed=self._view.view.confirmed,
             segment_bytes=facts.segment_bytes,
             name=facts.broker_name,
             address=self.log_address,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from stratamq.formats.replication import (
     MAX_TRANSFER_BYTES,
+    NOTICE,
     ROCKETMQ_TRANSFER_BYTES,
     TRANSFER_HEAD,
     ReportReader,
@@ -29,6 +30,8 @@ class LogView:
     """*flushed* under sync flush, *appended* under async."""
     appended: int
     segment_bytes: int
+    confirmed: int = 0
+    """What consumers may see; a slave of ours is told, and shows its own no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,14 @@ class MasterSettings:
     transfer_bytes: int = ROCKETMQ_TRANSFER_BYTES
     whole_log: bool = False
     """A request of 0 gets the whole log: the slave is one of ours that asked for it."""
+    notices: bool = False
+    """The slave is one of ours, and is told what is confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """To be written whole: `head`, then [offset, offset + length) of the log."""
+    """To be written whole: `head`, then [offset, offset + length) of the log. `head` may begin
+    with a notice, or be one."""
 
     head: bytes
     offset: int
@@ -83,6 +89,7 @@ class MasterConnection:
         self._reports = ReportReader()
         self._heard_ms = self._wrote_ms = now_ms
         self._writing = False
+        self._told_confirmed = -1
 
     def received(self, data: bytes, log: LogView, now_ms: int) -> Iterator[Acknowledged | Closed]:
         """Bytes of the slave."""
@@ -108,15 +115,21 @@ class MasterConnection:
         offset = self.next_offset
         segment_end = (offset // log.segment_bytes + 1) * log.segment_bytes
         limit = min(self._settings.transfer_bytes, MAX_TRANSFER_BYTES)
-        length = min(log.shippable, segment_end) - offset
-        if length <= 0:
-            if now_ms - self._wrote_ms < self._settings.heartbeat_ms:
-                return None
-            length = 0
+        length = max(0, min(log.shippable, segment_end) - offset)
+        notice = self._notice(log)
+        if not (length or notice or now_ms - self._wrote_ms >= self._settings.heartbeat_ms):
+            return None
         length = min(length, limit)
         self._writing = True
         self.next_offset += length
-        return Transfer(TRANSFER_HEAD.pack(offset, length), offset, length)
+        head = TRANSFER_HEAD.pack(offset, length) if length or not notice else b""
+        return Transfer(notice + head, offset, length)
+
+    def _notice(self, log: LogView) -> bytes:
+        if not self._settings.notices or log.confirmed <= self._told_confirmed:
+            return b""
+        self._told_confirmed = log.confirmed
+        return TRANSFER_HEAD.pack(log.confirmed, NOTICE)
 
     def written(self, now_ms: int) -> None:
         """The transfer is out."""

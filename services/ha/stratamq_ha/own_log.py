@@ -39,6 +39,7 @@ class OwnLogView:
         self.stopped_reason = ""
         self._clock = clock
         self._minimum = self._shippable = self._segment_bytes = 0
+        self._confirmed = 0
         self._opened_at = 0
         self._grown: deque[tuple[int, int]] = deque(maxlen=MARKS)
         """(end, monotonic ms) of growth, for the lag in time."""
@@ -56,6 +57,7 @@ class OwnLogView:
             shippable=self._shippable,
             appended=max(appended, self._shippable),
             segment_bytes=self._segment_bytes,
+            confirmed=self._confirmed,
         )
 
     @property
@@ -85,7 +87,7 @@ class OwnLogView:
 
     def opened(self, opened: Opened) -> None:
         self._minimum, self._segment_bytes = opened.minimum, opened.segment_bytes
-        self._shippable = opened.cut_to
+        self._shippable, self._confirmed = opened.cut_to, opened.confirmed
         self._opened_at = opened.confirmed
         if opened.generation != self.generation or self.facts is None:
             self.generation, self.facts = opened.generation, None
@@ -94,7 +96,7 @@ class OwnLogView:
         self.on_opened()
 
     def apply(self, event: Event) -> Iterator[None]:
-        self._minimum = event.minimum
+        self._minimum, self._confirmed = event.minimum, event.confirmed
         if event.end > self._shippable:
             self._shippable = event.end
             now = self._now_ms()

@@ -280,13 +280,16 @@ class Slave:
             empty=empty,
             generations=keeps.generations if keeps is not None else (),
             master_address=keeps.address if keeps is not None else "",
+            master_confirmed=keeps.confirmed if keeps is not None else None,
         )
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
 
-    async def append(self, generation: int, offset: int, pieces: Sequence[bytes]) -> int:
-        end = await self._own.append(generation, offset, pieces)
+    async def append(
+        self, generation: int, offset: int, pieces: Sequence[bytes], master_confirmed: int | None
+    ) -> int:
+        end = await self._own.append(generation, offset, pieces, master_confirmed)
         self.state.appended = end
         metrics.APPENDED.set(end)
         return end
@@ -323,6 +326,8 @@ class _Stream:
         self._now_ms: Callable[[], int] = slave._now_ms
         self._waiting: deque[Append] = deque()
         self._waiting_bytes = 0
+        self._told_confirmed: int | None = None
+        """Of the master's confirmed offsets the last that the log was given."""
         self._came = asyncio.Event()
         self._went = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -378,14 +383,18 @@ class _Stream:
             self._waiting.append(action)
             self._waiting_bytes += len(action.data)
             self._came.set()
+        if self._machine.master_confirmed != self._told_confirmed:
+            self._came.set()
 
     async def _append(self) -> None:
+        machine = self._machine
         while True:
-            while not self._waiting:
+            while not self._waiting and machine.master_confirmed == self._told_confirmed:
                 self._came.clear()
                 await self._came.wait()
-            offset, pieces = self._next_append()
-            end = await self._slave.append(self._generation, offset, pieces)
+            offset, pieces = self._next_append() if self._waiting else (machine.appended, [])
+            confirmed = self._told_confirmed = machine.master_confirmed
+            end = await self._slave.append(self._generation, offset, pieces, confirmed)
             self._waiting_bytes -= sum(map(len, pieces))
             self._went.set()
             report = self._machine.was_appended(end, self._now_ms())

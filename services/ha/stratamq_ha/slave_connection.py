@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
-from stratamq.formats.replication import REPORT, TransferReader
+from stratamq.formats.replication import REPORT, Confirmed, TransferReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class SlaveSettings:
     """A master that says nothing for so long is left."""
     append_bytes: int = 256 * 1024
     """Frames are gathered to about so many bytes while more is coming."""
+    notices: bool = False
+    """The master is one of ours, and tells what it has confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,10 @@ class SlaveConnection:
         self.appended = end
         """Up to here the slave's log has it."""
         self.left: Left | None = None
+        self.master_confirmed: int | None = None
+        """What the master has told last."""
         self._settings = settings
-        self._transfers = TransferReader()
+        self._transfers = TransferReader(notices=settings.notices)
         self._gatherer = Gatherer(segment_bytes)
         self._next = end
         self._reported = -1
@@ -141,6 +145,9 @@ class SlaveConnection:
         self._heard_ms = now_ms
         try:
             for piece in self._transfers.feed(data):
+                if isinstance(piece, Confirmed):
+                    self.master_confirmed = max(self.master_confirmed or 0, piece.offset)
+                    continue
                 if piece.opens and self._next not in (0, piece.offset):
                     yield self._leave(
                         "diverged",

@@ -105,7 +105,7 @@ def _begin(facts: LogFacts, keeps: Keeps, address: str) -> int:
 async def _copy(
     own: OwnLog, facts: LogFacts, connection: socket.socket, begin: int, end: int, now_ms: Now
 ) -> int:
-    machine = SlaveConnection(SlaveSettings(), facts.segment_bytes, begin, now_ms())
+    machine = SlaveConnection(SlaveSettings(notices=True), facts.segment_bytes, begin, now_ms())
     await send(connection, machine.begin(now_ms()).data)
     while machine.appended < end:
         data = await receive(connection, READ_BYTES, SILENT_S)

@@ -143,6 +143,7 @@ class _Driver:
     ) -> None:
         self._channels = channels
         self._engine = engine
+        self._replicable = replicable
         self._horizon = (
             commitlog_pb2.FOLLOW_HORIZON_REPLICABLE
             if replicable
@@ -168,7 +169,7 @@ class _Driver:
                 name=engine.name, horizon=self._horizon, generation=generation, position=position
             )
             await write(call, commitlog_pb2.FollowRequest(open=opening))
-            machine = Follower()
+            machine = Follower(replicable=self._replicable)
             while (response := await call.read()) is not grpc.aio.EOF:
                 action = machine.receive(_message(response))
                 if isinstance(action, Cut):

@@ -41,6 +41,8 @@ class LogFacts:
     has_peers: bool = False
     taking_back: bool = False
     """A master whose log takes its own bytes from its slaves."""
+    master_confirmed: int | None = None
+    """Of a slave: how far its master is known to have confirmed; None: not known."""
 
     @property
     def generation(self) -> int:
@@ -80,6 +82,11 @@ class OwnLog:
             held=status.held_reason,
             has_peers=status.has_peers,
             taking_back=status.taking_back,
+            master_confirmed=(
+                status.master_confirmed_offset
+                if status.HasField("master_confirmed_offset")
+                else None
+            ),
         )
 
     async def set_role(
@@ -128,7 +135,13 @@ class OwnLog:
         )
 
     async def cut(
-        self, offset: int, *, empty: bool, generations: Generations, master_address: str
+        self,
+        offset: int,
+        *,
+        empty: bool,
+        generations: Generations,
+        master_address: str,
+        master_confirmed: int | None = None,
     ) -> tuple[int, int]:
         """Cut the log and take over the master's list; its end and the generation to append in,
         once what is left is as safe as the log's flush setting says."""
@@ -140,13 +153,23 @@ class OwnLog:
                 for number, start in generations
             ],
             master_address=master_address,
+            master_confirmed_offset=master_confirmed,
         )
         response = await self._call("Cut", request, timeout_s=CUT_S)
         return response.appended_offset, response.generation
 
-    async def append(self, generation: int, offset: int, pieces: Sequence[bytes]) -> int:
-        """Whole frames of one segment; the log's end behind them, under its own flush setting."""
-        head = pb.AppendDataRequest(generation=generation, offset=offset)
+    async def append(
+        self,
+        generation: int,
+        offset: int,
+        pieces: Sequence[bytes],
+        master_confirmed: int | None = None,
+    ) -> int:
+        """Whole frames of one segment, or none; the log's end behind them, under its own flush
+        setting. `master_confirmed`: what a master of ours has confirmed meanwhile."""
+        head = pb.AppendDataRequest(
+            generation=generation, offset=offset, master_confirmed_offset=master_confirmed
+        )
         size = sum(map(len, pieces))
         await self._call("AppendData", APPEND_DATA_REQUEST.encode_pieces(head, pieces, size))
         return offset + size

@@ -98,9 +98,11 @@ class Close:
 
 
 class Follower:
-    """One connection's view; every connection needs a new one."""
+    """One connection's view; every connection needs a new one. `replicable`: its events go on to
+    what slaves may get, beyond what is confirmed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, replicable: bool = False) -> None:
+        self._replicable = replicable
         self._generation: int | None = None
         self._expected = 0
         self._segment_bytes = 0
@@ -135,7 +137,7 @@ class Follower:
             raise FollowError("the generation changed within one stream")
         if event.start != self._expected:
             raise FollowError(f"an event starts at {event.start}, expected {self._expected}")
-        if event.end < event.start or event.end > event.confirmed:
+        if event.end < event.start or (event.end > event.confirmed and not self._replicable):
             raise FollowError(f"an event ends at {event.end}, outside what is confirmed")
         if event.end == event.start:
             return Progress(event)

@@ -6,6 +6,10 @@
                       i32   N, how many follow; 0: a heartbeat
                       N     bytes of the log as they lie in its segments, blanks and tails included
 
+    between two of ours, and in no other case, a transfer may be a notice:
+                      i64   up to here the master has confirmed
+                      i32   −1
+
 Big-endian. No magic number, version, checksum or authentication. A range never crosses a segment.
 apache/rocketmq@rocketmq-all-4.9.8 store/…/ha/HAConnection.java, HAService.java.
 """
@@ -25,6 +29,8 @@ TRANSFER_HEAD = struct.Struct(
 )
 assert (REPORT.size, TRANSFER_HEAD.size) == (8, 12)
 
+NOTICE = -1
+"""Instead of a length: what stands before it is the master's *confirmed*."""
 ROCKETMQ_TRANSFER_BYTES = 32 * 1024
 """RocketMQ sends at most so many at once (haTransferBatchSize)."""
 MAX_TRANSFER_BYTES = 4 * 1024 * 1024 - TRANSFER_HEAD.size
@@ -56,20 +62,29 @@ class Transferred:
     opens: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A notice: the master has confirmed up to log offset `offset`."""
+
+    offset: int
+
+
 class TransferReader:
     """The transfers in a byte stream that comes in pieces of any length.
 
-    Bodies are handed on as they come: nothing but a head is ever kept.
+    Bodies are handed on as they come: nothing but a head is ever kept. `notices`: the master is one
+    of ours, and tells what it has confirmed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, notices: bool = False) -> None:
+        self._notices = notices
         self._head = b""
         self._offset = 0
         self._left = 0
 
-    def feed(self, data: bytes) -> list[Transferred]:
+    def feed(self, data: bytes) -> list[Transferred | Confirmed]:
         """What is there now. CorruptRecordError (`length`) for a size that nobody sends."""
-        found: list[Transferred] = []
+        found: list[Transferred | Confirmed] = []
         position, view = 0, memoryview(data)
         while position < len(data):
             if not self._left:
@@ -87,9 +102,12 @@ class TransferReader:
                 position += len(piece)
         return found
 
-    def _open(self) -> Transferred:
-        self._offset, self._left = TRANSFER_HEAD.unpack(self._head)
+    def _open(self) -> Transferred | Confirmed:
+        offset, length = TRANSFER_HEAD.unpack(self._head)
         self._head = b""
+        if self._notices and length == NOTICE and offset >= 0:
+            return Confirmed(offset)
+        self._offset, self._left = offset, length
         if not 0 <= self._left <= MAX_TRANSFER_BYTES or self._offset < 0:
             raise CorruptRecordError(
                 f"a transfer of {self._left} bytes at {self._offset}: the peer does not speak the "

@@ -8,8 +8,8 @@
 
     what it has         i64 end  i64 minimum  i64 segment bytes  u8 name bytes  name
                         u16 count, count × (i64 generation, i64 start)
-    what it shall keep  u8 verdict  i64 cut to  i64 minimum  i64 end  u16 sentence bytes  sentence
-                        u16 address bytes  address
+    what it shall keep  u8 verdict  i64 cut to  i64 minimum  i64 end  i64 confirmed
+                        u16 sentence bytes  sentence  u16 address bytes  address
                         u16 count, count × (i64 generation, i64 start)
 
 A master that lost what it had not flushed takes it back from a slave of its own: it opens with
@@ -48,6 +48,7 @@ _KEEPS = struct.Struct(
     "q"  # cut to
     "q"  # the master's minimum
     "q"  # up to where it ships now
+    "q"  # what it has confirmed
 )
 
 
@@ -77,12 +78,14 @@ class Has:
 
 @dataclass(frozen=True, slots=True)
 class Keeps:
-    """The master's answer. `address`: where its log takes messages, "" if that is not known."""
+    """The master's answer. `confirmed`: what its consumers may see. `address`: where its log takes
+    messages, "" if that is not known."""
 
     verdict: Verdict
     cut_to: int
     minimum: int
     end: int
+    confirmed: int
     sentence: str
     address: str
     generations: Generations
@@ -100,7 +103,7 @@ def encode_has(has: Has) -> bytes:
 def encode_keeps(keeps: Keeps) -> bytes:
     """With its length before it."""
     return with_length(
-        _KEEPS.pack(keeps.verdict, keeps.cut_to, keeps.minimum, keeps.end)
+        _KEEPS.pack(keeps.verdict, keeps.cut_to, keeps.minimum, keeps.end, keeps.confirmed)
         + encode_text(keeps.sentence)
         + encode_text(keeps.address)
         + encode_generations(keeps.generations)
@@ -121,12 +124,12 @@ def decode_has(data: bytes) -> Has:
 def decode_keeps(data: bytes) -> Keeps:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
-    number, cut_to, minimum, end = reader.take(_KEEPS)
+    number, cut_to, minimum, end, confirmed = reader.take(_KEEPS)
     sentence, address = reader.text(), reader.text()
     generations = reader.generations()
-    if number not in list(Verdict) or cut_to < 0 or not 0 <= minimum <= end:
+    if number not in list(Verdict) or min(cut_to, confirmed) < 0 or not 0 <= minimum <= end:
         raise reader.bad(f"verdict {number}, cut to {cut_to}, minimum {minimum}")
-    return Keeps(Verdict(number), cut_to, minimum, end, sentence, address, generations)
+    return Keeps(Verdict(number), cut_to, minimum, end, confirmed, sentence, address, generations)
 
 
 __all__ = [

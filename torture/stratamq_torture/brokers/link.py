@@ -40,9 +40,15 @@ if TYPE_CHECKING:
     from stratamq_torture.brokers.cluster import Cluster
 
 MASTER_SETTINGS = MasterSettings(
-    heartbeat_ms=1_000, housekeeping_ms=20_000, transfer_bytes=900, whole_log=True
+    heartbeat_ms=1_000,
+    housekeeping_ms=20_000,
+    transfer_bytes=900,
+    whole_log=True,
+    notices=True,
 )
-SLAVE_SETTINGS = SlaveSettings(report_ms=1_000, housekeeping_ms=20_000, append_bytes=700)
+SLAVE_SETTINGS = SlaveSettings(
+    report_ms=1_000, housekeeping_ms=20_000, append_bytes=700, notices=True
+)
 
 
 class Link:
@@ -61,7 +67,14 @@ class Link:
         self._master_generation = 0
         self._appends: deque[Append] = deque()
         self._appending = False
+        self._told_confirmed: int | None = None
         self._life = 0
+
+    @property
+    def _news(self) -> bool:
+        """The master has confirmed more than the slave's log knows."""
+        machine = self._of_slave
+        return machine is not None and machine.master_confirmed != self._told_confirmed
 
     @property
     def connected(self) -> bool:
@@ -94,6 +107,7 @@ class Link:
         self._up.clear()
         self._appends.clear()
         self._of_master = self._of_slave = None
+        self._told_confirmed = None
         self._appending = False
 
     def steps(self) -> Iterator[Callable[[], None]]:
@@ -117,7 +131,7 @@ class Link:
             yield self._ship
         else:
             yield self._receive
-        if self._appends and not self._appending:
+        if (self._appends or self._news) and not self._appending:
             yield self._append
         if self._up:
             yield self._hear
@@ -167,6 +181,7 @@ class Link:
             master.history(theirs),
             has,
             shippable=view.shippable,
+            confirmed=view.confirmed,
             segment_bytes=theirs.segment_bytes,
             name=BROKER_NAME,
             address=master.address,
@@ -205,7 +220,7 @@ class Link:
         life = self._life
         empty = keeps.verdict is Verdict.BEGIN
         generations = tuple(Generation(number, start) for number, start in keeps.generations)
-        cut = Cut(keeps.minimum if empty else keeps.cut_to, empty, generations)
+        cut = Cut(keeps.minimum if empty else keeps.cut_to, empty, generations, keeps.confirmed)
         self._cluster.note(f"{self.slave.address} follows {keeps.address}: {cut.offset}, {empty=}")
 
         def cut_done(error: StrataError | None) -> None:
@@ -257,9 +272,10 @@ class Link:
                 self._appends.append(action)
 
     def _append(self) -> None:
-        engine, life = self.slave.log, self._life
-        assert engine is not None
-        append = self._appends.popleft()
+        engine, machine, life = self.slave.log, self._of_slave, self._life
+        assert engine is not None and machine is not None
+        append = self._appends.popleft() if self._appends else Append(machine.appended, b"")
+        confirmed = self._told_confirmed = machine.master_confirmed
         self._appending = True
 
         def appended(error: StrataError | None) -> None:
@@ -275,7 +291,7 @@ class Link:
             if report is not None:
                 self._up += report.data
 
-        engine.append_data(self._generation, append.offset, append.data, appended)
+        engine.append_data(self._generation, append.offset, append.data, appended, confirmed)
 
     def _hear(self) -> None:
         """A piece of what the slave reports arrives at the master."""

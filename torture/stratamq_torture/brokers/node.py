@@ -165,7 +165,13 @@ class Node:
 
     def view(self, engine: CommitLog) -> LogView:
         offsets = engine.offsets
-        return LogView(offsets.minimum, offsets.replicable, offsets.appended, engine.segment_bytes)
+        return LogView(
+            minimum=offsets.minimum,
+            shippable=offsets.replicable,
+            appended=offsets.appended,
+            segment_bytes=engine.segment_bytes,
+            confirmed=offsets.confirmed,
+        )
 
     def standing(self) -> Standing | None:
         """None while it does not answer."""

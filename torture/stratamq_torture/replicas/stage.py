@@ -24,7 +24,6 @@ KINDS = (STREAM, UNARY)
 SETTINGS = (
     *SMALL,
     # What consumers were shown must be on whoever is promoted.
-    "commitlog.hold_without_slave=true",
     "commitlog.slave_timeout_ms=500",
 )
 LONGEST_MOMENT_S = 0.3

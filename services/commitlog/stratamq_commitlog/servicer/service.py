@@ -122,7 +122,9 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         head, (payload,) = APPEND_DATA_REQUEST.decode(data)
         error = await _answer(
-            lambda done: engine.append_data(head.generation, head.offset, payload, done)
+            lambda done: engine.append_data(
+                head.generation, head.offset, payload, done, _told_confirmed(head)
+            )
         )
         if error is not None:
             raise error
@@ -206,6 +208,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             held_reason=(gate.uncertain or gate.held or gate.taking_back) if master else "",
             taking_back=bool(gate.taking_back),
             has_peers=engine.roles.state.peers,
+            master_confirmed_offset=engine.master_confirmed.value,
         )
 
     async def GetQueueTable(
@@ -342,7 +345,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def _cut(self, request: pb.CutRequest) -> pb.CutResponse:
         engine = self._ready()
         generations = [Generation(g.generation, g.start_offset) for g in request.generations]
-        cut = Cut(request.offset, request.empty, tuple(generations))
+        confirmed = _told_confirmed(request)
+        cut = Cut(request.offset, request.empty, tuple(generations), confirmed)
         done: CutDone = await _answer(lambda done: engine.cut(cut, done))
         if done.error is not None:
             raise done.error
@@ -404,6 +408,11 @@ async def _answer_in_steps(call: Any) -> Any:
     for _ in call(lambda result: future.done() or future.set_result(result)):
         await asyncio.sleep(0)
     return await future
+
+
+def _told_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
+    told = request.HasField("master_confirmed_offset")
+    return request.master_confirmed_offset if told else None
 
 
 async def _answer(call: Any) -> Any:

@@ -1,0 +1,168 @@
+"""A slave shows nothing that its master has not confirmed, and does not forget how far that was."""
+
+import pytest
+from stratamq_commitlog.cutting import Cut
+from stratamq_commitlog.master_confirmed import after_opening
+from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.own_state import MASTER_CONFIRMED_PATH
+from stratamq_commitlog.role_change import RoleChange
+
+from stratamq.files.simulated import SimulatedCrash, keep_nothing
+from tests.commitlog.test_cutting import ask, boundaries
+from tests.commitlog.test_slave import master, pieces, slave
+from tests.support.listeners import Listener
+from tests.support.logs import Store
+
+
+def follows(copy: Store, original: Store, told: int | None, *, offset: int | None = None) -> None:
+    """The slave opens with its master, which has confirmed `told`."""
+    generations = tuple(original.log.hub.generations) if told is not None else ()
+    end = copy.end() if offset is None else offset
+    done = ask(copy, Cut(end, False, generations, told))
+    assert done.error is None
+    if done.reopen:
+        copy.log.close()
+        copy.log.open()
+
+
+def copies(copy: Store, original: Store, end: int, told: int | None) -> None:
+    for offset, data in pieces(original, copy.end()):
+        if offset < end:
+            assert copy.append_data(offset, data[: end - offset], told) is None
+
+
+def test_a_slave_confirms_what_its_master_confirmed_and_no_more():
+    original, copy = master(), slave()
+    listener = Listener(copy)
+    places = boundaries(original)
+    follows(copy, original, 0)
+    listener = Listener(copy)
+    for end in places[1:-1:4]:
+        copies(copy, original, end, None)
+        assert copy.log.offsets.confirmed <= copy.log.master_confirmed.value
+        listener.listen()
+        assert listener.position == copy.log.offsets.confirmed
+        before = copy.log.offsets.confirmed
+        assert copy.append_data(copy.end(), b"", end) is None
+        assert before < copy.log.offsets.confirmed == end
+        listener.listen()
+        assert listener.position == end
+
+
+def test_bytes_that_are_confirmed_before_they_come_are_shown_when_they_are_there():
+    original, copy = master(), slave()
+    follows(copy, original, original.end())
+    end = boundaries(original)[9]
+    copies(copy, original, end, None)
+    assert copy.log.offsets.confirmed == end
+
+
+def test_the_slave_of_a_master_that_tells_nothing_shows_what_it_has():
+    original, copy = master(), slave()
+    follows(copy, original, None)
+    copies(copy, original, original.end(), None)
+    assert copy.log.master_confirmed.value is None
+    assert copy.log.offsets.confirmed == original.end()
+
+
+def test_a_slave_that_has_copied_a_part_knows_after_a_power_loss_how_far_its_master_had_confirmed():
+    original, copy = master(), slave()
+    follows(copy, original, original.end())
+    copies(copy, original, boundaries(original)[6], None)
+    copy.power_loss(keep_nothing)
+    copy.start()
+    assert copy.log.master_confirmed.value == original.end() > copy.end()
+
+
+def test_what_is_confirmed_beyond_the_slaves_end_is_durable_within_a_second():
+    original, copy = master(), slave()
+    follows(copy, original, 0)
+    copies(copy, original, boundaries(original)[6], original.end())
+    copy.pass_time(1_100)
+    copy.power_loss(keep_nothing)
+    copy.start()
+    assert copy.log.master_confirmed.value == original.end()
+
+
+def test_after_a_restart_a_slave_shows_no_more_than_before():
+    original, copy = master(), slave()
+    follows(copy, original, 0)
+    places = boundaries(original)
+    copies(copy, original, places[12], places[5])
+    copies(copy, original, places[12], None)
+    assert copy.append_data(copy.end(), b"", places[5]) is None
+    confirmed = copy.log.offsets.confirmed
+    assert confirmed <= places[5] < copy.end()
+    copy.restart()
+    assert copy.log.offsets.confirmed == confirmed
+    follows(copy, original, places[5])
+    assert copy.append_data(copy.end(), b"", copy.end()) is None
+    assert copy.log.offsets.confirmed == copy.end()
+
+
+def test_a_slave_that_closes_does_not_wait_for_its_master_to_confirm():
+    original, copy = master(), slave(followers=("dispatcher",))
+    follows(copy, original, 0)
+    copies(copy, original, boundaries(original)[12], None)
+    listener = Listener(copy)
+    copy.log.begin_close()
+    copy.settle()
+    listener.listen()
+    assert listener.closed_at == copy.log.offsets.confirmed < copy.end()
+    listener.report()
+    assert copy.log.close_ready()
+
+
+def test_a_promoted_slave_bounds_nothing_and_forgets_the_old_master():
+    original, copy = master(), slave()
+    follows(copy, original, 0)
+    copies(copy, original, boundaries(original)[12], None)
+    answers: list[object] = []
+    copy.log.set_role(RoleChange(Role.ASYNC_MASTER, 1), answers.append)
+    copy.settle()
+    assert answers == [None]
+    assert copy.log.master_confirmed.value is None
+    assert copy.log.offsets.confirmed == copy.end()
+    assert copy.files.entry(MASTER_CONFIRMED_PATH) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "own", "masters", "expected"),
+    [
+        (None, 50, [(1, 0)], [(1, 0)], 100),  # its own confirmed counts
+        (80, 50, [(1, 0)], [(1, 0)], 80),  # a master that restarted knows less
+        (80, 90, [(1, 0)], [(1, 0)], 90),
+        (80, 50, [(1, 0)], [(1, 0), (2, 70)], 70),  # an earlier master's counts up to its end
+        (80, 75, [(1, 0)], [(1, 0), (2, 70)], 75),
+        (80, 0, [(1, 0)], [(7, 0)], 0),  # another history
+    ],
+)
+def test_what_an_earlier_master_confirmed_counts_as_far_as_its_history_goes_on(
+    known, told, own, masters, expected
+):
+    def listed(pairs):
+        return [Generation(number, start) for number, start in pairs]
+
+    assert after_opening(known, 100, told, listed(own), listed(masters)) == expected
+
+
+def test_a_crash_at_any_call_of_an_opening_leaves_the_bound_or_a_slave_without_bytes():
+    """Bytes of the master never come before the bound is durable."""
+    original = master()
+    held_bytes = 0
+    for point in range(1, 400):
+        copy = slave()
+        copy.disk.crash_at(copy.disk.calls + point)
+        try:
+            follows(copy, original, original.end())
+            copies(copy, original, original.end(), None)
+        except SimulatedCrash:
+            copy.power_loss(keep_nothing)
+            copy.disk.clear_faults()
+            copy.start()
+            if copy.end():
+                held_bytes += 1
+                assert copy.log.master_confirmed.value == original.end()
+        else:
+            break
+    assert point > 10 and held_bytes > 0
