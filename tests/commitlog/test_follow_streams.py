@@ -17,7 +17,7 @@ def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_told_to
     """What it would be given ends with the log that is being closed, and nobody would tell it."""
     store = Store()
     store.start()
-    servicer = CommitLogServicer(store.log)
+    servicer = CommitLogServicer(store.log, None)  # type: ignore[arg-type] # nothing is read
     servicer.opening = ""
 
     async def requests() -> AsyncIterator[pb.FollowRequest]:

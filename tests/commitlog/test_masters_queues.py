@@ -39,7 +39,7 @@ def test_what_the_messages_say_is_not_overruled():
 
 def test_a_master_without_queues_has_a_table_too():
     copy = copied(master())
-    servicer = CommitLogServicer(copy.log)
+    servicer = CommitLogServicer(copy.log, None)  # type: ignore[arg-type] # nothing is read
     servicer.opening = ""
     request = pb.ImportMetadataRequest(generation=copy.log.generation, appended_offset=copy.end())
     assert asyncio.run(servicer.ImportMetadata(request, None)).learned_queues == 0

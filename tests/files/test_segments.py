@@ -1,5 +1,6 @@
 """Families of segment files, and a follower's reader, on both disks."""
 
+import contextlib
 import gc
 import os
 
@@ -7,8 +8,10 @@ import pytest
 
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.files.port import Files
-from stratamq.files.segment_reader import SegmentReader
+from stratamq.files.real import RealFiles
+from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.files.segments import FindingKind, scan_family
+from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.file_names import offset_name
 from tests.support.disks import PAGE, write_file
 
@@ -120,11 +123,11 @@ def test_findings_can_be_asked_by_kind(files):
 @pytest.fixture
 def log(files):
     make_log(files, 3)
-    return SegmentReader(files, "commitlog", SEGMENT, maximum_maps=2)
+    return SegmentReader(files, "commitlog", SEGMENT, maximum_files=2)
 
 
 def test_a_window_reaches_from_its_offset_to_the_end_of_the_segment(log):
-    window = log.window(SEGMENT + 100)
+    window = log.window(SEGMENT + 100, SEGMENT)
     assert window.readonly
     assert bytes(window) == segment_bytes(SEGMENT)[100:]
     assert bytes(log.window(SEGMENT + 100, limit=7)) == segment_bytes(SEGMENT)[100:107]
@@ -140,83 +143,112 @@ def test_reads_cross_segments_and_stop_at_the_end(log):
 
 @pytest.mark.parametrize("offset", [-1, 3 * SEGMENT, 1 << 62])
 def test_outside_the_log_the_error_carries_its_bounds(log, offset):
-    for ask in (log.window, lambda at: log.read(at, 1)):
+    for ask in (lambda at: log.window(at, 1), lambda at: log.read(at, 1)):
         with pytest.raises(OffsetOutOfRangeError) as caught:
             ask(offset)
         assert (caught.value.minimum, caught.value.maximum) == (0, 3 * SEGMENT)
 
 
 def test_new_segments_are_found_when_asked_for(files, log):
-    log.window(0)
+    log.window(0, SEGMENT)
     make_log(files, 1, first=3)
-    assert bytes(log.window(3 * SEGMENT)) == segment_bytes(3 * SEGMENT)
+    assert bytes(log.window(3 * SEGMENT, SEGMENT)) == segment_bytes(3 * SEGMENT)
     make_log(files, 1, first=4)
     assert log.read(4 * SEGMENT, 4) == segment_bytes(4 * SEGMENT)[:4]
     assert log.bounds() == (0, 5 * SEGMENT)
 
 
-def test_a_mapped_segment_outlives_its_unlinking_and_an_unmapped_one_does_not(files, log):
-    log.window(0)
+def test_an_open_segment_outlives_its_unlinking_and_another_does_not(files, log):
+    log.window(0, SEGMENT)
     for index in (0, 1):
         files.unlink(f"commitlog/{offset_name(index * SEGMENT)}")
-    assert bytes(log.window(0)) == segment_bytes(0)
+    assert bytes(log.window(0, SEGMENT)) == segment_bytes(0)
     with pytest.raises(OffsetOutOfRangeError) as caught:
-        log.window(SEGMENT)
+        log.window(SEGMENT, SEGMENT)
     assert caught.value.minimum == 2 * SEGMENT
     with pytest.raises(OffsetOutOfRangeError):
         log.read(SEGMENT, 1)
 
 
-def test_a_kept_window_stays_valid_when_its_mapping_leaves_the_list(log):
-    first = log.window(0)
-    log.window(SEGMENT)
-    log.window(2 * SEGMENT)
+def test_a_kept_window_stays_valid_when_its_file_leaves_the_list(log):
+    first = log.window(0, SEGMENT)
+    log.window(SEGMENT, SEGMENT)
+    log.window(2 * SEGMENT, SEGMENT)
     gc.collect()
     assert bytes(first) == segment_bytes(0)
 
 
 def test_after_release_from_the_new_file_of_the_same_name_is_read(files, log):
-    log.window(2 * SEGMENT)
+    log.window(2 * SEGMENT, SEGMENT)
     path = f"commitlog/{offset_name(2 * SEGMENT)}"
     files.unlink(path)
     write_file(files, path, bytes(SEGMENT))
-    assert bytes(log.window(2 * SEGMENT)) == segment_bytes(2 * SEGMENT)
+    assert bytes(log.window(2 * SEGMENT, SEGMENT)) == segment_bytes(2 * SEGMENT)
     log.release_from(2 * SEGMENT + 5)
-    assert bytes(log.window(2 * SEGMENT)) == bytes(SEGMENT)
+    assert bytes(log.window(2 * SEGMENT, SEGMENT)) == bytes(SEGMENT)
 
 
 def test_a_segment_shorter_than_it_should_be_ends_where_its_bytes_end(files, log):
     write_file(files, f"commitlog/{offset_name(3 * SEGMENT)}", b"abc")
-    assert bytes(log.window(3 * SEGMENT + 1)) == b"bc"
-    with pytest.raises(OffsetOutOfRangeError):
-        log.window(3 * SEGMENT + 3)
-    with pytest.raises(OffsetOutOfRangeError):
-        log.read(3 * SEGMENT + 3, 1)
+    assert bytes(log.window(3 * SEGMENT + 1, SEGMENT)) == b"bc"
+    for ask in (log.window, log.read):
+        with pytest.raises(UnreadableError, match="the file ends before 3, and should have 8192"):
+            ask(3 * SEGMENT + 3, 1)
     assert log.read(3 * SEGMENT - 1, 100)[1:] == b"abc"
 
 
-def mapped_segments(root) -> set[str]:
+def open_segments(root) -> list[str]:
+    """Names of the segments that this process has open, and of those that it has mapped."""
+    there = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            there.append(os.readlink(f"/proc/self/fd/{number}"))
     with open("/proc/self/maps") as maps:
-        lines = [line for line in maps if f"{root}/commitlog" in line]
-    return {os.path.basename(line.split()[5]) for line in lines}
+        there += [f"{line.split()[5]} mapped" for line in maps if f"{root}/commitlog" in line]
+    return sorted(os.path.basename(path) for path in there if f"{root}/commitlog" in path)
 
 
-def test_only_the_last_used_segments_stay_mapped_and_released_ones_go(tmp_path):
-    from stratamq.files.real import RealFiles
-
+def test_only_the_last_used_segments_stay_open_and_released_ones_go(tmp_path):
     files = RealFiles(tmp_path / "store")
     make_log(files, 4)
-    log = SegmentReader(files, "commitlog", SEGMENT, maximum_maps=2)
-    before = len(os.listdir("/proc/self/fd"))
+    log = SegmentReader(files, "commitlog", SEGMENT, maximum_files=2)
     for index in (0, 1, 0, 2):
-        log.window(index * SEGMENT)
-    assert mapped_segments(files.root) == {offset_name(0), offset_name(2 * SEGMENT)}
-    assert len(os.listdir("/proc/self/fd")) == before
+        log.window(index * SEGMENT, SEGMENT)
+    assert open_segments(files.root) == [offset_name(0), offset_name(2 * SEGMENT)]
     log.read(3 * SEGMENT, 10)
-    assert mapped_segments(files.root) == {offset_name(0), offset_name(2 * SEGMENT)}
+    assert open_segments(files.root) == [offset_name(2 * SEGMENT), offset_name(3 * SEGMENT)]
     log.drop_cache(3 * SEGMENT, 10)
-    log.release_below(SEGMENT)
-    assert mapped_segments(files.root) == {offset_name(2 * SEGMENT)}
+    log.release_below(3 * SEGMENT)
+    assert open_segments(files.root) == [offset_name(3 * SEGMENT)]
     log.close()
-    assert mapped_segments(files.root) == set()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_segments(files.root) == []
+
+
+def test_a_segment_that_is_cut_short_under_a_reader_ends_where_its_bytes_end(tmp_path):
+    """A page of a mapping that is gone kills the process."""
+    files = RealFiles(tmp_path / "store")
+    make_log(files, 2)
+    log = SegmentReader(files, "commitlog", SEGMENT)
+    whole = log.window(0, SEGMENT)
+    os.truncate(files.root / "commitlog" / offset_name(0), 100)
+    assert bytes(whole) == segment_bytes(0), "what was read stays"
+    assert bytes(log.window(0, SEGMENT)) == segment_bytes(0)[:100]
+    for ask in (log.window, log.read):
+        with pytest.raises(UnreadableError):
+            ask(100, 1)
+    assert log.read(SEGMENT, 5) == segment_bytes(SEGMENT)[:5]
+
+
+def test_what_the_device_refuses_is_a_named_error_and_the_rest_is_read():
+    disk = SimulatedDisk()
+    files = disk.files()
+    make_log(files, 2)
+    log = SegmentReader(files, "commitlog", SEGMENT)
+    path = f"commitlog/{offset_name(SEGMENT)}"
+    for ask in (log.window, log.read):
+        fault = disk.fail("read", path)
+        with pytest.raises(UnreadableError, match="Input/output error") as caught:
+            ask(SEGMENT + 5, 7)
+        assert (caught.value.file, caught.value.position) == (path, 5)
+        assert fault.met == 1
+        assert bytes(ask(SEGMENT + 5, 7)) == segment_bytes(SEGMENT)[5:12]

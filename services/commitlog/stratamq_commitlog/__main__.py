@@ -48,6 +48,7 @@ async def main() -> None:
     flush_worker = ThreadWorker(loop, "commitlog-flush")
     allocate_worker = ThreadWorker(loop, "commitlog-allocate")
     scrub_worker = ThreadWorker(loop, "commitlog-scrub")
+    read_worker = ThreadWorker(loop, "commitlog-read")
     clock = SystemClock()
     walkers = WalkerPool(config.root, processes_for(config.recovery_processes))
     engine = CommitLog(
@@ -62,7 +63,7 @@ async def main() -> None:
         pid=os.getpid(),
         incarnation=random.SystemRandom().getrandbits(62) | 1,
     )
-    servicer = CommitLogServicer(engine)
+    servicer = CommitLogServicer(engine, read_worker)
     server = Server(
         "commitlog",
         root=config.root,
@@ -102,7 +103,7 @@ async def main() -> None:
         servicer.end_follows()
         try:
             await driver.stop()
-            await quiet(engine, flush_worker, allocate_worker, scrub_worker)
+            await quiet(engine, flush_worker, allocate_worker, scrub_worker, read_worker)
             await asyncio.to_thread(engine.close)
             await asyncio.to_thread(files.run, partial(engine.open, recovered))
         except UnavailableError:
@@ -151,6 +152,7 @@ async def main() -> None:
         await flush_worker.close()
         await allocate_worker.close()
         await scrub_worker.close()
+        await read_worker.close()
         engine.close()
         lock.close()
 

@@ -323,21 +323,25 @@ class CommitLog:
         self._discovered += len(found)
         self.topics.discover(found)
 
+    def let_go(self) -> None:
+        """Close deleted segments that were read, blocking; see `LogReads.let_go`."""
+        self._reads.let_go()
+
     def frame_at(self, physical_offset: int) -> bytes:
-        """One whole frame; see `LogReads.frame_at`."""
+        """One whole frame, blocking; see `LogReads.frame_at`."""
         self._require_open()
         return self._reads.frame_at(physical_offset)
 
     def read_range(
         self, start: int, end: int, max_bytes: int, *, verify: bool = False
     ) -> Iterator[tuple[int, bytes]]:
-        """Pieces of the log; see `LogReads.range`."""
+        """Pieces of the log, each blocking; see `LogReads.range`."""
         self._require_open()
         return self._reads.range(start, end, max_bytes, verify=verify)
 
     def read_back(self, offset: int, size: int) -> bytes:
         """Bytes of the log as the cache shows them."""
-        return self._reads.read(offset, size)
+        return self._reads.read_back(offset, size)
 
     # --- appends ---
 

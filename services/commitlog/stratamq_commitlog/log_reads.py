@@ -1,4 +1,7 @@
-"""Point and range reads of the log, by the process that writes it."""
+"""Point and range reads of the log, by the process that writes it.
+
+They run where waiting for a disk harms nobody: on a worker, one after another, by 1 MiB at most.
+"""
 
 from collections.abc import Iterator
 
@@ -13,13 +16,22 @@ from stratamq_commitlog.follow_hub import LogOffsets
 from stratamq_commitlog.segment_set import DIRECTORY
 
 _PIECE_BYTES = 1 << 20
+_FIRST_BYTES = 16 << 10
+"""Most frames are no larger, and cost one call."""
 
 
 class LogReads:
-    """`offsets` are the engine's, and move under it."""
+    """`offsets` are the engine's, and move under it.
+
+    `frame_at`, the pieces of `range` and `let_go` belong to one thread that may wait for the disk,
+    everything else to the engine's.
+    """
 
     def __init__(self, files: Files, segment_bytes: int, offsets: LogOffsets) -> None:
         self._reader = SegmentReader(files, DIRECTORY, segment_bytes)
+        self._release_below = 0
+        """0: nothing."""
+        self._tail = SegmentReader(files, DIRECTORY, segment_bytes)
         self._segment_bytes = segment_bytes
         self._offsets = offsets
 
@@ -27,14 +39,23 @@ class LogReads:
         """The whole frame that begins there, verified: the whole record where it has a checksum.
 
         Raises OffsetOutOfRangeError, InvalidRequestError when no frame begins there, and
-        CorruptRecordError when one does and is not as it was written.
+        CorruptRecordError when one does and is not as it was written, UnreadableError.
         """
         offsets = self._offsets
         if not offsets.minimum <= physical_offset < offsets.appended:
             raise self._out_of_range(str(physical_offset))
-        window = self._reader.window(physical_offset)
-        limit = min(len(window), offsets.appended - physical_offset)
-        outcome, size = check(window, 0, limit=limit)
+        limit = min(
+            offsets.appended - physical_offset,
+            self._segment_bytes - physical_offset % self._segment_bytes,
+        )
+        window = self._window(physical_offset, min(limit, _FIRST_BYTES))
+        if len(window) >= BLANK.size:
+            size, _ = BLANK.unpack_from(window)
+            if len(window) < size <= limit:
+                window = self._window(physical_offset, size)
+                if len(window) < size:
+                    raise self._damaged(physical_offset, "the file ends within it", "length")
+        outcome, size = check(window, 0, limit=len(window))
         if outcome is Outcome.GOOD:
             frame = bytes(window[:size])
             if I64.unpack_from(frame, PHYSICAL_OFFSET_POSITION)[0] == physical_offset:
@@ -63,21 +84,39 @@ class LogReads:
             end = min(end, start + max_bytes)
         return self._verified(start, end) if verify else self._pieces(start, end)
 
-    def read(self, offset: int, size: int) -> bytes:
-        """Exactly these bytes, as the cache shows them."""
-        return self._reader.read(offset, size)
+    def read_back(self, offset: int, size: int) -> bytes:
+        """Exactly these bytes, which were written a moment ago, as the cache shows them."""
+        return self._tail.read(offset, size)
 
     def release_below(self, offset: int) -> None:
-        """Let go of segments that are no longer in the log, so that their space comes back."""
-        self._reader.release_below(offset)
+        """These segments are no longer in the log: `let_go` of them."""
+        self._tail.release_below(offset)
+        self._release_below = offset
+
+    def let_go(self) -> None:
+        """Close segments that are no longer in the log, so that their space comes back. Each read
+        begins with it."""
+        offset, self._release_below = self._release_below, 0
+        if offset:
+            self._reader.release_below(offset)
 
     def close(self) -> None:
+        """No read may be under way."""
+        self._tail.close()
         self._reader.close()
+
+    def _window(self, offset: int, limit: int) -> memoryview:
+        self.let_go()
+        return self._reader.window(offset, limit)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        self.let_go()
+        return self._reader.read(offset, size)
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         while start < end:
             segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
-            piece = self._reader.read(start, min(end, segment_end, start + _PIECE_BYTES) - start)
+            piece = self._read(start, min(end, segment_end, start + _PIECE_BYTES) - start)
             yield start, piece
             start += len(piece)
 
@@ -88,7 +127,7 @@ class LogReads:
         wanted = _PIECE_BYTES
         while start < end:
             segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
-            data = self._reader.read(start, min(end, segment_end, start + wanted) - start)
+            data = self._read(start, min(end, segment_end, start + wanted) - start)
             looked = examine(data, start, segment_end, self._offsets.sealed_from)
             wanted = _PIECE_BYTES
             if looked.good:

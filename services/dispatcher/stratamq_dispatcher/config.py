@@ -60,7 +60,7 @@ class DispatcherConfig(ServiceConfig):
     access_message_in_memory_max_ratio: float = setting(
         0.4, unit="ratio", minimum=0.0, maximum=1.0, rocketmq="accessMessageInMemoryMaxRatio",
         doc="Messages further behind the log's end than this part of memory count as on disk only: "
-        "they are read without mapping, and pulled in smaller pieces.",
+        "they are read by another thread, and pulled in smaller pieces.",
     )
     memory_bytes: int = setting(
         0, unit="bytes", minimum=0, maximum=1 << 50,

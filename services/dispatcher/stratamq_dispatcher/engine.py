@@ -28,11 +28,12 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.files.frame_windows import next_frames
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.sealed import sealed_from
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
-from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
+from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.follow import Event, Opened, Report, Wait
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
@@ -249,14 +250,14 @@ class DispatchEngine:
         while position < event.end:
             self._raise_failure()
             assert self.segments is not None
-            # Taken anew in each step: no reference to the mapping lives while others run.
-            window = self.segments.window(position, event.end - position)
             if event.lengths is None:
-                lengths = scan_lengths(window, position, event.end, settings.step_messages)
+                window, lengths = next_frames(
+                    self.segments.window, position, event.end, settings.step_messages
+                )
             else:
                 lengths = event.lengths[taken : taken + settings.step_messages]
+                window = self.segments.window(position, int(lengths.sum(dtype="i8")))
             columns = dispatch_columns(window, position, lengths, settings.delay_levels_ms)
-            del window
             taken += len(lengths)
             position += int(lengths.sum(dtype="i8"))
             self._apply_columns(columns, position)

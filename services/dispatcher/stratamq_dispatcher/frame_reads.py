@@ -5,13 +5,14 @@ is not as it was written (`formats.frame_verify`), raise DamagedFrameError: a co
 wrong bytes. Frames that lie side by side in the log come as one piece.
 """
 
+from collections import deque
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
-from stratamq.files.segment_reader import SegmentReader
+from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
 from stratamq.formats.frame_verify import NOWHERE, first_damaged
@@ -37,8 +38,8 @@ _STORE_TIME_SPAN = layout.BORN_HOST_POSITION + 20 + 8 - layout.SYS_FLAG_POSITION
 """From SYSFLAG to the end of STORETIMESTAMP behind an IPv6 host; every frame is longer."""
 _COLD_GAP_BYTES = 16 << 10
 """Reading over a gap of this size costs less than another call."""
-_HOT_GAP_BYTES = 1 << 62
-"""A window costs the same whatever its size."""
+_HOT_GAP_BYTES = 64 << 10
+"""To copy so much of the page cache costs as much as one more call and its checks."""
 
 
 _NOT_THERE = "where its frame is not"
@@ -64,12 +65,12 @@ class LogBytes(Protocol):
     def window(self, offset: int, limit: int) -> memoryview | bytes:
         """`limit` bytes from `offset`, fewer at the end of the segment.
 
-        Raises OffsetOutOfRangeError when no segment holds `offset`.
+        Raises OffsetOutOfRangeError when no segment holds `offset`, UnreadableError.
         """
 
 
 class HotLog:
-    """From the mappings of a SegmentReader: what was written lately is in memory anyway."""
+    """From the page cache: what was written lately is in memory anyway."""
 
     gap_bytes = _HOT_GAP_BYTES
 
@@ -82,7 +83,7 @@ class HotLog:
 
 
 class ColdLog:
-    """By `pread`, so that old messages do not push the new ones out of the cache."""
+    """Of old messages next to nothing is read that nobody asked for."""
 
     gap_bytes = _COLD_GAP_BYTES
 
@@ -120,7 +121,9 @@ def read_frames(
     if int(physical.min()) < 0:
         raise damaged(int((physical < 0).argmax()), "before the log begins")
     pieces: list[Piece] = []
-    for first, stop in _spans(physical, sizes, segment_bytes, log.gap_bytes):
+    spans = deque(_spans(physical, sizes, segment_bytes, log.gap_bytes))
+    while spans:
+        first, stop = spans.popleft()
         base = int(physical[first])
         length = int(physical[stop - 1] + sizes[stop - 1]) - base
         try:
@@ -130,6 +133,12 @@ def read_frames(
                 raise damaged(first, "behind the log's end") from error
             end = base - base % segment_bytes + segment_bytes
             raise OffsetOutOfRangeError(error.message, end, end) from error
+        except UnreadableError as error:
+            if stop - first == 1:
+                raise damaged(first, f"which cannot be read: {error}") from error
+            # Only the frame that lies there is lost: each by itself.
+            spans.extendleft((row, row + 1) for row in reversed(range(first, stop)))
+            continue
         starts = physical[first:stop] - base
         fault = _first_fault(
             window, starts, sizes[first:stop], queue_offsets[first:stop], base, log.sealed_from

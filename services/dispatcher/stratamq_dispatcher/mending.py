@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
+from stratamq.files.frame_windows import next_frames
 from stratamq.files.port import Files
-from stratamq.formats.dispatch import dispatch_columns, scan_lengths
+from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK
 from stratamq.formats.frame_verify import first_damaged
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
@@ -111,8 +112,7 @@ class MendPlan:
         while position < end:
             segment_end = position - position % self.segment_bytes + self.segment_bytes
             stop = min(end, segment_end)
-            window = log.window(position, stop - position)
-            lengths = scan_lengths(window, position, stop, STEP_MEMBERS)
+            window, lengths = next_frames(log.window, position, stop, STEP_MEMBERS)
             sizes = lengths.astype(np.int64)
             starts = sizes.cumsum() - sizes
             if BLANK.unpack_from(window, int(starts[-1]))[1] == MAGIC_BLANK:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import CorruptRecordError, OffsetOutOfRangeError
+from stratamq.errors import CorruptionError, CorruptRecordError, OffsetOutOfRangeError
 from stratamq.files.port import Files
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.index_columns import IndexKeys, IndexState, index_keys, seconds_after
@@ -150,7 +150,7 @@ class Adoption:
             edge = edge_of(self._files, self._geometry, [before] if before else [])
             same = yield from comparison.steps(edge, self._confirmed)
             return replayed.state if same else None
-        except (OSError, CorruptRecordError, OffsetOutOfRangeError):
+        except (OSError, CorruptionError, OffsetOutOfRangeError):
             # Offsets in a file that is not right lead anywhere.
             return None
         finally:

@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import OffsetOutOfRangeError
-from stratamq.files.segment_reader import SegmentReader
-from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
+from stratamq.files.frame_windows import next_frames
+from stratamq.files.segment_reader import SegmentReader, UnreadableError
+from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.frame_layout import BORN_HOST_POSITION, I32, I64, SYS_FLAG_POSITION
+from stratamq.formats.frame_layout import BLANK, BORN_HOST_POSITION, I32, I64, SYS_FLAG_POSITION
 from stratamq.formats.properties import TAGS
 from stratamq.formats.sysflag import host_bytes
 
@@ -31,7 +32,8 @@ class Piece:
 class LogPieces:
     """Reads ranges of the log that are known to be there. One thread at a time.
 
-    CorruptRecordError for what is no frame, OffsetOutOfRangeError for what was deleted meanwhile.
+    CorruptRecordError for what is no frame, OffsetOutOfRangeError for what was deleted meanwhile,
+    UnreadableError for what the device refuses.
     """
 
     def __init__(self, reader: SegmentReader, segment_bytes: int) -> None:
@@ -45,24 +47,22 @@ class LogPieces:
         done = 0
         while start < end:
             stop = min(end, start - start % self._segment_bytes + self._segment_bytes)
-            # The mapping is looked up for each piece: between two of them anything may happen.
-            window = self._reader.window(start, stop - start)
             if lengths is None:
-                some = scan_lengths(window, start, stop, PIECE_MEMBERS)
+                window, some = next_frames(self._reader.window, start, stop, PIECE_MEMBERS)
             else:
                 some = lengths[done : done + PIECE_MEMBERS]
                 done += len(some)
+                window = self._reader.window(start, int(some.sum(dtype=np.int64)))
             piece_end = start + int(some.sum(dtype=np.int64))
             columns = dispatch_columns(window[: piece_end - start], start, some)
-            del window
             yield Piece(start, piece_end, columns)
             start = piece_end
 
     def store_time(self, offset: int) -> int | None:
-        """Of the message at `offset`; None when the log does not have it."""
+        """Of the message at `offset`; None when the log does not have it, or it cannot be read."""
         try:
             head = self._reader.read(offset, BORN_HOST_POSITION + _STORE_TIME_REACH)
-        except OffsetOutOfRangeError:
+        except (OffsetOutOfRangeError, UnreadableError):
             return None
         if len(head) < BORN_HOST_POSITION + _STORE_TIME_REACH:
             return None
@@ -72,7 +72,8 @@ class LogPieces:
 
     def tags(self, offset: int) -> tuple[str, str] | None:
         """(topic, TAGS) of the message at `offset`, None without tags. It is known to be whole."""
-        window = self._reader.window(offset)
-        frame = decode(window, 0, verify_body=False)
+        head = self._reader.window(offset, BLANK.size)
+        size, _ = BLANK.unpack_from(head)
+        frame = decode(self._reader.window(offset, size), 0, verify_body=False)
         tags = frame.properties.get(TAGS) if isinstance(frame, Frame) else None
         return (frame.topic, tags) if isinstance(frame, Frame) and tags else None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from stratamq.errors import CorruptRecordError, OffsetOutOfRangeError
 from stratamq.files.port import Files
 from stratamq.files.sealed import sealed_from
-from stratamq.files.segment_reader import SegmentReader
+from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import (
     BLANK,
@@ -191,6 +191,9 @@ class QueryLane:
                 self._note_damage(offset, reason)
                 return None
             frame = decode(raw, verify_body=False)
+        except UnreadableError:
+            self._note_damage(offset, "unreadable")
+            return None
         except (OffsetOutOfRangeError, CorruptRecordError):
             return None
         return (frame, raw) if isinstance(frame, Frame) else None

@@ -1,64 +1,62 @@
-"""A follower's view of another process's log segments: read-only, few mappings, no descriptors.
+"""A follower's view of another process's log segments: read-only, by `pread`, a few descriptors.
 
-Hot bytes come from shared mappings, cold ones by `pread`, so that a catch-up or a scrub does not
-push the hot tail out of the cache. The owner may unlink a segment at any time: what is mapped here
-goes on working; what is not answers OffsetOutOfRangeError.
+Nothing is mapped: a page of a mapping that the device refuses, or that somebody cut off, kills the
+process that touches it; `pread` answers with an error, for these bytes alone. The owner may unlink
+a segment at any time: what is open here goes on working; what is not answers OffsetOutOfRangeError.
 """
 
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 
-from stratamq.errors import OffsetOutOfRangeError
+from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.files.port import File, Files, Kind
 from stratamq.formats.file_names import offset_name, parse_offset_name
+
+
+class UnreadableError(CorruptionError):
+    """The device refuses bytes of the log; others may be read. `file` and `position` say which."""
 
 
 class SegmentReader:
     """Reads segments of `segment_bytes` in `directory`. One thread at a time.
 
-    It holds at most `maximum_maps` mappings; a window that a caller keeps stays valid after its
-    mapping has left the list, until the caller lets go.
+    It holds at most `maximum_files` descriptors.
     """
 
     def __init__(
-        self, files: Files, directory: str, segment_bytes: int, maximum_maps: int = 4
+        self, files: Files, directory: str, segment_bytes: int, maximum_files: int = 4
     ) -> None:
         self._files = files
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._maximum_maps = max(1, maximum_maps)
+        self._maximum_files = max(1, maximum_files)
         self._offsets: list[int] = []
         """Known segments in order. May name one that has been unlinked since."""
-        self._maps: OrderedDict[int, memoryview] = OrderedDict()
-        self._cold: tuple[int, File] | None = None
+        self._open: OrderedDict[int, File] = OrderedDict()
 
-    def window(self, offset: int, limit: int | None = None) -> memoryview:
-        """From `offset` to the end of its segment, at most `limit` bytes, without copying.
+    def window(self, offset: int, limit: int) -> memoryview:
+        """`limit` bytes from `offset`, fewer at the end of its segment; read-only.
 
-        Raises OffsetOutOfRangeError when no segment holds `offset`.
+        Raises OffsetOutOfRangeError when no segment holds `offset`, UnreadableError.
         """
         start = self._segment_of(offset)
-        view = self._maps.get(start)
-        if view is None:
-            view = self._map(start, offset)
-        self._maps.move_to_end(start)
         position = offset - start
-        if position >= len(view):
-            raise self._out_of_range(offset)
-        end = len(view) if limit is None else min(len(view), position + limit)
-        return view[position:end]
+        data = self._read(start, offset, max(0, min(limit, self._segment_bytes - position)))
+        if not data and limit > 0:
+            raise self._cut_short(start, offset)
+        return memoryview(data)
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset` by `pread`, across segments; fewer where the log ends.
+        """`length` bytes from `offset`, across segments; fewer where the log ends.
 
-        Raises OffsetOutOfRangeError when no segment holds `offset`.
+        Raises OffsetOutOfRangeError when no segment holds `offset`, UnreadableError.
         """
         parts: list[bytes] = []
         while length > 0:
             try:
                 start = self._segment_of(offset)
-                data = self._open_cold(start, offset).read(offset - start, length)
+                data = self._read(start, offset, length)
             except OffsetOutOfRangeError:
                 if parts:
                     break
@@ -66,16 +64,17 @@ class SegmentReader:
             if not data:
                 if parts:
                     break
-                raise self._out_of_range(offset)
+                raise self._cut_short(start, offset)
             parts.append(data)
             offset += len(data)
             length -= len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def drop_cache(self, offset: int, length: int) -> None:
-        """Advise the kernel that a range just read by `read` will not be read again soon."""
-        if self._cold is not None and self._cold[0] <= offset < self._cold[0] + self._segment_bytes:
-            start, file = self._cold
+        """Advise the kernel that a range just read will not be read again soon."""
+        start = offset - offset % self._segment_bytes
+        file = self._open.get(start)
+        if file is not None:
             file.drop_cache(offset - start, length)
 
     def bounds(self) -> tuple[int, int]:
@@ -92,8 +91,8 @@ class SegmentReader:
     def release_from(self, offset: int) -> None:
         """Let go of every segment that ends above `offset`: the log was cut there.
 
-        The owner may unlink such a segment and make a new file of the same name; a mapping of the
-        old one would show bytes of a history that no longer exists.
+        The owner may unlink such a segment and make a new file of the same name; the old one would
+        show bytes of a history that no longer exists.
         """
         self._release(lambda start: start + self._segment_bytes > offset)
 
@@ -103,11 +102,8 @@ class SegmentReader:
 
     def _release(self, gone: Callable[[int], bool]) -> None:
         self._offsets = [start for start in self._offsets if not gone(start)]
-        for start in [start for start in self._maps if gone(start)]:
-            del self._maps[start]
-        if self._cold is not None and gone(self._cold[0]):
-            self._cold[1].close()
-            self._cold = None
+        for start in [start for start in self._open if gone(start)]:
+            self._open.pop(start).close()
 
     def _segment_of(self, offset: int) -> int:
         """The start of the segment that holds `offset`, looking at the directory if needed."""
@@ -127,31 +123,40 @@ class SegmentReader:
                 found.append(start)
         self._offsets = found
 
-    def _map(self, start: int, offset: int) -> memoryview:
-        file = self._open(start, offset)
+    def _read(self, start: int, offset: int, length: int) -> bytes:
+        file = self._file(start, offset)
         try:
-            view = file.view()
-        finally:
-            file.close()
-        self._maps[start] = view
-        while len(self._maps) > self._maximum_maps:
-            self._maps.popitem(last=False)
-        return view
+            return file.read(offset - start, length)
+        except OSError as error:
+            raise UnreadableError(
+                f"{file.path}: {length} bytes from {offset - start} on cannot be read "
+                f"({error.strerror or error}). Restore the segment from a replica or a backup",
+                file.path,
+                offset - start,
+            ) from error
 
-    def _open_cold(self, start: int, offset: int) -> File:
-        if self._cold is None or self._cold[0] != start:
-            file = self._open(start, offset)
-            if self._cold is not None:
-                self._cold[1].close()
-            self._cold = (start, file)
-        return self._cold[1]
+    def _cut_short(self, start: int, offset: int) -> UnreadableError:
+        path = f"{self._directory}/{offset_name(start)}"
+        return UnreadableError(
+            f"{path}: the file ends before {offset - start}, and should have {self._segment_bytes} "
+            "bytes. Restore the segment from a replica or a backup",
+            path,
+            offset - start,
+        )
 
-    def _open(self, start: int, offset: int) -> File:
-        try:
-            return self._files.open(f"{self._directory}/{offset_name(start)}")
-        except FileNotFoundError:
-            self._discover()
-            raise self._out_of_range(offset) from None
+    def _file(self, start: int, offset: int) -> File:
+        file = self._open.get(start)
+        if file is None:
+            try:
+                file = self._files.open(f"{self._directory}/{offset_name(start)}")
+            except FileNotFoundError:
+                self._discover()
+                raise self._out_of_range(offset) from None
+            self._open[start] = file
+            if len(self._open) > self._maximum_files:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(start)
+        return file
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         minimum = self._offsets[0] if self._offsets else 0

@@ -74,28 +74,39 @@ class DispatchColumns:
 
 
 def scan_lengths(
-    buffer: memoryview | bytes, base_offset: int, end_offset: int, max_members: int | None = None
+    buffer: memoryview | bytes,
+    base_offset: int,
+    end_offset: int,
+    max_members: int | None = None,
+    *,
+    partial: bool = False,
 ) -> NDArray[np.uint32]:
     """Lengths of the frames and the blank in [base_offset, end_offset), buffer byte 0 at the base.
 
     At most `max_members` of them: a bare range can be a whole segment, and is scanned in steps.
+    `partial`: the buffer may end before the range; those that are whole in it.
     Raises CorruptRecordError with the log offset of the first member that is none, or that does not
     end within the range.
     """
     end = end_offset - base_offset
-    if end > len(buffer):
-        raise _corrupt("length", "the bytes end before the range does", base_offset + len(buffer))
+    there = len(buffer)
+    if end > there and not partial:
+        raise _corrupt("length", "the bytes end before the range does", base_offset + there)
     lengths: list[int] = []
     position = 0
     read = BLANK.unpack_from
     while position < end and len(lengths) != max_members:
         if end - position < BLANK.size:
             raise _corrupt("length", "the range ends within a frame", base_offset + position)
+        if partial and there - position < BLANK.size:
+            break
         size, magic = read(buffer, position)
         if magic != MAGIC_V1 and magic not in (MAGIC_V2, MAGIC_BLANK):
             raise _corrupt("magic", f"{magic:08X} is no magic code", base_offset + position)
         if size < 8 or position + size > end or (magic == MAGIC_BLANK and position + size != end):
             raise _corrupt("length", f"length {size} leaves the range", base_offset + position)
+        if partial and position + size > there:
+            break
         lengths.append(size)
         position += size
     return np.array(lengths, np.uint32)

@@ -19,6 +19,7 @@ from stratamq.formats.hosts import encode_host
 from stratamq.runtime.change_marks import mark_message, mark_of
 from stratamq.runtime.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
 from stratamq.runtime.paging import place_of, position_of
+from stratamq.runtime.worker import ThreadWorker
 from stratamq_commitlog import masters_queues
 from stratamq_commitlog.cutting import Cut, CutDone
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
@@ -48,10 +49,12 @@ REPLICATION_SILENCE_S = 5.0
 
 
 class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
-    """`opening` says how far recovery is while the engine is not open yet."""
+    """`opening` says how far recovery is while the engine is not open yet. The log is read on
+    `reading`: a disk that stands still holds up nobody else."""
 
-    def __init__(self, engine: CommitLog) -> None:
+    def __init__(self, engine: CommitLog, reading: ThreadWorker) -> None:
         self._engine = engine
+        self._reading = reading
         self._appends = AppendStreams(engine)
         self._follows = FollowStreams(engine)
         self.opening = "starting"
@@ -138,7 +141,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def GetFrame(self, request: pb.GetFrameRequest, context: Any) -> pb.GetFrameResponse:
         engine = self._ready()
         try:
-            frame = engine.frame_at(request.physical_offset)
+            frame = await self._reading.run(lambda: engine.frame_at(request.physical_offset))
         except InvalidRequestError as error:
             raise NotFoundError(error.message) from None
         return pb.GetFrameResponse(
@@ -150,9 +153,9 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         pieces = engine.read_range(
             request.start_offset, request.end_offset, request.max_bytes, verify=request.verify
         )
-        for offset, data in pieces:
+        while (piece := await self._reading.run(lambda: next(pieces, None))) is not None:
+            offset, data = piece
             yield READ_RANGE_RESPONSE.encode(pb.ReadRangeResponse(offset=offset), data)
-            await asyncio.sleep(0)
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         engine = self._ready()
@@ -308,6 +311,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         most = request.max_segments or 10
         minimum, deleted = engine.delete_below(request.offset, most, request.urgent)
+        self._reading.submit(engine.let_go, lambda _, error: None)
         return pb.DeleteBelowResponse(minimum_offset=minimum, deleted=deleted)
 
     async def SetRole(self, request: pb.SetRoleRequest, context: Any) -> pb.SetRoleResponse:

@@ -1,0 +1,77 @@
+"""Bytes of the log that cannot be read: an error for their messages, and for nothing else."""
+
+import errno
+import os
+
+import pytest
+
+from stratamq.client import connect
+from stratamq.errors import CorruptionError
+from stratamq.files.segment_reader import UnreadableError
+from tests.support.brokers import ROOMS, Broker
+from tests.support.logs import Store, message, segment_path
+
+SEGMENT = 1 << 16
+CUT_SHORT = 8192
+
+
+def test_a_segment_that_is_cut_short_under_running_services_costs_its_messages_and_no_process(
+    tmp_path,
+):
+    """What lies behind a file's end is like a page that the device refuses: through a mapping it
+    kills who touches it, in a loop, without a reason."""
+    settings = (f"commitlog.segment_bytes={SEGMENT}", "commitlog.scrub_bytes_per_second=0")
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start()
+        with connect(broker.root, patience_s=60) as client:
+            stored = []
+            for number in range(200):
+                body = b"%d" % number + bytes(1024)
+                stored.append((body, client.send("t", body, queue_id=0, keys=[f"key-{number}"])))
+            end = client.log_state().appended_offset
+            assert end > 3 * SEGMENT
+            while client.dispatch_state().applied_offset < end:
+                pass
+            while client.index_state().applied_offset < end:
+                pass
+            os.truncate(broker.root / segment_path(0), CUT_SHORT)
+            lost = set()
+            for number, (body, sent) in enumerate(stored):
+                at = sent.physical_offset
+                following = stored[number + 1][1].physical_offset if number < 199 else end
+                if at < SEGMENT and following > CUT_SHORT:
+                    lost.add(number)
+                    with pytest.raises(CorruptionError):
+                        client.message_at(at)
+                    with pytest.raises(CorruptionError):
+                        client.pull("t", 0, number)
+                    assert client.query_key("t", f"key-{number}").messages == []
+                else:
+                    assert client.message_at(at).body == body
+                    assert client.pull("t", 0, number).messages[0].body == body
+                    (found,) = client.query_key("t", f"key-{number}").messages
+                    assert found.body == body
+            assert 40 < len(lost) < 60
+            assert client.send("t", b"goes on", queue_id=0).queue_offset == 200
+        assert all(broker.running(room) for room in ROOMS)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENODATA, errno.EBADMSG])
+def test_what_the_device_refuses_is_data_loss_for_that_message_alone(error):
+    store = Store(4096)
+    log = store.start()
+    results = store.put_all(*[message(b"%d" % number + bytes(300)) for number in range(40)])
+    store.disk.fail("read", segment_path(4096), error=error, repeat=True)
+    for result in results:
+        at = result.physical_offset
+        if 4096 <= at < 8192:
+            with pytest.raises(UnreadableError) as caught:
+                log.frame_at(at)
+            assert os.strerror(error) in str(caught.value)
+            assert caught.value.position == at - 4096
+        else:
+            assert len(log.frame_at(at)) == result.size
+    with pytest.raises(UnreadableError):
+        list(log.read_range(0, 0, 0))
+    assert b"".join(data for _, data in log.read_range(8192, 0, 0))
+    assert store.put(b"goes on").queue_offset == 40
