@@ -141,22 +141,5 @@ COUNTEREXAMPLES = (
     Counterexample("master_shows_confirmed", Scope(2, 1, promotions=1), "lost"),
     Counterexample("slave_shows_confirmed", Scope(3, 2, promotions=1), "lost"),
     Counterexample("removal_at_master", Scope(3, 1, promotions=1, deaths=1), "lost"),
-    Counterexample(
-        "removal_travels",
-        Scope(3, 1, promotions=2, deaths=1),
-        "lost",
-        steps=(
-            "A appends",
-            "B copies from A",
-            "B is to be promoted to 1",
-            "C promises B term 1",
-            "B opens term 1",
-            "A hears that B has 1",
-            "A is gone for good",
-            "A is removed at B",
-            "C follows B",
-            "C is to be promoted to 2",
-            "C opens term 2",
-        ),
-    ),
+    Counterexample("removal_waits", Scope(3, 1, promotions=1, deaths=1), "lost"),
 )

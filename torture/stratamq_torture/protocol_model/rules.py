@@ -23,7 +23,7 @@ RULES = {
     "master_shows_confirmed": "consumers see on a master what k slaves have",
     "slave_shows_confirmed": "a slave shows at most what its master confirmed",
     "removal_at_master": "only a serving master removes a member",
-    "removal_travels": "a shorter list of members counts for whoever has the log up to its removal",
+    "removal_waits": "and only once all others have acknowledged everything that it has",
 }
 """Name and sentence."""
 
@@ -51,7 +51,7 @@ class Rules:
     master_shows_confirmed: bool = True
     slave_shows_confirmed: bool = True
     removal_at_master: bool = True
-    removal_travels: bool = True
+    removal_waits: bool = True
 
     def without(self, names: Iterable[str]) -> "Rules":
         """The same, with these switched off. TypeError for a name that is none."""

@@ -19,10 +19,9 @@ class Generation(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Who counts, and how many slaves acknowledge. `version`: the generation that brought the list,
-    None of the configured one."""
+    """Who counts, and how many slaves acknowledge. `version` 0: as configured."""
 
-    version: Generation | None
+    version: int
     numbers: frozenset[int]
     required: int
 
@@ -63,8 +62,6 @@ class Member(NamedTuple):
     """The candidate that `term` was promised to; NONE: it was only heard of."""
     confirmed: int
     members: Members
-    pending: Members | None
-    """Of a master: a list of members that not enough slaves have reached yet."""
     rejoining: bool
     dead: bool = False
     held: bool = False

@@ -36,22 +36,12 @@ Step = tuple[str, State]
 
 def beginning(scope: Scope) -> State:
     """A is the master of term 0, the others follow it with empty logs."""
-    everybody = Members(None, frozenset(range(scope.members)), scope.required)
+    everybody = Members(0, frozenset(range(scope.members)), scope.required)
     first = ((Generation(0, 0, 0), 0),)
 
     def member(number: int) -> Member:
-        return Member(
-            (),
-            first,
-            number == 0,
-            0,
-            NONE,
-            0,
-            everybody,
-            None,
-            False,
-            follows=NONE if number == 0 else 0,
-        )
+        follows = NONE if number == 0 else 0
+        return Member((), first, number == 0, 0, NONE, 0, everybody, False, follows=follows)
 
     return State(
         tuple(member(number) for number in range(scope.members)),
@@ -116,6 +106,8 @@ class Steps:
             yield from _step(f"{name} follows {theirs}", self._connect, state, number, other)
         if member.master or member.rejoining:
             yield from _step(f"{name} hears of {theirs}", self._hear, state, number, other)
+        adopts = f"{name} takes over {theirs}'s list of members"
+        yield from _step(adopts, self._adopt, state, number, other)
         if member.candidate is not None and member.promised_to == number:
             promise = f"{theirs} promises {name} term {member.term}"
             yield from _step(promise, self._ask, state, number, other)
@@ -193,7 +185,6 @@ class Steps:
         if slave.rejoining:
             goal = theirs.end if self._rules.rejoining_end else theirs.confirmed
             following = following._replace(goal=goal, heard=slave.heard | {(master, term)})
-        following = self._adopt(following, theirs)
         kept = [
             one if one.slave != number or one.master != master else one._replace(live=False)
             for one in state.connections
@@ -224,14 +215,13 @@ class Steps:
     def _copy(self, state: State, number: int, master: int) -> State | None:
         slave, theirs = state.members[number], state.members[master]
         if slave.end >= theirs.end and slave.confirmed >= theirs.confirmed:
-            return _with(state, number, self._adopt(slave, theirs))
+            return None
         copied = slave._replace(
             log=theirs.log[: slave.end + 1] if slave.end < theirs.end else slave.log,
             confirmed=max(slave.confirmed, theirs.confirmed),
         )
         if copied.log[: slave.end] != slave.log:
             raise Violation("prefix", f"{NAMES[number]} has other bytes than its master")
-        copied = self._adopt(copied, theirs)
         return self._shown(self._acknowledge(_with(state, number, copied), number), number)
 
     def _acknowledge(self, state: State, number: int) -> State:
@@ -241,22 +231,11 @@ class Steps:
             return state
         for connection in state.connections:
             if connection.slave == number and connection.live:
-                reached = slave.end or state.members[connection.master].pending is not None
+                reached = slave.end or self._scope.deaths
                 if reached and slave.end > max(connection.under_way, connection.counted):
                     sent = connection._replace(under_way=slave.end)
                     return _with_connection(state, connection, sent)
         return state
-
-    def _adopt(self, slave: Member, master: Member) -> Member:
-        """The newest list of members that the slave has reached in its master's log."""
-        starts = dict(master.history)
-        for members in (master.pending, master.members):
-            if members is None:
-                continue
-            at_once = not self._rules.removal_travels or members.version is None
-            if at_once or starts.get(members.version, slave.end + 1) <= slave.end:
-                return slave._replace(members=members) if members != slave.members else slave
-        return slave
 
     def _confirm(self, state: State, number: int) -> State:
         """The master counts what has been acknowledged."""
@@ -264,23 +243,15 @@ class Steps:
         if not master.master:
             return state
         start = master.history[-1][1] if self._rules.acknowledged_start else 0
-        counting = master.pending or master.members
         offsets: dict[object, int] = {}
         for connection in state.connections:
-            if connection.master != number or connection.slave not in counting.numbers:
+            if connection.master != number or connection.slave not in master.members.numbers:
                 continue
-            key = (
-                connection.slave
-                if self._rules.one_member_once
-                else (connection.slave, len(offsets))
-            )
+            once = self._rules.one_member_once
+            key = connection.slave if once else (connection.slave, len(offsets))
             if start <= connection.counted <= master.end:
                 offsets[key] = max(connection.counted, offsets.get(key, NONE))
         counted = sorted(offsets.values(), reverse=True)
-        if master.pending is not None:
-            reached = sum(offset >= master.history[-1][1] for offset in counted)
-            if reached >= master.pending.required:
-                master = master._replace(members=master.pending, pending=None)
         required = master.members.required
         replicated = master.end if required == 0 else NONE
         if 0 < required <= len(counted):
@@ -323,7 +294,7 @@ class Steps:
         if theirs.term > member.term and related(member, theirs):
             down = self._silence(state, number)
             demoted = down.members[number]._replace(
-                master=False, held=False, term=theirs.term, promised_to=NONE, pending=None
+                master=False, held=False, term=theirs.term, promised_to=NONE
             )
             return _with(down, number, demoted)
         met = self._meet_longer(state, number, other)
@@ -360,7 +331,6 @@ class Steps:
                 held=False,
                 term=term,
                 promised_to=number,
-                pending=None,
                 candidate=Candidate(term, frozenset()),
             )
             yield f"{NAMES[number]} is to be promoted to {term}", _with(alone, number, standing)
@@ -382,7 +352,7 @@ class Steps:
         if self._rules.fencing or theirs.master:
             state = self._silence(state, other)
         promised = state.members[other]._replace(
-            master=False, held=False, term=term, promised_to=number, pending=None
+            master=False, held=False, term=term, promised_to=number
         )
         if self._rules.own_promise:
             promised = promised._replace(candidate=None)
@@ -449,8 +419,8 @@ class Steps:
 
     def _lose(self, state: State, number: int) -> State:
         state = self._silence(state, number)
-        configured = Members(None, frozenset(range(self._scope.members)), self._scope.required)
-        empty = Member((), (), False, 0, NONE, 0, configured, None, True)
+        configured = Members(0, frozenset(range(self._scope.members)), self._scope.required)
+        empty = Member((), (), False, 0, NONE, 0, configured, True)
         return _with(state, number, empty)
 
     def _copies(self, state: State, number: int, member: Member) -> Iterator[Step]:
@@ -475,7 +445,7 @@ class Steps:
 
     def _put_back(self, state: State, number: int, copy: Member) -> State:
         state = self._silence(state, number)
-        return _with(state, number, copy._replace(master=False, pending=None, rejoining=True))
+        return _with(state, number, copy._replace(master=False, rejoining=True))
 
     def _put_back_untold(self, state: State, number: int, copy: Member) -> State:
         return self._restart(_with(self._silence(state, number), number, copy), number)
@@ -484,27 +454,32 @@ class Steps:
         """An operator takes out members that are gone for good."""
         for gone, dead in enumerate(state.members):
             for number, member in enumerate(state.members):
-                known = gone in member.members.numbers and member.pending is None
+                known = gone in member.members.numbers
                 allowed = member.serves or not self._rules.removal_at_master
                 if dead.dead and not member.dead and known and allowed:
                     told = f"{NAMES[gone]} is removed at {NAMES[number]}"
-                    yield from _step(told, self._remove, state, number, member, gone)
+                    yield from _step(told, self._remove, state, number, gone)
 
-    def _remove(self, state: State, number: int, member: Member, gone: int) -> State:
-        numbers = member.members.numbers - {gone}
-        required = min(member.members.required, len(numbers) - 1)
-        if not member.serves:
-            shorter = Members(Generation(member.term, 0, 9), numbers, required)
-            return _with(state, number, member._replace(members=shorter))
-        state = self._silence(state, number)
+    def _remove(self, state: State, number: int, gone: int) -> State | None:
         member = state.members[number]
-        last, _ = member.history[-1]
-        generation = _fresh(state, last.term, last.starts + 1)
-        shorter = Members(generation, numbers, required)
-        longer = begun(member, generation)
-        if self._rules.removal_travels:
-            return self._confirm(_with(state, number, longer._replace(pending=shorter)), number)
-        return self._confirm(_with(state, number, longer._replace(members=shorter)), number)
+        numbers = member.members.numbers - {gone}
+        whole = {
+            one.slave
+            for one in state.connections
+            if one.master == number and one.counted == member.end
+        }
+        if self._rules.removal_waits and member.serves and not numbers - {number} <= whole:
+            return None
+        required = min(member.members.required, len(numbers) - 1)
+        shorter = Members(member.members.version + 1, numbers, required)
+        return self._confirm(_with(state, number, member._replace(members=shorter)), number)
+
+    def _adopt(self, state: State, number: int, other: int) -> State | None:
+        """The newer list of members is taken over from whoever has it."""
+        member, theirs = state.members[number], state.members[other]
+        if theirs.members.version <= member.members.version:
+            return None
+        return _with(state, number, member._replace(members=theirs.members))
 
     # --- connections ---
 
