@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import frame as frames
 from stratamq.formats import frame_layout as layout
-from stratamq.formats.frame import ZEROED, Blank, CheckResult, Frame, Outcome, check, decode
+from stratamq.formats.frame import (
+    ZEROED,
+    Blank,
+    CheckResult,
+    Frame,
+    Outcome,
+    check,
+    decode,
+    encode_frame,
+)
 from stratamq.formats.frame_check import check as check_directly
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import (
@@ -106,7 +115,12 @@ def test_a_flipped_byte_is_noticed_where_the_format_can_notice_it(raw):
                 assert error.position == 0
                 assert error.reason == result.outcome.name.lower()
             else:
-                assert again != frame or again is None
+                if isinstance(again, Frame):
+                    # What the format cannot notice is read as it stands there, and nothing else.
+                    assert again != frame
+                    assert encode_frame(again) == bytes(damaged)[: again.total_size]
+                else:
+                    assert result.outcome in (Outcome.BLANK, Outcome.ZERO, Outcome.INCOMPLETE)
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))

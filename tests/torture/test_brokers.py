@@ -28,7 +28,10 @@ def test_what_was_promised_is_on_whoever_serves_and_all_logs_are_equal_in_the_en
 
 
 def test_a_seed_does_the_same_again():
-    assert run(14) == run(14)
+    first, again = (Simulation(14, trace=True).run(OPERATIONS) for _ in range(2))
+    assert len(first.trace) > OPERATIONS
+    assert first.trace == again.trace
+    assert Simulation(15, trace=True).run(OPERATIONS).trace != first.trace
 
 
 def test_an_answer_before_enough_slaves_have_it_is_seen(monkeypatch):
