@@ -149,7 +149,7 @@ def test_hosts_of_both_families_are_stored_by_every_way_in(store_host, born):
     store.start()
     v6 = store_host.startswith("[")
     expected = encode_host(Host("2001:db8:0:0:0:0:0:1" if v6 else "127.0.0.1", 10911))
-    assert store.log.store_address_bytes == (16 if v6 else 4)
+    assert len(store.log.store_host) - 4 == (16 if v6 else 4)
     store.put(b"x", born_host=born)
     shape = FrameShape(encode_host(born), store_host_bytes=len(expected))
     assert store.put_batch(batch([b"x"] * 3, shape=shape)).status is PutStatus.PUT_OK
@@ -180,8 +180,8 @@ def both(messages: list[PutMessage], **config) -> tuple[list[bytes], list[bytes]
         if fast:
             shape = FrameShape(
                 encode_host(messages[0].born_host),
-                store_host_bytes=store.log.store_address_bytes + 4,
-                property_checksum=bool(store.log.property_crc_bytes),
+                store_host_bytes=len(store.log.store_host),
+                property_checksum=store.log.config.property_checksum,
                 version2=config.get("write_v2", False),
             )
             for m in messages:

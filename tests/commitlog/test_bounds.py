@@ -82,9 +82,9 @@ def test_a_large_call_is_checked_and_appended_in_steps_between_which_others_get_
             yield raw_frame() if raw else message(b"x")
 
     if raw:
-        steps = log.put_raw_in_steps(asked(), answers.append)
+        steps = log.puts.raw(asked(), answers.append)
     else:
-        steps = log.put_in_steps(asked(), False, answers.append)
+        steps = log.puts.messages(asked(), False, answers.append)
     counts = [given for _ in steps]
     assert counts == list(range(STEP_MESSAGES, 1001, STEP_MESSAGES)), "a few at a time"
     store.send(message(b"another", topic="other"))
@@ -102,7 +102,7 @@ def test_a_call_that_the_log_stops_taking_between_two_steps_is_refused_whole():
     store = Store(1 << 20)
     log = store.start()
     answers: list[list[PutResult]] = []
-    steps = log.put_in_steps((message(b"x") for _ in range(100)), False, answers.append)
+    steps = log.puts.messages((message(b"x") for _ in range(100)), False, answers.append)
     next(steps)
     log.gate.stopped_reason = "the disk is gone"
     assert len([*steps]) == 100 // STEP_MESSAGES - 1

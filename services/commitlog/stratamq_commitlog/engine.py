@@ -9,6 +9,7 @@ ASYNC_FLUSH, *appended*).
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from stratamq.errors import (
@@ -22,9 +23,9 @@ from stratamq.files.origin import store_origin
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.runtime.paging import page
-from stratamq_commitlog import cutting, opening, own_state, puts, recovery, role_change, slave_data
+from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
 from stratamq_commitlog.appender import Appender, BatchItem, PutItem, failed, no_segment
-from stratamq_commitlog.batch_check import FrameRules, check_queues, check_shape
+from stratamq_commitlog.batch_check import FrameRules
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
 from stratamq_commitlog.group_commit import GroupCommit
@@ -33,22 +34,19 @@ from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.master_confirmed import MasterConfirmed
 from stratamq_commitlog.messages import (
     BatchDone,
-    BatchResult,
     FrameBatch,
     Generation,
     LogStatus,
     PutDone,
     PutMessage,
-    PutResult,
     PutStatus,
     Role,
 )
 from stratamq_commitlog.prepare import (
-    Prepared,
     Preparer,
-    batch_refusal,
     encode_store_host,
 )
+from stratamq_commitlog.puts import Puts
 from stratamq_commitlog.queue_offsets import QueueOffsets
 from stratamq_commitlog.replicas import Replica, Replicas
 from stratamq_commitlog.reserve import Reserve
@@ -119,6 +117,7 @@ class CommitLog:
             page_entries=config.page_entries,
         )
         self.gate = WriteGate(config, self.role)
+        self.puts = Puts(config, self.gate, self._obstacle, self.topics, clock)
         self._reserve = Reserve(files, config.reserve_bytes)
         self._next_flush_ns = 0
         self._discovered = 0
@@ -232,7 +231,7 @@ class CommitLog:
         )
         self._discovered = 0
         self.discover_topics()
-        self._prepare = Preparer(
+        preparer = Preparer(
             self.topics,
             store_host=self.store_host,
             delay_levels_ms=parse_delay_levels(config.message_delay_level),
@@ -241,6 +240,7 @@ class CommitLog:
             property_checksum=config.property_checksum,
             write_v2=config.write_v2,
         )
+        self.puts.begin(preparer, self._enqueue, recovered.segment_bytes)
         self._reads = LogReads(self._files, recovered.segment_bytes, self.offsets)
         self.housekeeping = Housekeeping(
             self, self._files, self._state, self._allocate_worker, self._reserve
@@ -263,18 +263,6 @@ class CommitLog:
     @property
     def clock(self) -> Clock:
         return self._clock
-
-    @property
-    def store_address_bytes(self) -> int:
-        return len(self.store_host) - 4
-
-    @property
-    def property_crc_bytes(self) -> int:
-        return 20 if self._config.property_checksum else 0
-
-    @property
-    def max_batch_bytes(self) -> int:
-        return min(self._config.max_batch_bytes, self.segment_bytes - 8)
 
     @property
     def writable(self) -> tuple[bool, str]:
@@ -347,60 +335,15 @@ class CommitLog:
 
     def put(self, messages: Iterable[PutMessage], all_or_nothing: bool, done: PutDone) -> None:
         """Store messages given as fields; `done` gets one result for each, in order."""
-        for _ in self.put_in_steps(messages, all_or_nothing, done):
-            pass
-
-    def put_in_steps(
-        self, messages: Iterable[PutMessage], all_or_nothing: bool, done: PutDone
-    ) -> Iterator[None]:
-        """`put`, which takes and checks a few of them at each step: see `puts`."""
-        now = self._clock.wall_ms()
-
-        def prepare(message: PutMessage) -> Prepared:
-            return self._prepare.message(message, now, in_batch=all_or_nothing)
-
-        def refusal(outcomes: list[Prepared | PutResult]) -> PutResult | None:
-            return batch_refusal(outcomes, self.max_batch_bytes) if all_or_nothing else None
-
-        return self._put(messages, prepare, refusal, all_or_nothing, done)
+        deque(self.puts.messages(messages, all_or_nothing, done), 0)
 
     def put_raw(self, frames: Iterable[bytes], done: PutDone) -> None:
         """Store complete frames whatever their transaction bits; offsets and times are ours."""
-        for _ in self.put_raw_in_steps(frames, done):
-            pass
-
-    def put_raw_in_steps(self, frames: Iterable[bytes], done: PutDone) -> Iterator[None]:
-        """`put_raw`, in steps like `put_in_steps`."""
-        return self._put(frames, lambda raw: self._prepare.raw(raw), lambda _: None, False, done)
-
-    def _put(self, asked, prepare, refusal, atomic: bool, done: PutDone) -> Iterator[None]:
-        def enqueue(outcomes: list[Prepared | PutResult]) -> None:
-            if not outcomes:
-                done([])
-                return
-            size = sum(len(o.frame) for o in outcomes if isinstance(o, Prepared))
-            self.appender.enqueue(PutItem(outcomes, atomic, done, size))
-            self.wake_driver()
-
-        return puts.in_steps(asked, prepare, self.gate, self._obstacle, refusal, enqueue, done)
+        deque(self.puts.raw(frames, done), 0)
 
     def put_batch(self, batch: FrameBatch, done: BatchDone) -> None:
         """Store ready frames, all or none of them."""
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            done(BatchResult(self.gate.refuse(obstacle), error=obstacle))
-            return
-        try:
-            check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
-            check_queues(batch.runs, self.topics)
-        except NotWritableError as error:
-            done(BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=error))
-            return
-        except StrataError as error:
-            done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
-            return
-        self.appender.enqueue(BatchItem(batch, done, len(batch.frames)))
-        self.wake_driver()
+        self.puts.batch(batch, done)
 
     def append_data(
         self,
@@ -530,6 +473,10 @@ class CommitLog:
         if gate.open:
             gate.pending_bytes = self.appender.pending_bytes
         return gate.obstacle()
+
+    def _enqueue(self, item: PutItem | BatchItem) -> None:
+        self.appender.enqueue(item)
+        self.wake_driver()
 
     def wake_driver(self) -> None:
         if self.wake is not None:

@@ -1,55 +1,129 @@
-"""Messages given as fields, or as complete frames, are checked a few at a time and handed over.
+"""What producers send is checked, and handed to the appender whole or answered with the reason.
 
-A call of many does not hold up the event loop: whoever makes it goes through the steps, and lets
-others have their turn between two. All of a call are handed to the appender together, or, if the
-log has stopped taking messages meanwhile, none.
+Messages given as fields or as single frames are checked a few at a time: a call of many does not
+hold up the event loop, since whoever makes it goes through the steps, and lets others have their
+turn between two. All of a call are handed over together, or, if the log has stopped taking messages
+meanwhile, none.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stratamq.errors import StrataError
-from stratamq_commitlog.messages import PutDone, PutResult
-from stratamq_commitlog.prepare import Prepared, Refused
+from stratamq.errors import NotWritableError, StrataError
+from stratamq.files.port import Clock
+from stratamq_commitlog.appender import BatchItem, PutItem
+from stratamq_commitlog.batch_check import check_queues, check_shape
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.messages import (
+    BatchDone,
+    BatchResult,
+    FrameBatch,
+    PutDone,
+    PutMessage,
+    PutResult,
+    PutStatus,
+)
+from stratamq_commitlog.prepare import Prepared, Preparer, Refused, batch_refusal
+from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.write_gate import WriteGate
 
 STEP_MESSAGES = 32
 """So many messages are read from a request and checked at once: each takes 20 to 40 µs."""
 
-Obstacle = Callable[[], StrataError | None]
 Outcomes = list[Prepared | PutResult]
 
 
-def in_steps(
-    asked: Iterable[Any],
-    prepare: Callable[[Any], Prepared],
-    gate: WriteGate,
-    obstacle: Obstacle,
-    refusal: Callable[[Outcomes], PutResult | None],
-    enqueue: Callable[[Outcomes], None],
-    done: PutDone,
-) -> Iterator[None]:
-    """`enqueue` what was prepared of `asked`, or answer all of it by `done`."""
-    outcomes: Outcomes = []
-    error = obstacle()
-    status = gate.refuse(error) if error is not None else None
-    for number, one in enumerate(asked, 1):
-        if status is None:
-            outcomes.append(_outcome(one, prepare))
+class Puts:
+    """`obstacle`: why nothing is taken now. `begin` before the log opens. Single-threaded."""
+
+    def __init__(
+        self,
+        config: CommitLogConfig,
+        gate: WriteGate,
+        obstacle: Callable[[], StrataError | None],
+        topics: TopicTable,
+        clock: Clock,
+    ) -> None:
+        self.max_batch_bytes = config.max_batch_bytes
+        self._config = config
+        self._gate = gate
+        self._obstacle = obstacle
+        self._topics = topics
+        self._clock = clock
+
+    def begin(
+        self,
+        preparer: Preparer,
+        enqueue: Callable[[PutItem | BatchItem], None],
+        segment_bytes: int,
+    ) -> None:
+        """What is taken goes to `enqueue`."""
+        self.max_batch_bytes = min(self._config.max_batch_bytes, segment_bytes - 8)
+        self._preparer = preparer
+        self._enqueue = enqueue
+
+    def messages(
+        self, messages: Iterable[PutMessage], all_or_nothing: bool, done: PutDone
+    ) -> Iterator[None]:
+        """Messages given as fields, `STEP_MESSAGES` of them at a step."""
+        now = self._clock.wall_ms()
+
+        def prepare(message: PutMessage) -> Prepared:
+            return self._preparer.message(message, now, in_batch=all_or_nothing)
+
+        return self._in_steps(messages, prepare, all_or_nothing, done)
+
+    def raw(self, frames: Iterable[bytes], done: PutDone) -> Iterator[None]:
+        """Complete frames, `STEP_MESSAGES` of them at a step."""
+        return self._in_steps(frames, lambda frame: self._preparer.raw(frame), False, done)
+
+    def batch(self, batch: FrameBatch, done: BatchDone) -> None:
+        """Ready frames, as columns: all or none of them."""
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            done(BatchResult(self._gate.refuse(obstacle), error=obstacle))
+            return
+        try:
+            check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
+            check_queues(batch.runs, self._topics)
+        except NotWritableError as error:
+            done(BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=error))
+            return
+        except StrataError as error:
+            done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+            return
+        self._enqueue(BatchItem(batch, done, len(batch.frames)))
+
+    def _in_steps(
+        self,
+        asked: Iterable[Any],
+        prepare: Callable[[Any], Prepared],
+        atomic: bool,
+        done: PutDone,
+    ) -> Iterator[None]:
+        outcomes: Outcomes = []
+        error = self._obstacle()
+        status = self._gate.refuse(error) if error is not None else None
+        for number, one in enumerate(asked, 1):
+            if status is None:
+                outcomes.append(_outcome(one, prepare))
+            else:
+                outcomes.append(PutResult(status, getattr(one, "topic", ""), error=error))
+            if number % STEP_MESSAGES == 0:
+                yield
+        if status is None and (error := self._obstacle()) is not None:
+            status = self._gate.refuse(error)
+            outcomes = [PutResult(status, one.topic, error=error) for one in outcomes]
+        refused = None
+        if atomic and status is None:
+            refused = batch_refusal(outcomes, self.max_batch_bytes)
+        if refused is not None:
+            outcomes = [refused] * len(outcomes)
+        if status is None and refused is None and outcomes:
+            size = sum(len(one.frame) for one in outcomes if isinstance(one, Prepared))
+            self._enqueue(PutItem(outcomes, atomic, done, size))
         else:
-            outcomes.append(PutResult(status, getattr(one, "topic", ""), error=error))
-        if number % STEP_MESSAGES == 0:
-            yield
-    if status is None and (error := obstacle()) is not None:
-        status = gate.refuse(error)
-        outcomes = [PutResult(status, one.topic, error=error) for one in outcomes]
-    refused = refusal(outcomes) if status is None else None
-    if refused is not None:
-        outcomes = [refused] * len(outcomes)
-    if status is None and refused is None:
-        enqueue(outcomes)
-    else:
-        done([one for one in outcomes if isinstance(one, PutResult)])
+            done([one for one in outcomes if isinstance(one, PutResult)])
 
 
 def _outcome(one: Any, prepare: Callable[[Any], Prepared]) -> Prepared | PutResult:

@@ -16,6 +16,7 @@ import numpy as np
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.hosts import Host
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.runtime.framing import APPEND_STREAM_REQUEST
 from stratamq.runtime.status import error_name
 from stratamq_commitlog.engine import CommitLog
@@ -92,11 +93,11 @@ class AppendStream:
     def _opened(self) -> pb.AppendOpened:
         engine = self._engine
         return pb.AppendOpened(
-            store_address_bytes=engine.store_address_bytes,
+            store_address_bytes=len(engine.store_host) - 4,
             born_address=self._raw_born_host[:-4],
             born_port=self._born_host.port,
-            property_checksum_bytes=engine.property_crc_bytes,
-            max_batch_bytes=engine.max_batch_bytes,
+            property_checksum_bytes=PROPERTY_CRC_BYTES if engine.config.property_checksum else 0,
+            max_batch_bytes=engine.puts.max_batch_bytes,
             max_batch_messages=engine.config.max_batch_messages,
             max_message_bytes=engine.config.max_message_bytes,
             role=role(engine.role),

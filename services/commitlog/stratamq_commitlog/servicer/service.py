@@ -103,14 +103,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         born = peer_host(context.peer())
         messages = (put_message(message, born) for message in request.messages)
         results = await _answer_in_steps(
-            lambda done: engine.put_in_steps(messages, request.all_or_nothing, done)
+            lambda done: engine.puts.messages(messages, request.all_or_nothing, done)
         )
         return pb.AppendResponse(results=await _put_results(results))
 
     async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:
         engine = self._ready()
         _require_call_size(engine, len(request.frames))
-        results = await _answer_in_steps(lambda done: engine.put_raw_in_steps(request.frames, done))
+        results = await _answer_in_steps(lambda done: engine.puts.raw(request.frames, done))
         return pb.AppendRawResponse(results=await _put_results(results))
 
     async def append_stream(
@@ -311,7 +311,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         most = request.max_segments or 10
         minimum, deleted = engine.delete_below(request.offset, most, request.urgent)
-        self._reading.submit(engine.let_go, lambda _, error: None)
+        self._reading.submit(engine.let_go, _required)
         return pb.DeleteBelowResponse(minimum_offset=minimum, deleted=deleted)
 
     async def SetRole(self, request: pb.SetRoleRequest, context: Any) -> pb.SetRoleResponse:
@@ -404,6 +404,11 @@ async def _put_results(results: list[PutResult]) -> list[pb.AppendResult]:
         if number % RESULTS_AT_ONCE == 0:
             await asyncio.sleep(0)
     return messages
+
+
+def _required(_: None, error: BaseException | None) -> None:
+    if error is not None:
+        raise error
 
 
 async def _answer_in_steps(call: Any) -> Any:
