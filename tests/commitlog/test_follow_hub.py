@@ -269,6 +269,23 @@ def test_a_follower_hears_everything_then_the_last_offsets_then_the_closing(stor
     assert listener.session.next() is None
 
 
+def test_a_follower_that_has_everything_hears_that_it_is_flushed_before_the_closing():
+    """Files may hold what is flushed: it has to be told before the stream ends."""
+    store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH", flush_interval_ms=3_600_000)
+    store.start()
+    store.pass_time(1)
+    listener = Listener(store)
+    store.put(b"x")
+    listener.listen()
+    assert listener.position == store.end()
+    assert listener.events[-1].flushed < store.end()
+    store.log.begin_close()
+    store.settle()
+    listener.listen()
+    assert listener.closed_at == store.end()
+    assert listener.events[-1].flushed == store.end()
+
+
 def test_nothing_is_closed_before_everything_is_flushed(store):
     store.put(b"allocates")
     listener = Listener(store)

@@ -226,6 +226,22 @@ def test_the_report_tells_what_is_applied_and_what_is_durable(files, log):
     assert report.durable_store_timestamp_ms == log.messages[-1].store_ms
 
 
+def test_after_a_cut_nobody_is_served_before_what_took_its_place_is_applied(files, log):
+    log.put_many(30)
+    broker = start(files, log)
+    broker.follow()
+    broker.engine.require_serving()
+    log.cut(log.messages[10].offset)
+    log.restart()
+    log.put_many(20)
+    broker.connect()
+    with pytest.raises(UnavailableError, match="does not serve yet"):
+        broker.engine.require_serving()
+    broker.follow()
+    broker.engine.require_serving()
+    check_queues(broker)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 12, 29])
 def test_after_a_cut_no_store_time_of_what_was_cut_is_reported(files, log, kept):
     """RocketMQ's recovery begins at that time: above the cut it would skip messages."""
