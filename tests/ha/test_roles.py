@@ -32,16 +32,16 @@ def test_every_message_of_a_lost_sync_master_is_on_the_promoted_slave_and_consum
         done = brokers.promote("b")
         assert (done.role, done.term) == (SYNC, 1), "what the lost master was"
         assert [line for line in done.missing if "did not answer" not in line] == []
-        brokers.shows("b", promised)
-        with connect(brokers["b"].root) as client:
-            again = [m.body for m in client.consume("t1", group="h")]
-        assert again[: len(seen)] == seen
         after = brokers.send("b", 20)
         assert after == [], "stored, and on no slave yet"
         brokers.start("a")
         brokers.same("b", "a")
         assert log_status(brokers["a"]).role == SLAVE
         brokers.counted("b")
+        brokers.shows("b", promised)
+        with connect(brokers["b"].root) as client:
+            again = [m.body for m in client.consume("t1", group="h")]
+        assert again[: len(seen)] == seen
         promised += brokers.send("b", 20)
         brokers.same("b", "a")
         brokers.shows("a", promised)
@@ -302,10 +302,10 @@ def test_a_promotion_that_a_kill_interrupts_ends_in_one_role_or_the_other(tmp_pa
                 brokers.promote(slave, SYNC)
             elif not brokers.is_master(slave):
                 brokers.promote(slave, SYNC, force=True)
-            brokers.shows(slave, promised)
             brokers.start(master)
             brokers.same(slave, master)
             brokers.counted(slave)
+            brokers.shows(slave, promised)
             master, slave = slave, master
         terms = [g.generation >> 51 for g in log_status(brokers[master]).generations]
         assert terms == sorted(terms)
