@@ -21,7 +21,11 @@ from stratamq.runtime.config import SECTIONS, ServiceConfig, Setting, describe
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
 END = "<!-- generated from the settings by scripts/gen_docs.py: end -->"
-RUNTIME_METRICS = ("stratamq.runtime.guarded_handlers", "stratamq.runtime.server")
+RUNTIME_METRICS = (
+    "stratamq.runtime.guarded_handlers",
+    "stratamq.runtime.loop_watch",
+    "stratamq.runtime.server",
+)
 
 
 def main() -> int:

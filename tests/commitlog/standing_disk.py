@@ -1,28 +1,37 @@
-"""The log service on a disk that stands still: `python standing_disk.py PATH --data ROOT …`.
+"""The log service on a disk that stands still: `python standing_disk.py CALL PATH --data ROOT …`.
 
-The first write to the file PATH of the store says "standing" on standard output and goes on with a
-line on standard input. Everything else is the service as it is.
+CALL is `write`, `flush` or `read`. The next such call to the file PATH of the store after a line on
+standard input says "standing" on standard output, and comes back with the line after that.
+Everything else is the service as it is.
 """
 
 import sys
+import threading
+from typing import Any
 
 from stratamq_commitlog.__main__ import main
 
 from stratamq.files.real import RealFile
 from stratamq.runtime.server import run_service
 
-PATH = sys.argv.pop(1)
-_write = RealFile.write
-_stood = []
+CALL, PATH = sys.argv.pop(1), sys.argv.pop(1)
+_call = getattr(RealFile, CALL)
+_stands, _moves = threading.Event(), threading.Event()
 
 
-def write(file: RealFile, position: int, data: bytes | bytearray | memoryview) -> None:
-    if file.path == PATH and not _stood:
-        _stood.append(True)
+def call(file: RealFile, *arguments: Any) -> Any:
+    if file.path == PATH and _stands.is_set() and not _moves.is_set():
         print("standing", flush=True)
+        _moves.wait()
+    return _call(file, *arguments)
+
+
+def obey() -> None:
+    for event in (_stands, _moves):
         sys.stdin.readline()
-    _write(file, position, data)
+        event.set()
 
 
-RealFile.write = write  # type: ignore[method-assign]
+threading.Thread(target=obey, daemon=True).start()
+setattr(RealFile, CALL, call)
 run_service(main)

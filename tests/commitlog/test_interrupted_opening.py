@@ -109,13 +109,15 @@ def test_a_process_that_stops_while_it_recovers_holds_its_locks_until_its_last_w
         store.put(b"%02d" % number + body_for(400))
     store.kill()
     service = subprocess.Popen(
-        [sys.executable, STANDING_DISK, segment_path(0), "--data", str(root)],
+        [sys.executable, STANDING_DISK, "write", segment_path(0), "--data", str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert service.stdin is not None and service.stdout is not None
     try:
+        service.stdin.write("stand\n")
+        service.stdin.flush()
         said = service.stdout.readline()
         while "standing" not in said:
             said = service.stdout.readline()

@@ -26,6 +26,7 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.progress import Progress
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
+from stratamq_commitlog.stall_watch import StallWatch
 from stratamq_commitlog.walker_pool import WalkerPool, processes_for
 
 log = std_logging.getLogger(__name__)
@@ -117,11 +118,18 @@ async def main() -> None:
     def drive() -> None:
         nonlocal driver
         observer = metrics.Observer(engine)
+        lanes = {
+            "flush": flush_worker,
+            "allocate": allocate_worker,
+            "scrub": scrub_worker,
+            "read": read_worker,
+        }
+        stalls = StallWatch(engine, lanes, config.disk_stall_ms)
 
         def every_second() -> None:
             observer.observe()
-            failed = engine.commit.failure is not None
-            server.set_ready(not failed, "a flush failed" if failed else "")
+            reason = "a flush failed" if engine.commit.failure is not None else stalls.look()
+            server.set_ready(not reason, reason)
 
         driver = Driver(engine, every_second)
         server.supervise(driver.start())

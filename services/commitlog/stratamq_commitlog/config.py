@@ -45,6 +45,14 @@ class CommitLogConfig(ServiceConfig):
         rocketmq="syncFlushTimeout",
         doc="After so long an append is answered FLUSH_DISK_TIMEOUT: stored, not confirmed.",
     )
+    disk_stall_ms: int = setting(
+        5_000,
+        unit="ms",
+        minimum=100,
+        maximum=3_600_000,
+        doc="A flush, or a segment that appends wait for, that takes so long: the disk stands "
+        "still, health says so, and appends are refused with RESOURCE_EXHAUSTED until it moves.",
+    )
     max_message_bytes: int = setting(
         4 * MIB,
         unit="bytes",

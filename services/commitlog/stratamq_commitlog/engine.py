@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from stratamq.errors import (
+    BusyError,
     NotWritableError,
     StoreRefusedError,
     StrataError,
@@ -241,7 +242,7 @@ class CommitLog:
             write_v2=config.write_v2,
         )
         self.puts.begin(preparer, self._enqueue, recovered.segment_bytes)
-        self._reads = LogReads(self._files, recovered.segment_bytes, self.offsets)
+        self.reads = LogReads(self._files, recovered.segment_bytes, self.offsets)
         self.housekeeping = Housekeeping(
             self, self._files, self._state, self._allocate_worker, self._reserve
         )
@@ -311,25 +312,21 @@ class CommitLog:
         self._discovered += len(found)
         self.topics.discover(found)
 
-    def let_go(self) -> None:
-        """Close deleted segments that were read, blocking; see `LogReads.let_go`."""
-        self._reads.let_go()
-
     def frame_at(self, physical_offset: int) -> bytes:
         """One whole frame, blocking; see `LogReads.frame_at`."""
         self._require_open()
-        return self._reads.frame_at(physical_offset)
+        return self.reads.frame_at(physical_offset)
 
     def read_range(
         self, start: int, end: int, max_bytes: int, *, verify: bool = False
     ) -> Iterator[tuple[int, bytes]]:
         """Pieces of the log, each blocking; see `LogReads.range`."""
         self._require_open()
-        return self._reads.range(start, end, max_bytes, verify=verify)
+        return self.reads.range(start, end, max_bytes, verify=verify)
 
     def read_back(self, offset: int, size: int) -> bytes:
         """Bytes of the log as the cache shows them."""
-        return self._reads.read_back(offset, size)
+        return self.reads.read_back(offset, size)
 
     # --- appends ---
 
@@ -374,7 +371,7 @@ class CommitLog:
 
     def run_pass(self) -> None:
         """Append what waits, up to the limits of a pass; asks to be called again for the rest."""
-        if not self.gate.open:
+        if not self.gate.open or self.gate.stalled:
             return
         more = self.appender.run()
         end = self.appender.appended
@@ -401,6 +398,15 @@ class CommitLog:
         if self.role is Role.SLAVE:
             self.discover_topics(QUEUES_PER_STEP)
         self.scrubber.tick()
+
+    def stand_still(self, reason: str) -> None:
+        """The disk stands still, "": it moves again. Nothing is written to it meanwhile, and who
+        waits to be appended is answered: nothing of it is stored."""
+        self.gate.stalled = reason
+        if not reason:
+            self.wake_driver()
+        elif self.role is not Role.SLAVE:
+            self.appender.refuse_all(PutStatus.OS_PAGECACHE_BUSY, BusyError(reason))
 
     # --- topics ---
 
@@ -453,7 +459,7 @@ class CommitLog:
             except OSError as error:
                 # Nothing is lost by it: the next start recovers.
                 log.error("abort is kept", extra={"error": str(error)})
-            self._reads.close()
+            self.reads.close()
         self.abandon()
 
     def abandon(self) -> None:
@@ -573,7 +579,7 @@ class CommitLog:
         """Take whole segments below `offset` out of the log, oldest first, never the last."""
         self._require_open()
         removed = self.housekeeping.delete_below(offset, max_segments, urgent)
-        self._reads.release_below(self.offsets.minimum)
+        self.reads.release_below(self.offsets.minimum)
         return removed
 
     def _all_flushed(self) -> bool:

@@ -32,6 +32,11 @@ DAMAGED_STRETCHES = gauge(
     "commitlog_damaged_stretches", "Stretches of the log whose bytes are not what was written."
 )
 DAMAGED_BYTES = gauge("commitlog_damaged_bytes", "The bytes of these stretches.")
+DISK_WAIT = gauge(
+    "commitlog_disk_wait_seconds",
+    "For how long the present task of a worker has been waiting for the disk.",
+    ["lane"],
+)
 RECOVERED = gauge("commitlog_recovery_progress_bytes", "How far recovery has come.")
 
 

@@ -31,6 +31,8 @@ class WriteGate:
     """The broker's role cannot be read: neither messages nor a master's bytes are taken."""
     stopped_reason: str = ""
     """A flush failed: only a restart clears this."""
+    stalled: str = ""
+    """The disk stands still: what is taken would wait without a limit."""
     disk_full: bool = False
     disk_used_ratio: float = 0.0
     master_address: str = ""
@@ -59,6 +61,8 @@ class WriteGate:
             )
         if self.held:
             return NotWritableError(self.held, "held")
+        if self.stalled:
+            return BusyError(self.stalled)
         if self.disk_full:
             return BusyError(
                 f"the disk is {self.disk_used_ratio:.1%} full, writes are refused from "

@@ -28,9 +28,11 @@ from stratamq.runtime.address import (
     reachable_address,
     split_address,
 )
+from stratamq.runtime.clock import SystemClock
 from stratamq.runtime.guarded_handlers import GuardedHandlers
 from stratamq.runtime.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.runtime.health import Health
+from stratamq.runtime.loop_watch import LoopWatch
 
 log = logging.getLogger(__name__)
 
@@ -229,11 +231,14 @@ class Server:
         """
         self._catch_signals()
         asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
+        watch = LoopWatch(SystemClock())
+        watch.start()
         try:
             await self.start(address, ready=ready)
             await self._stopping.wait()
         finally:
             await self.stop(drain if self.address else None, close)
+            watch.close()
         if self._failure is not None:
             raise self._failure
 

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from stratamq.files.port import Clock
+from stratamq.runtime.clock import SystemClock
+
 T = TypeVar("T")
 
 OnDone = Callable[[T | None, BaseException | None], None]
@@ -18,11 +21,21 @@ class ThreadWorker:
     thread.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, name: str, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._loop = loop
         self._name = name
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._closed = False
+        self._began_ns = 0
+
+    @property
+    def waiting_ms(self) -> int:
+        """For how long the task that runs now has been running; 0: none runs."""
+        began_ns = self._began_ns
+        return (self._clock.monotonic_ns() - began_ns) // 1_000_000 if began_ns else 0
 
     def submit(self, task: Callable[[], T], on_done: OnDone[T]) -> None:
         """Queue `task`. Raises RuntimeError after `close`."""
@@ -59,10 +72,12 @@ class ThreadWorker:
     def _run(self, task: Callable[[], T], on_done: OnDone[T]) -> None:
         result: T | None = None
         failure: BaseException | None = None
+        self._began_ns = self._clock.monotonic_ns()
         try:
             result = task()
         except BaseException as error:  # noqa: BLE001 - the top of a thread: the owner decides
             failure = error
+        self._began_ns = 0
         # A loop that is closed belongs to a process that has ended its service: nobody listens.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(on_done, result, failure)

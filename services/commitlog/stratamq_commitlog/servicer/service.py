@@ -311,7 +311,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         most = request.max_segments or 10
         minimum, deleted = engine.delete_below(request.offset, most, request.urgent)
-        self._reading.submit(engine.let_go, _required)
+        self._reading.submit(engine.reads.let_go, _required)
         return pb.DeleteBelowResponse(minimum_offset=minimum, deleted=deleted)
 
     async def SetRole(self, request: pb.SetRoleRequest, context: Any) -> pb.SetRoleResponse:

@@ -1,0 +1,48 @@
+"""A disk that stands still is seen while it does: by how long a worker's task has been running.
+
+A flush that does not come back holds up every acknowledgement, and a segment that is not allocated
+every append that waits for it: then no more are taken until it does. What else waits for the disk
+(reads, the scrubber, saved state) is told and measured, and holds up nobody.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from stratamq.runtime.worker import ThreadWorker
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.metrics import DISK_WAIT
+
+log = logging.getLogger(__name__)
+
+
+class StallWatch:
+    """`lanes`: the workers by what they do, `flush` and `allocate` among them."""
+
+    def __init__(self, engine: CommitLog, lanes: Mapping[str, ThreadWorker], stall_ms: int) -> None:
+        self._engine = engine
+        self._lanes = lanes
+        self._stall_ms = stall_ms
+        self._told: dict[str, bool] = dict.fromkeys(lanes, False)
+
+    def look(self) -> str:
+        """Why appends are not taken, "" if they are. Called about once a second."""
+        engine = self._engine
+        waiting = {lane: worker.waiting_ms for lane, worker in self._lanes.items()}
+        for lane, milliseconds in waiting.items():
+            DISK_WAIT.labels(lane).set(milliseconds / 1000)
+            stalled = milliseconds >= self._stall_ms
+            if stalled is not self._told[lane]:
+                say: Callable[..., None] = log.error if stalled else log.warning
+                say(
+                    "disk stands still" if stalled else "disk moves again",
+                    extra={"lane": lane, "waiting_ms": milliseconds},
+                )
+            self._told[lane] = stalled
+        reason = ""
+        if self._told["flush"]:
+            reason = f"the disk stands still: a flush has not ended for {waiting['flush']} ms"
+        elif self._told["allocate"] and engine.appender.blocked:
+            reason = f"the disk stands still: no segment was allocated for {waiting['allocate']} ms"
+        if reason or engine.gate.stalled:
+            engine.stand_still(reason)
+        return reason

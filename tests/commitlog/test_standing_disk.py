@@ -1,0 +1,169 @@
+"""A disk that stands still: what waits for it waits, is told, and holds up nobody else."""
+
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from stratamq_commitlog.messages import PutStatus
+
+from stratamq.client import Client, connect
+from stratamq.client.values import SendStatus
+from stratamq.errors import BusyError, StrataError
+from stratamq.runtime import discovery
+from tests.support.logs import Store, message, segment_path
+
+STANDING_DISK = str(Path(__file__).with_name("standing_disk.py"))
+SETTINGS = ("sync_flush_timeout_ms=300", "disk_stall_ms=400", "followers=")
+SERVING, NOT_SERVING = (
+    health_pb2.HealthCheckResponse.SERVING,
+    health_pb2.HealthCheckResponse.NOT_SERVING,
+)
+
+
+class Service:
+    """The log service; one kind of call of its disk stands still when told."""
+
+    def __init__(self, root: Path, call: str) -> None:
+        root.mkdir()
+        command = [sys.executable, STANDING_DISK, call, segment_path(0), "--data", str(root)]
+        self._process = subprocess.Popen(
+            [*command, *(f"--set=commitlog.{setting}" for setting in SETTINGS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.client = connect(root, patience_s=60)
+        self.client.log_state()
+        self._endpoint = discovery.read(root, "commitlog")
+        self._channel = grpc.insecure_channel(self._endpoint.address)
+
+    def tell(self) -> None:
+        """The first time: stand still. The second time: move."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def stands(self) -> None:
+        while "standing" not in self._process.stdout.readline():
+            pass
+
+    def health(self) -> int:
+        stub = health_pb2_grpc.HealthStub(self._channel)
+        return stub.Check(health_pb2.HealthCheckRequest(), timeout=20).status
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://{self._endpoint.metrics}/metrics") as response:
+            return response.read().decode()
+
+    def close(self) -> None:
+        self.client.close()
+        self._channel.close()
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def service(request, tmp_path) -> Iterator[Service]:
+    service = Service(tmp_path / "store", request.param)
+    yield service
+    service.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def refusal(client: Client) -> StrataError | None:
+    try:
+        client.send("t", b"refused", queue_id=0)
+    except StrataError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("service", ["flush"], indirect=True)
+def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
+    client = service.client
+    kept = client.send("t", b"kept", queue_id=0)
+    assert kept.status is SendStatus.PUT_OK
+    service.tell()
+    late = client.send_all([client_message()])[0]
+    while late.status is SendStatus.PUT_OK:
+        late = client.send_all([client_message()])[0]
+    service.stands()
+    assert late.status is SendStatus.FLUSH_DISK_TIMEOUT, "stored, not confirmed"
+    until(lambda: service.health() == NOT_SERVING)
+    error = refusal(client)
+    assert isinstance(error, BusyError)
+    assert "the disk stands still: a flush has not ended for" in str(error)
+    state = client.log_state()
+    assert "the disk stands still" in state.not_writable_reason
+    assert client.message_at(kept.physical_offset).body == b"kept"
+    lane = 'commitlog_disk_wait_seconds{lane="flush"}'
+    until(lambda: waited(service.metrics(), lane) >= 0.4)
+    service.tell()
+    until(lambda: service.health() == SERVING)
+    again = client.send("t", b"again", queue_id=0)
+    assert again.status is SendStatus.PUT_OK
+    assert again.queue_offset == late.queue_offset + 1, "nothing of what was refused is stored"
+    assert client.message_at(late.physical_offset).body == b"late"
+
+
+def client_message():
+    from stratamq.client import Message
+
+    return Message("t", b"late", queue_id=0)
+
+
+def waited(text: str, name: str) -> float:
+    (line,) = (line for line in text.splitlines() if line.startswith(name))
+    return float(line.split()[-1])
+
+
+@pytest.mark.parametrize("service", ["read"], indirect=True)
+def test_a_read_that_stands_still_holds_up_no_append_and_no_health_check(service):
+    client = service.client
+    kept = client.send("t", b"kept", queue_id=0)
+    service.tell()
+    answers = []
+    reading = threading.Thread(
+        target=lambda: answers.append(client.message_at(kept.physical_offset))
+    )
+    reading.start()
+    service.stands()
+    for number in range(1, 50):
+        assert client.send("t", b"x", queue_id=0).queue_offset == number
+    lane = 'commitlog_disk_wait_seconds{lane="read"}'
+    until(lambda: waited(service.metrics(), lane) >= 0.4)
+    assert service.health() == SERVING
+    assert client.log_state().writable
+    assert not answers
+    service.tell()
+    reading.join(60)
+    assert answers[0].body == b"kept"
+
+
+def test_while_the_disk_stands_still_nothing_is_written_and_who_waits_is_answered():
+    store = Store(1 << 16)
+    log = store.start()
+    store.put(b"before")
+    store.send(message(b"waits"))
+    log.stand_still("the disk stands still")
+    store.step()
+    assert store.answers.statuses == [PutStatus.OS_PAGECACHE_BUSY]
+    (result,) = store.answers.results
+    assert isinstance(result.error, BusyError)
+    assert len(store.frames()) == 1
+    assert isinstance(store.put(b"refused").error, BusyError)
+    assert not log.writable[0]
+    log.stand_still("")
+    assert store.put(b"after").queue_offset == 1
+    assert [frame.body for frame in store.frames()] == [b"before", b"after"]
