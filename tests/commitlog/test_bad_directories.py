@@ -125,9 +125,9 @@ OURS = (
     "stratamq/checksums",
     "stratamq/found-clean",
     "stratamq/generations.json",
-    "stratamq/queue-offsets.json",
-    "stratamq/queue-offsets.json.previous",
-    "stratamq/queue-offsets.json.tmp",
+    "stratamq/queue-offsets.journal",
+    "stratamq/queue-offsets.journal.previous",
+    "stratamq/queue-offsets.journal.tmp",
 )
 
 

@@ -4,7 +4,9 @@ import errno
 
 import pytest
 from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.own_state import SNAPSHOT_PATH
 
+from stratamq.files.journal import Journal
 from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing
 from stratamq.formats.checkpoint import decode_checkpoint
 from stratamq.formats.json_files import parse_json
@@ -179,7 +181,7 @@ def checkpoint(store: Store):
 
 
 def snapshot(store: Store) -> dict:
-    return parse_json(store.disk.durable_contents("stratamq/queue-offsets.json"))["data"]
+    return Journal(store.disk.image(keep_nothing).files(), SNAPSHOT_PATH).load(lambda piece: None)
 
 
 def test_a_snapshot_never_stands_above_what_is_flushed():

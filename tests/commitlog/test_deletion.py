@@ -179,7 +179,7 @@ def test_a_failing_unlink_is_tried_again(store):
 def test_what_was_deleted_is_known_on_the_disk_before_its_file_goes(store):
     followers(store)
     delete(store, 4 * SEGMENT)
-    store.disk.fail("flush", "stratamq/queue-offsets.json*", nth=1)
+    store.disk.fail("flush", "stratamq/queue-offsets.journal*", nth=1)
     for _ in range(8):
         store.pass_time(1_000)
         stored = OwnState(store.disk.image(keep_nothing).files()).load()

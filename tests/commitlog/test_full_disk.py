@@ -118,7 +118,9 @@ def test_the_logs_own_state_that_finds_no_space_is_written_in_the_reserves():
     store.pass_time(1_000, ticks=3)
     before = store.disk.contents(own_state.SNAPSHOT_PATH)
     assert store.log is not None and store.files is not None
-    store.put(b"two")
+    # More changes than there is room for behind the file's end in its last page.
+    for number in range(300):
+        store.put(b"two", topic=f"topic-of-many-{number}")
     fill(store.disk)
     store.pass_time(1_000, ticks=6)
     assert store.disk.contents(own_state.SNAPSHOT_PATH) != before

@@ -85,7 +85,7 @@ def test_a_service_refuses_in_one_sentence(root: Path, tmp_path: Path, room, pat
 
 FOUND: list[tuple[str, str, Callable[[Path], None], str]] = [
     (COMMITLOG, "config/topics.json", replaced_by_fifo, "config/topics.json"),
-    (COMMITLOG, "stratamq/queue-offsets.json", flipped, "queue-offsets.json"),
+    (COMMITLOG, "stratamq/queue-offsets.journal", flipped, "queue-offsets.journal"),
     (DISPATCHER, "consumequeue/orders/0/00000000000000000000", Path.unlink, "files are missing"),
     (DISPATCHER, "stratamq/dispatcher.json", flipped, "dispatcher.json"),
     (INDEX, "stratamq/index.json", replaced_by_directory, "stratamq/index.json"),

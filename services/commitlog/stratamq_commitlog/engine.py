@@ -308,7 +308,8 @@ class CommitLog:
         """Topics of queues that are new, of `most` queues at a time: on a slave nobody creates
         them, they come with their master's messages."""
         names = self.appender.queues.names
-        found = names[self._discovered :][:most]
+        stop = None if most is None else self._discovered + most
+        found = names[self._discovered : stop]
         self._discovered += len(found)
         self.topics.discover(found)
 

@@ -26,6 +26,7 @@ from stratamq_commitlog.own_state import FrameMark, OwnState, Snapshot, mark
 from stratamq_commitlog.recovery import Recovered
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.segment_set import DIRECTORY
+from stratamq_commitlog.snapshot_saving import SnapshotSaving
 from stratamq_commitlog.unlinking import slice_bytes, unlink_step
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ class Housekeeping:
         self._snapshot_offset = -1
         self._snapshot_needs = 0
         """The durable snapshot stands on the frame here: nothing from it on may be deleted."""
+        self._saving = SnapshotSaving(
+            state, engine.appender.queues, self._submit, self._snapshot_now
+        )
         self._stored: Snapshot | None = None
         """The durable snapshot."""
         self._last_frame: FrameMark | None = None
@@ -121,7 +125,9 @@ class Housekeeping:
             confirm_phy_offset=self._engine.offsets.confirmed,
         )
         self._write_checkpoint(self._checkpoint)
-        self._store_snapshot(self._take_snapshot())
+        first = self._with_minimum(self._take_snapshot())
+        self._state.first_snapshot(first, self._engine.appender.queues.table)
+        self._snapshot_stored(first)
 
     def tick(self, now_ns: int) -> None:
         self._expire_replicas(now_ns)
@@ -151,10 +157,10 @@ class Housekeeping:
         if self._engine.topics.dirty:
             self._engine.topics.save()
         if flushed:
-            self._store_snapshot(self._take_snapshot())
+            self._store_blocking(self._take_snapshot())
             self._write_checkpoint(self._next_checkpoint())
-        elif self._removed:
-            self._store_minimum()
+        elif self._removed and self._stored is not None and self._state.can_append_snapshot:
+            self._state.append_snapshot(self._with_minimum(self._stored), ())
         for removed in self._removed:
             self._engine.segments.unlink(removed.base)
         self._removed.clear()
@@ -256,6 +262,9 @@ class Housekeeping:
 
     # --- snapshot ---
 
+    def _snapshot_now(self) -> None:
+        self._snapshot_offset, self._next_snapshot_ns = -1, 0
+
     def snapshot_again(self) -> None:
         """The queue table has changed, and the log's end has not: the next interval saves it."""
         self._snapshot_offset = -1
@@ -267,10 +276,10 @@ class Housekeeping:
             offset, size = last
             self._last_frame = mark(offset, engine.read_back(offset, size))
         self._snapshot_offset = engine.offsets.appended
+        self._saving.take()
         return Snapshot(
             generation=engine.generation,
             offset=engine.offsets.appended,
-            queues=dict(engine.appender.queues.table),
             frame=self._last_frame,
             store_timestamp_ms=engine.appender.store_timestamp_ms,
         )
@@ -282,24 +291,32 @@ class Housekeeping:
         if "snapshot" in self._busy:
             return  # at the next tick: an idle log would take no other one
         self._snapshot = None
+        self._store(snapshot)
 
-        def stored(_: None, error: StrataError | None) -> None:
-            if error is not None:
+    def _store(self, snapshot: Snapshot) -> None:
+        snapshot = self._with_minimum(snapshot)
+
+        def stored(error: StrataError | None) -> None:
+            if error is None:
+                self._snapshot_stored(snapshot)
+            else:
                 self._snapshot_offset = -1  # taken again at the next interval
 
-        self._submit("snapshot", lambda: self._store_snapshot(snapshot), stored)
+        if not self._saving.store(snapshot, stored):
+            self._snapshot_offset = -1
 
-    def _store_snapshot(self, snapshot: Snapshot) -> None:
-        # Segments may have left the log since it was taken, and their files may be gone.
-        snapshot = replace(snapshot, minimum=self._engine.offsets.minimum)
-        self._state.store_snapshot(snapshot)
+    def _store_blocking(self, snapshot: Snapshot) -> None:
+        snapshot = self._with_minimum(snapshot)
+        self._saving.store_blocking(snapshot)
+        self._snapshot_stored(snapshot)
+
+    def _with_minimum(self, snapshot: Snapshot) -> Snapshot:
+        """Segments may have left the log since it was taken, and their files may be gone."""
+        return replace(snapshot, minimum=self._engine.offsets.minimum)
+
+    def _snapshot_stored(self, snapshot: Snapshot) -> None:
         self._stored = snapshot
         self._snapshot_needs = snapshot.offset if snapshot.frame is None else snapshot.frame.offset
-
-    def _store_minimum(self) -> None:
-        """The durable snapshot once more, with where the log begins now."""
-        assert self._stored is not None, "a start stores one before anything else happens"
-        self._store_snapshot(self._stored)
 
     # --- topics ---
 
@@ -364,7 +381,11 @@ class Housekeeping:
             return
         if self._stored is None or (self._stored.minimum or 0) < end:
             # A start knows by it what was deleted, should the directory forget that a file is gone.
-            self._submit("snapshot", self._store_minimum, lambda _, error: None)
+            if self._stored is not None and "snapshot" not in self._busy:
+                again = self._with_minimum(self._stored)
+                self._saving.repeat(
+                    again, lambda error: None if error else self._snapshot_stored(again)
+                )
             return
 
         def unlinked(_: None, error: StrataError | None) -> None:

@@ -2,8 +2,8 @@
 
     lock                            holds a text of ours; RocketMQ writes `lock` over it
     stratamq/generations.json       {"segment_bytes", "generations": [[number, start], …], "frame"}
-    stratamq/queue-offsets.json     {"generation", "offset", "queues": [[topic, id, next], …],
-                                     "frame", "store_timestamp_ms", "minimum"}
+    stratamq/queue-offsets.journal  pieces [[topic, id, next], …]; commits {"generation", "offset",
+                                    "frame", "store_timestamp_ms", "minimum"}
 
     stratamq/found-clean            there while the first recovery of a directory runs that RocketMQ
                                     had stopped cleanly
@@ -15,10 +15,13 @@ with them a cut that was not carried out yet, and what the scrubber found.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 
 from stratamq.files.confirmed import LOCK_MARK, LOCK_PATH
 from stratamq.files.generations import GENERATIONS_PATH
+from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
 from stratamq.files.origin import ORIGIN_PATH
 from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
@@ -27,7 +30,9 @@ from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_
 from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.sealing import begin_sealing
 
-SNAPSHOT_PATH = "stratamq/queue-offsets.json"
+SNAPSHOT_PATH = "stratamq/queue-offsets.journal"
+OLD_SNAPSHOT_PATH = "stratamq/queue-offsets.json"
+"""Where the snapshot lay before it was a journal: read once, gone with the next one."""
 FOUND_CLEAN_PATH = "stratamq/found-clean"
 CUT_PATH = "stratamq/cut.json"
 MASTER_CONFIRMED_PATH = "stratamq/master-confirmed.json"
@@ -37,6 +42,7 @@ _OF_THE_HISTORY = (
     CUT_PATH,
     GENERATIONS_PATH,
     SNAPSHOT_PATH,
+    OLD_SNAPSHOT_PATH,
     FOUND_CLEAN_PATH,
     SEALED_PATH,
     SCRUB_PATH,
@@ -71,11 +77,12 @@ class Snapshot:
 
     generation: int
     offset: int
-    queues: QueueTable
     frame: FrameMark | None
     store_timestamp_ms: int
     minimum: int | None = None
     """Where the log began: what lies below is no part of it. None: written before this was kept."""
+    queues: QueueTable = field(default_factory=dict)
+    """As loaded; of one that is to be stored the table comes beside it."""
 
 
 def mark(offset: int, frame: bytes | memoryview) -> FrameMark:
@@ -129,7 +136,9 @@ class OwnState:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._generations_file = MetadataFile(files, GENERATIONS_PATH)
-        self._snapshot_file = MetadataFile(files, SNAPSHOT_PATH)
+        self._journal = Journal(files, SNAPSHOT_PATH)
+        self._loaded: Snapshot | None = None
+        """What the journal holds, as long as it may be added to."""
         self.segment_bytes: int | None = None
         self.generations: list[Generation] = []
         self.faults: list[str] = []
@@ -146,15 +155,35 @@ class OwnState:
             if found.outcome is Outcome.USED_PREVIOUS and found.faults:
                 # The list before the last: where later generations began is not in it.
                 self.generations = []
-        document = self._snapshot_file.load()
-        self.faults += self._snapshot_file.found.faults
-        if document is None:
-            return None
+        self._loaded = None
         try:
-            return _snapshot(document)
+            return self._load_snapshot()
         except (KeyError, TypeError, ValueError) as error:
             self.faults.append(f"{SNAPSHOT_PATH}: {error!r}")
+            self._journal = Journal(self._files, SNAPSHOT_PATH)
             return None
+
+    def _load_snapshot(self) -> Snapshot | None:
+        queues: QueueTable = {}
+
+        def take(piece: object) -> None:
+            for topic, queue_id, following in _items(piece):
+                queues[str(topic), _i64(queue_id)] = _i64(following)
+
+        committed = self._journal.load(take)
+        self.faults += self._journal.faults
+        if committed is not None:
+            snapshot = _snapshot(committed, queues)
+            if self._journal.can_append:
+                self._loaded = snapshot
+            return snapshot
+        old = MetadataFile(self._files, OLD_SNAPSHOT_PATH)
+        document = old.load()
+        self.faults += old.found.faults
+        if document is None:
+            return None
+        take(document["queues"])
+        return _snapshot(document, queues)
 
     def discard(self) -> None:
         """Remove everything: it tells of a history that others went on with. Durable on return."""
@@ -170,8 +199,10 @@ class OwnState:
 
     def drop_snapshot(self) -> None:
         """It tells of what is no longer in the log. Durable on return."""
-        remove_metadata(self._files, SNAPSHOT_PATH)
-        self._snapshot_file = MetadataFile(self._files, SNAPSHOT_PATH)
+        for path in (OLD_SNAPSHOT_PATH, SNAPSHOT_PATH):
+            remove_metadata(self._files, path)
+        self._journal = Journal(self._files, SNAPSHOT_PATH)
+        self._loaded = None
 
     @property
     def found_clean(self) -> bool:
@@ -204,19 +235,58 @@ class OwnState:
         """See `sealing`: durable on return."""
         return begin_sealing(self._files, end, seals=seals, history_known=history_known)
 
-    def store_snapshot(self, snapshot: Snapshot) -> None:
-        """Durable on return. Everything below `snapshot.offset` must be durable before."""
-        frame = snapshot.frame
-        self._snapshot_file.store(
-            {
-                "generation": snapshot.generation,
-                "offset": snapshot.offset,
-                "queues": [[t, q, n] for (t, q), n in snapshot.queues.items()],
-                "frame": None if frame is None else [frame.offset, frame.size, frame.sha256],
-                "store_timestamp_ms": snapshot.store_timestamp_ms,
-                "minimum": snapshot.minimum,
-            }
+    # --- the snapshot; everything below its offset must be durable before ---
+
+    @property
+    def can_append_snapshot(self) -> bool:
+        """There is a file that changes may be appended to."""
+        return self._journal.can_append
+
+    @property
+    def snapshot_outgrown(self) -> bool:
+        """The whole table should be written again."""
+        return self._journal.needs_anew
+
+    def first_snapshot(self, snapshot: Snapshot, table: QueueTable) -> None:
+        """The first one of a start, of the whole table; durable on return. What the file holds
+        already is not written again."""
+        loaded, self._loaded = self._loaded, None
+        if (
+            loaded is None
+            or self._journal.needs_anew
+            or any(key not in table for key in loaded.queues)
+        ):
+            self.store_snapshot(snapshot, table)
+            return
+        held = loaded.queues
+        changed = {key: next_ for key, next_ in table.items() if held.get(key) != next_}
+        self.append_snapshot(snapshot, [changed])
+
+    def store_snapshot(self, snapshot: Snapshot, table: QueueTable) -> None:
+        """The whole table. Durable on return."""
+        self.begin_snapshot()
+        self.finish_snapshot(snapshot, [table])
+
+    def append_snapshot(self, snapshot: Snapshot, changes: Iterable[QueueTable]) -> None:
+        """What changed since the last one. Durable on return."""
+        self._journal.append(_pieces(changes), _commit(snapshot))
+
+    def begin_snapshot(self) -> None:
+        """Begin a file of the whole table: add to it, then finish it."""
+        self._journal.begin()
+
+    def add_to_snapshot(self, entries: list[tuple[str, int, int]]) -> None:
+        self._journal.add(
+            entries[at : at + PIECE_ENTRIES] for at in range(0, len(entries), PIECE_ENTRIES)
         )
+
+    def finish_snapshot(self, snapshot: Snapshot, changes: Iterable[QueueTable]) -> None:
+        """With what changed since it was begun. Durable on return."""
+        self._journal.finish(_pieces(changes), _commit(snapshot))
+        remove_metadata(self._files, OLD_SNAPSHOT_PATH)
+
+    def give_up_snapshot(self) -> None:
+        self._journal.give_up()
 
     def _take_generations(self, document: JsonObject) -> None:
         try:
@@ -238,12 +308,26 @@ def remove_metadata(files: Files, path: str) -> None:
         files.sync_directory(OWN_DIRECTORY)
 
 
-def _snapshot(document: JsonObject) -> Snapshot:
-    frame = document["frame"]
-    queues = {
-        (str(topic), _i64(queue_id)): _i64(following)
-        for topic, queue_id, following in _items(document["queues"])
+def _pieces(changes: Iterable[QueueTable]) -> Iterator[list[tuple[str, int, int]]]:
+    for table in changes:
+        entries = ((topic, queue_id, following) for (topic, queue_id), following in table.items())
+        while piece := list(islice(entries, PIECE_ENTRIES)):
+            yield piece
+
+
+def _commit(snapshot: Snapshot) -> JsonObject:
+    frame = snapshot.frame
+    return {
+        "generation": snapshot.generation,
+        "offset": snapshot.offset,
+        "frame": None if frame is None else [frame.offset, frame.size, frame.sha256],
+        "store_timestamp_ms": snapshot.store_timestamp_ms,
+        "minimum": snapshot.minimum,
     }
+
+
+def _snapshot(document: JsonObject, queues: QueueTable) -> Snapshot:
+    frame = document["frame"]
     found = None
     if frame is not None:
         offset, size, sha256 = _items(frame)

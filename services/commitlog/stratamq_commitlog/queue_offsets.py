@@ -13,6 +13,8 @@ class QueueOffsets:
         """`table` belongs to this object from here on."""
         self.table = table
         self.names: list[QueueKey] = list(table)
+        self.changed: dict[QueueKey, int] = {}
+        """What changed since `take_changed`."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -29,7 +31,7 @@ class QueueOffsets:
         if first is None:
             first = 0
             self.names.append(key)
-        self.table[key] = first + count
+        self.table[key] = self.changed[key] = first + count
         return first
 
     def set(self, offsets: Mapping[QueueKey, int]) -> None:
@@ -37,3 +39,9 @@ class QueueOffsets:
         table = self.table
         self.names += [key for key in offsets if key not in table]
         table.update(offsets)
+        self.changed.update(offsets)
+
+    def take_changed(self) -> dict[QueueKey, int]:
+        """The entries that changed since the last call, as they are now. Of constant cost."""
+        changed, self.changed = self.changed, {}
+        return changed

@@ -34,7 +34,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("consumer offsets", "config/consumerOffset.json*"),
     Family("checksums", "stratamq/checksums/*/*"),
     Family("generations", "stratamq/generations.json*"),
-    Family("snapshot", "stratamq/queue-offsets.json*"),
+    Family("snapshot", "stratamq/queue-offsets.journal*"),
     Family("dispatcher state", "stratamq/dispatcher*.json*", rebuildable=True),
     Family("index state", "stratamq/index.json*", rebuildable=True),
     Family("geometry", "stratamq/geometry.json*", rebuildable=True),

@@ -69,7 +69,7 @@ def flush_under_load(stage: Stage) -> None:
 @point
 def snapshot(stage: Stage) -> None:
     """The log when its queue-offset snapshot has been replaced."""
-    strike_when_changed(stage, lambda: state_of(stage, "stratamq/queue-offsets.json"), COMMITLOG)
+    strike_when_changed(stage, lambda: state_of(stage, "stratamq/queue-offsets.journal"), COMMITLOG)
 
 
 @point

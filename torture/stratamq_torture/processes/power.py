@@ -62,7 +62,7 @@ def segment_allocated(stage: Stage) -> None:
 
 
 def snapshot(stage: Stage) -> None:
-    changed(stage, lambda: state_of(stage, "stratamq/queue-offsets.json"))
+    changed(stage, lambda: state_of(stage, "stratamq/queue-offsets.journal"))
 
 
 def dispatcher_watermark(stage: Stage) -> None:
