@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from stratamq_dispatcher.dispatch_state import QUEUES_PATH, STALE_PATH, STATE_PATH
@@ -267,3 +268,39 @@ def test_descriptors_stay_bounded_whatever_the_number_of_queues(tmp_path):
     broker.follow()
     check_queues(broker)
     assert len(os.listdir("/proc/self/fd")) - before <= 32 + 8
+
+
+def test_the_list_of_files_grows_by_what_each_flush_made_and_no_more(place):
+    log = WrittenLog(place.files, segment_bytes=1 << 16)
+    broker = start(place.files, log)
+    sizes = []
+    for queue in range(60):
+        log.put("many", queue)
+        broker.follow()
+        broker.flush()
+        sizes.append(place.files.entry(QUEUES_PATH).size)
+    broker.stop()
+    grown = [after - before for before, after in pairwise(sizes)]
+    assert max(grown) < 200
+    again = start(place.files, log, connect=False)
+    assert len(again.engine.queues) == 60
+    assert again.engine.resume_point() == (1, log.end)
+
+
+def test_a_list_that_is_older_than_the_watermark_is_not_believed(place):
+    """Else files that it does not name would be removed as those of a process that died."""
+    log = written(place).log
+    old = read_file(place.files, QUEUES_PATH)
+    broker = start(place.files, log)
+    log.put("another", 0)
+    broker.follow()
+    broker.stop()
+    newer = read_file(place.files, QUEUES_PATH)
+    assert newer.startswith(old) and len(newer) > len(old)
+    place.files.unlink(QUEUES_PATH)
+    write_file(place.files, QUEUES_PATH, old)
+    again = start(place.files, log)
+    again.follow()
+    assert any("older than" in line for line in again.engine.recovery_report())
+    check_queues(again)
+    check_files(again)

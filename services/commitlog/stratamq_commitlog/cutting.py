@@ -19,7 +19,7 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
-from stratamq.files.metadata import MetadataFile
+from stratamq.files.metadata import MetadataFile, remove_metadata
 from stratamq.files.port import ASIDE_DIRECTORY, TEMPORARY_DIRECTORY, Files, Worker
 from stratamq.formats.file_names import offset_name
 from stratamq_commitlog.aside import aside_path, copy_aside, copy_bytes, last_used
@@ -30,7 +30,6 @@ from stratamq_commitlog.own_state import (
     KEPT_GENERATIONS,
     OwnState,
     Snapshot,
-    remove_metadata,
 )
 from stratamq_commitlog.recovery import Inspected
 from stratamq_commitlog.segment_set import DIRECTORY

@@ -22,7 +22,7 @@ from itertools import islice
 from stratamq.files.confirmed import LOCK_MARK, LOCK_PATH
 from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.journal import PIECE_ENTRIES, Journal
-from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
+from stratamq.files.metadata import JsonObject, MetadataFile, Outcome, remove_metadata
 from stratamq.files.origin import ORIGIN_PATH
 from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
 from stratamq.files.sealed import SEALED_PATH
@@ -295,17 +295,6 @@ class OwnState:
             self.generations = listed
         except (KeyError, TypeError, ValueError) as error:
             self.faults.append(f"{GENERATIONS_PATH}: {error!r}")
-
-
-def remove_metadata(files: Files, path: str) -> None:
-    """A file with all that belongs to it, the newest last. Durable on return."""
-    found = [
-        name for name in (f"{path}.tmp", f"{path}.previous", path) if files.entry(name) is not None
-    ]
-    for name in found:
-        files.unlink(name)
-    if found:
-        files.sync_directory(OWN_DIRECTORY)
 
 
 def _pieces(changes: Iterable[QueueTable]) -> Iterator[list[tuple[str, int, int]]]:

@@ -1,26 +1,36 @@
 """What the dispatcher remembers over a stop: how far its files are right, and which there are.
 
-    stratamq/dispatcher.json           generation, position, store time, complete, clean
-    stratamq/dispatcher-queues.json    size of a queue file; first and last file of every queue
-    stratamq/dispatcher-stale.json     up to which index queues are being zeroed; mostly none
+    stratamq/dispatcher.json             generation, position, store time, complete, clean, and the
+                                         number of the list that it stands on
+    stratamq/dispatcher-queues.journal   pieces [[topic, id, first, last], …] (the names of a
+                                         queue's first and last file, without the first: the queue
+                                         has none), commits {"file_bytes", "number"}
+    stratamq/dispatcher-stale.json       up to which index queues are being zeroed; mostly none
 
-The first changes every second, the second when a file is made or removed, the third when a cut is
-carried out. Without the first nothing is known of the queue files and all are compared with the
-log; the same when one of the others is unusable. With `complete` false that goes on from the
-position.
+The first changes every second, the second when a file is made or removed (what changed is
+appended), the third when a cut is carried out. Without the first nothing is known of the queue
+files and all are compared with the log; the same when one of the others is unusable, or when the
+list is an older one than the first stands on. With `complete` false that goes on from the position.
 """
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
 
-from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.journal import PIECE_ENTRIES, Journal
+from stratamq.files.metadata import MetadataFile, Outcome, remove_metadata
 from stratamq.files.port import OWN_DIRECTORY, Files
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq_dispatcher.queue_files import Geometry
 
 STATE_PATH = f"{OWN_DIRECTORY}/dispatcher.json"
-QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.json"
+QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.journal"
+OLD_QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.json"
+"""Where the list lay before it was a journal: read once, gone with the next one."""
 STALE_PATH = f"{OWN_DIRECTORY}/dispatcher-stale.json"
 
+QueueKey = tuple[str, int]
 Ranges = dict[tuple[str, int], tuple[int, int]]
 """By topic and queue id: first unit of the first file, unit behind the last file."""
 
@@ -45,6 +55,8 @@ class DispatchState:
     complete: bool = False
     clean: bool = False
     minimum: int = 0
+    list_number: int = 0
+    """Of the list of files that was durable before this: an older one is not to be believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,9 @@ class StateFile:
 
     def __init__(self, files: Files) -> None:
         self._state = MetadataFile(files, STATE_PATH)
-        self._queues = MetadataFile(files, QUEUES_PATH)
+        self._files = files
+        self._queues = Journal(files, QUEUES_PATH)
+        self._list_number = 0
         self._stale = MetadataFile(files, STALE_PATH)
 
     def load(self) -> Remembered:
@@ -78,33 +92,66 @@ class StateFile:
         state = _state_of(self._state.load())
         if state is not None and self._state.found.outcome is not Outcome.OK:
             state = replace(state, clean=False)  # an older one: files may have changed since
-        queues = _queues_of(self._queues.load())
-        if self._queues.found.outcome is not Outcome.OK:
-            queues = None  # files may have been made and removed since
+        queues, faults = self._load_queues()
+        if queues is not None and state is not None and self._list_number < state.list_number:
+            queues = None  # files have been made and removed since
+            faults.append(f"{QUEUES_PATH}: older than {STATE_PATH}")
         stale = _stale_of(self._stale.load())
         if self._stale.found.outcome not in (Outcome.OK, Outcome.MISSING):
             stale = None
+        if state is not None:
+            state = replace(state, list_number=0)  # set when it is stored
         if stale is None or queues is None:
             state = None  # what was being zeroed, or removed, is not known any more
-        found = (self._state.found, self._queues.found, self._stale.found)
+        found = (self._state.found, self._stale.found)
         return Remembered(
             state,
             queues,
             stale,
             never_ours=self._state.found.outcome is Outcome.MISSING,
-            report=[fault for one in found for fault in one.faults],
+            report=[*faults, *(fault for one in found for fault in one.faults)],
         )
 
     def store(self, state: DispatchState) -> None:
-        self._state.store(asdict(state))
+        self._state.store(asdict(replace(state, list_number=self._list_number)))
 
-    def store_ranges(self, geometry: Geometry, ranges: Ranges) -> None:
-        queues: dict[str, dict[str, list[int]]] = {}
-        for (topic, queue_id), (first, behind) in sorted(ranges.items()):
-            last = behind - geometry.units_per_file
-            names = [first * QUEUE_UNIT_BYTES, last * QUEUE_UNIT_BYTES]
-            queues.setdefault(topic, {})[str(queue_id)] = names
-        self._queues.store({"file_bytes": geometry.file_bytes, "queues": queues})
+    def store_ranges(
+        self, geometry: Geometry, ranges: Ranges, changed: Collection[QueueKey] | None
+    ) -> None:
+        """The list of files; `changed` None: all of it may differ from what is stored."""
+        self._list_number += 1
+        commit = {"file_bytes": geometry.file_bytes, "number": self._list_number}
+        if changed is None or self._queues.needs_anew:
+            self._queues.write_anew(_pieces(geometry, ranges, ranges), commit)
+            remove_metadata(self._files, OLD_QUEUES_PATH)
+        else:
+            self._queues.append(_pieces(geometry, ranges, changed), commit)
+
+    def _load_queues(self) -> tuple[RecordedQueues | None, list[str]]:
+        ranges: dict[QueueKey, tuple[int, int]] = {}
+
+        def take(piece: Any) -> None:
+            for topic, queue_id, *names in piece:
+                if names:
+                    first, last = names
+                    ranges[topic, queue_id] = int(first), int(last)
+                else:
+                    ranges.pop((topic, queue_id), None)
+
+        try:
+            committed = self._queues.load(take)
+            faults = list(self._queues.faults)
+            if self._queues.found_previous:
+                return None, faults  # files may have been made and removed since
+            if committed is not None:
+                self._list_number = int(committed["number"])
+                return _recorded(committed["file_bytes"], ranges), faults
+        except (KeyError, TypeError, ValueError) as error:
+            self._queues = Journal(self._files, QUEUES_PATH)
+            return None, [f"{QUEUES_PATH}: {error!r}"]
+        old = MetadataFile(self._files, OLD_QUEUES_PATH)
+        queues = _queues_of(old.load())
+        return queues if old.found.outcome is Outcome.OK else None, [*faults, *old.found.faults]
 
     def store_stale(self, stale: Stale) -> None:
         queues: dict[str, dict[str, int]] = {}
@@ -118,16 +165,46 @@ def _state_of(data: dict[str, object] | None) -> DispatchState | None:
         return None
     numbers = [data.get(name) for name in ("generation", "position", "store_timestamp_ms")]
     flags = [data.get(name) for name in ("complete", "clean")]
-    minimum = data.get("minimum", 0)
-    if not all(type(number) is int for number in (*numbers, minimum)):
+    minimum, list_number = data.get("minimum", 0), data.get("list_number", 0)
+    if not all(type(number) is int for number in (*numbers, minimum, list_number)):
         return None
     if not all(type(flag) is bool for flag in flags):
         return None
-    return DispatchState(*numbers, *flags, minimum)  # type: ignore[arg-type]
+    return DispatchState(*numbers, *flags, minimum, list_number)  # type: ignore[arg-type]
+
+
+def _pieces(
+    geometry: Geometry, ranges: Ranges, keys: Iterable[QueueKey]
+) -> Iterator[list[tuple[str | int, ...]]]:
+    left = iter(keys)
+    while some := list(islice(left, PIECE_ENTRIES)):
+        piece: list[tuple[str | int, ...]] = []
+        for topic, queue_id in some:
+            known = ranges.get((topic, queue_id))
+            if known is None:
+                piece.append((topic, queue_id))
+            else:
+                first, last = known[0], known[1] - geometry.units_per_file
+                names = first * QUEUE_UNIT_BYTES, last * QUEUE_UNIT_BYTES
+                piece.append((topic, queue_id, *names))
+        yield piece
+
+
+def _recorded(file_bytes: object, names: dict[QueueKey, tuple[int, int]]) -> RecordedQueues | None:
+    if type(file_bytes) is not int or file_bytes <= 0 or file_bytes % QUEUE_UNIT_BYTES:
+        return None
+    units = QUEUE_UNIT_BYTES
+    return RecordedQueues(
+        file_bytes,
+        {
+            key: (first // units, (last + file_bytes) // units)
+            for key, (first, last) in names.items()
+        },
+    )
 
 
 def _queues_of(data: dict[str, object] | None) -> RecordedQueues | None:
-    """None for anything that is not exactly what `store_ranges` writes."""
+    """The list as it was written before it was a journal; None for anything else."""
     try:
         file_bytes = data["file_bytes"]  # type: ignore[index]
         if type(file_bytes) is not int or file_bytes <= 0 or file_bytes % QUEUE_UNIT_BYTES:

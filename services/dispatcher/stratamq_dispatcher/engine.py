@@ -194,7 +194,7 @@ class DispatchEngine:
             self.durable_store_timestamp_ms = self._newest_ms = state.store_timestamp_ms
             self._covered = (state.position, state.store_timestamp_ms)
             self.minimum = state.minimum
-        writer = QueueWriter(
+        self._writer = QueueWriter(
             self._files,
             loaded.geometry,
             loaded.ranges,
@@ -204,7 +204,7 @@ class DispatchEngine:
             max_open_files=settings.max_open_files - settings.max_open_files // 2,
             window_units=window_units,
         )
-        self._flusher = Flusher(self.queues, writer, self._worker)
+        self._flusher = Flusher(self.queues, self._writer, self._worker)
         self._next_flush_ns = self._clock.monotonic_ns()
 
     # --- the follower's half of Follow ---
@@ -429,6 +429,7 @@ class DispatchEngine:
             # history may have written these files.
             self._compare = self._never_ours or (self._stored is not None and self._stored.clean)
             self.queues.open_untrusted(self._ranges, cut_to)
+            self._writer.list_anew()
             self.minimum = 0
             self._begin(Pass.COMPARED, opened)
             self._report.append(f"all queues are compared with the log from {cut_to} on")

@@ -103,8 +103,11 @@ class QueueWriter:
         """Files to unlink before anything is written, by directory, in the order they must go."""
         self._earlier_removals = True
         """Files may have been unlinked, by an earlier process, without a sync."""
-        self._listed_changed = self._unlisted = not listed
+        self._unlisted = not listed
         """Files may be there whose maker died before it had synced their directory."""
+        self._list_anew = not listed
+        self._listed_changed: set[QueueKey] = set()
+        """Queues whose files are not those of the stored list."""
         self._record_damaged = erasing is None
 
     def run(self, job: FlushJob) -> FlushDone:
@@ -129,6 +132,10 @@ class QueueWriter:
             self._state_file.store(job.after)
         return done
 
+    def list_anew(self) -> None:
+        """The engine has taken queues out of the ranges, between jobs: the next list is whole."""
+        self._list_anew = True
+
     def close(self) -> None:
         self._open.close()
 
@@ -147,7 +154,7 @@ class QueueWriter:
             self._doomed.setdefault(directory, []).extend(
                 self._geometry.path(directory, first) for first in (*below, *reversed(behind))
             )
-            self._listed_changed = True
+            self._listed_changed.add(write.key)
             if kept[0] < kept[1]:
                 self._ranges[write.key] = kept
             else:
@@ -183,9 +190,12 @@ class QueueWriter:
         if self._unlisted:
             self._synced(self._files.sync_all)
             self._unlisted = False
-        if self._listed_changed:
-            self._state_file.store_ranges(self._geometry, self._ranges)
-            self._listed_changed = False
+        if self._list_anew:
+            self._state_file.store_ranges(self._geometry, self._ranges, None)
+        elif self._listed_changed:
+            self._state_file.store_ranges(self._geometry, self._ranges, self._listed_changed)
+        self._list_anew = False
+        self._listed_changed.clear()
 
     def _kept(self, known: FileRange, write: QueueWrite) -> FileRange:
         """The files of `known` that stay: from the queue's first one to the one with its end."""
@@ -214,7 +224,7 @@ class QueueWriter:
                 continue
             behind += units
             self._ranges[write.key] = (first, behind)
-            self._listed_changed = True
+            self._listed_changed.add(write.key)
         path = self._geometry.path(directory, index)
         self._dirty.add(path)
         return self._open.get(path)

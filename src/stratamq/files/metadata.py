@@ -257,6 +257,17 @@ class MetadataFile:
             file.close()
 
 
+def remove_metadata(files: Files, path: str) -> None:
+    """A file with all that belongs to it, the newest last. Durable on return."""
+    found = [
+        name for name in (f"{path}.tmp", f"{path}.previous", path) if files.entry(name) is not None
+    ]
+    for name in found:
+        files.unlink(name)
+    if found:
+        files.sync_directory(parent(path))
+
+
 def _digest(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
