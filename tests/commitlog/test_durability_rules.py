@@ -444,13 +444,10 @@ def a_snapshot_stands_on_what_is_flushed() -> None:
 def write_any_snapshot(patch: Patch) -> None:
     def write(self: housekeeping.Housekeeping) -> None:
         snapshot, self._snapshot = self._snapshot, None
-        self._submit("snapshot", lambda: self._store_snapshot(snapshot), swallow_two)
+        assert snapshot is not None
+        self._store(snapshot)
 
     patch.setattr(housekeeping.Housekeeping, "_write_snapshot", write)
-
-
-def swallow_two(_: object, error: object) -> None:
-    """The end of a task that nobody waits for."""
 
 
 def what_rocketmq_went_on_with_is_not_ours() -> None:
@@ -488,13 +485,13 @@ def deletion_leaves_what_the_snapshot_stands_on() -> None:
 
 
 def delete_up_to_the_snapshot(patch: Patch) -> None:
-    store_snapshot = housekeeping.Housekeeping._store_snapshot
+    snapshot_stored = housekeeping.Housekeeping._snapshot_stored
 
     def stored(self, snapshot):
-        store_snapshot(self, snapshot)
+        snapshot_stored(self, snapshot)
         self._snapshot_needs = snapshot.offset
 
-    patch.setattr(housekeeping.Housekeeping, "_store_snapshot", stored)
+    patch.setattr(housekeeping.Housekeeping, "_snapshot_stored", stored)
 
 
 def a_segment_is_durable_before_it_is_used() -> None:
