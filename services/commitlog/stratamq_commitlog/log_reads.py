@@ -3,11 +3,12 @@
 They run where waiting for a disk harms nobody: on a worker, one after another, by 1 MiB at most.
 """
 
+import errno
 from collections.abc import Iterator
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError, OffsetOutOfRangeError
 from stratamq.files.port import Files
-from stratamq.files.segment_reader import SegmentReader
+from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
@@ -85,8 +86,12 @@ class LogReads:
         return self._verified(start, end) if verify else self._pieces(start, end)
 
     def read_back(self, offset: int, size: int) -> bytes:
-        """Exactly these bytes, which were written a moment ago, as the cache shows them."""
-        return self._tail.read(offset, size)
+        """Exactly these bytes, which were written a moment ago, as the cache shows them. OSError:
+        whoever saves state tries again."""
+        try:
+            return self._tail.read(offset, size)
+        except UnreadableError as error:
+            raise OSError(errno.EIO, error.message) from error
 
     def release_below(self, offset: int) -> None:
         """These segments are no longer in the log: `let_go` of them."""
