@@ -213,6 +213,32 @@ def test_the_watermark_stands_at_the_end_of_a_frame_that_is_flushed_whole(files,
     assert broker.engine.durable_store_timestamp_ms == log.messages[10].store_ms
 
 
+def test_the_watermark_never_stands_where_a_frame_of_a_lost_history_ended(files, log):
+    """A start would follow from there: from the middle of a frame of the new history."""
+    log.put_many(30)
+    broker = start(files, log)
+    broker.event_members = 1
+    broker.flushed = 0
+    broker.send()
+    log.cut(log.messages[10].offset)
+    log.restart()
+    for number in range(30):
+        log.put("t", body=bytes(7 * number + 1))
+    broker.connect()
+    broker.send()
+    ends = {message.end for message in log.messages} | {0}
+    ends |= {end - end % -log.segment_bytes for end in ends}
+    seen = set()
+    for flushed in range(log.messages[10].offset, log.end, 53):
+        broker.flushed = flushed
+        broker.send()
+        broker.flush()
+        assert broker.engine.durable in ends
+        assert broker.engine.durable <= flushed
+        seen.add(broker.engine.durable)
+    assert len(seen) > 15
+
+
 def test_the_report_tells_what_is_applied_and_what_is_durable(files, log):
     broker = start(files, log)
     broker.follow()

@@ -405,6 +405,41 @@ def test_what_stays_first_says_why():
     assert kept("disk 50% at 04:00, ages 100 1, hold tiered up to 0 GB") == ""
 
 
+@pytest.mark.parametrize(("younger_ms", "goes"), [(0, True), (1, False), (-1, True)])
+def test_a_segment_expires_at_its_retention_to_the_millisecond(younger_ms, goes):
+    facts, settings = facts_of("disk 50% at 04:00, ages 72 1")
+    first = facts.segments[0]
+    newest_ms = facts.now_ms - settings.retention_ms + younger_ms
+    segments = [replace(first, newest_ms=newest_ms), *facts.segments[1:]]
+    assert bool(decide(replace(facts, segments=segments), settings).deletions) is goes
+
+
+@pytest.mark.parametrize("hold", ["replicated", "consumed", "tiered"])
+def test_a_hold_of_which_nothing_is_known_holds_everything(hold):
+    facts, settings = facts_of(f"disk 99% at 04:00, ages 100 80 1, hold {hold} up to 30 GB")
+    assert decide(facts, settings).deletions
+    decision = decide(replace(facts, held_at={}), settings)
+    assert not decision.deletions
+    assert [held.by for held in decision.held] == [hold]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "disk 50% at 04:00, ages 100 80 1",
+        "disk 99% at 10:00, ages 60 50 1",
+        "disk 50% at 10:00, ages 100 80 1, manual",
+        "disk 50% at 10:00, ages 30 20 10 1, at most 15 GB",
+    ],
+)
+def test_disabled_retention_deletes_nothing_whatever_the_reason(line):
+    facts, settings = facts_of(line)
+    assert decide(facts, settings).deletions
+    decision = decide(replace(facts, disabled="somebody said so"), settings)
+    assert not decision.deletions
+    assert "somebody said so" in decision.held[0].sentence
+
+
 def test_messages_from_the_future_are_told_of():
     facts, settings = facts_of("disk 50% at 10:00, ages -5 -6 -7")
     near, far = (decide(replace(facts, future_ms=ms), settings) for ms in (600_000, 600_001))
