@@ -4,6 +4,7 @@ import pytest
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Message, SendStatus, connect
+from stratamq.errors import BusyError, NotWritableError
 from tests.ha.pairs import Pair, ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA
 
@@ -183,3 +184,30 @@ def test_the_lag_of_a_slave_is_told_in_bytes_and_time(tmp_path):
             "the log knows, too",
         )
         assert told.lag_bytes == behind.lag_bytes
+
+
+def test_a_producer_that_requires_slaves_is_refused_without_them_and_nothing_is_stored(tmp_path):
+    with Pair(tmp_path, role="SYNC_MASTER") as pair:
+        pair.start_master()
+        with connect(pair.master.root) as client:
+            with pytest.raises(BusyError, match="fewer than 1 are connected"):
+                client.send("t", b"alone", require_replicas=True)
+            with client.producer(require_replicas=True) as producer:
+                delivery = producer.send("t", b"streamed")
+                with pytest.raises(BusyError, match="nothing was stored"):
+                    delivery.result()
+            assert log_status(pair.master).appended_offset == 0
+            pair.start_slave()
+            ready_slaves(pair, 1)
+            assert client.send("t", b"1", require_replicas=True).status is SendStatus.PUT_OK
+            with client.producer(require_replicas=True) as producer:
+                assert producer.send("t", b"2").result().status is SendStatus.PUT_OK
+
+
+def test_a_producer_that_requires_slaves_is_refused_by_a_master_that_waits_for_none(tmp_path):
+    with Pair(tmp_path) as pair:
+        pair.start_master()
+        with connect(pair.master.root) as client:
+            with pytest.raises(NotWritableError, match="waits for none"):
+                client.send("t", b"x", require_replicas=True)
+            assert client.send("t", b"x").status is SendStatus.PUT_OK

@@ -339,9 +339,9 @@ class CommitLog:
         """Store complete frames whatever their transaction bits; offsets and times are ours."""
         deque(self.puts.raw(frames, done), 0)
 
-    def put_batch(self, batch: FrameBatch, done: BatchDone) -> None:
+    def put_batch(self, batch: FrameBatch, done: BatchDone, require_replicas: bool = False) -> None:
         """Store ready frames, all or none of them."""
-        self.puts.batch(batch, done)
+        self.puts.batch(batch, done, require_replicas)
 
     def append_data(
         self,
@@ -475,11 +475,26 @@ class CommitLog:
         if not self.gate.open:
             raise UnavailableError("the log is not open")
 
-    def _obstacle(self) -> StrataError | None:
+    def _obstacle(self, require_replicas: bool = False) -> StrataError | None:
         gate = self.gate
         if gate.open:
             gate.pending_bytes = self.appender.pending_bytes
-        return gate.obstacle()
+        obstacle = gate.obstacle()
+        if obstacle is not None or not require_replicas:
+            return obstacle
+        if self.role is not Role.SYNC_MASTER:
+            return NotWritableError(
+                f"the producer requires slaves (require_replicas), and this {self.role.value} "
+                "waits for none: let it be a SYNC_MASTER (commitlog.role), or do not require them",
+                "replicas",
+            )
+        if self.replicas.replicated(self.offsets.appended) is None:
+            return BusyError(
+                "the producer requires slaves (require_replicas), and fewer than "
+                f"{self._config.required_replicas} are connected and near enough: nothing was "
+                "stored"
+            )
+        return None
 
     def _enqueue(self, item: PutItem | BatchItem) -> None:
         self.appender.enqueue(item)

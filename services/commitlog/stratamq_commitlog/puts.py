@@ -34,13 +34,14 @@ Outcomes = list[Prepared | PutResult]
 
 
 class Puts:
-    """`obstacle`: why nothing is taken now. `begin` before the log opens. Single-threaded."""
+    """`obstacle`: why nothing is taken now; with True, of a producer that wants the slaves that are
+    required to be connected, or nothing stored. `begin` before the log opens. Single-threaded."""
 
     def __init__(
         self,
         config: CommitLogConfig,
         gate: WriteGate,
-        obstacle: Callable[[], StrataError | None],
+        obstacle: Callable[[bool], StrataError | None],
         topics: TopicTable,
         clock: Clock,
     ) -> None:
@@ -63,7 +64,11 @@ class Puts:
         self._enqueue = enqueue
 
     def messages(
-        self, messages: Iterable[PutMessage], all_or_nothing: bool, done: PutDone
+        self,
+        messages: Iterable[PutMessage],
+        all_or_nothing: bool,
+        done: PutDone,
+        require_replicas: bool = False,
     ) -> Iterator[None]:
         """Messages given as fields, `STEP_MESSAGES` of them at a step."""
         now = self._clock.wall_ms()
@@ -71,15 +76,15 @@ class Puts:
         def prepare(message: PutMessage) -> Prepared:
             return self._preparer.message(message, now, in_batch=all_or_nothing)
 
-        return self._in_steps(messages, prepare, all_or_nothing, done)
+        return self._in_steps(messages, prepare, all_or_nothing, done, require_replicas)
 
     def raw(self, frames: Iterable[bytes], done: PutDone) -> Iterator[None]:
         """Complete frames, `STEP_MESSAGES` of them at a step."""
         return self._in_steps(frames, lambda frame: self._preparer.raw(frame), False, done)
 
-    def batch(self, batch: FrameBatch, done: BatchDone) -> None:
+    def batch(self, batch: FrameBatch, done: BatchDone, require_replicas: bool = False) -> None:
         """Ready frames, as columns: all or none of them."""
-        obstacle = self._obstacle()
+        obstacle = self._obstacle(require_replicas)
         if obstacle is not None:
             done(BatchResult(self._gate.refuse(obstacle), error=obstacle))
             return
@@ -100,9 +105,10 @@ class Puts:
         prepare: Callable[[Any], Prepared],
         atomic: bool,
         done: PutDone,
+        require_replicas: bool = False,
     ) -> Iterator[None]:
         outcomes: Outcomes = []
-        error = self._obstacle()
+        error = self._obstacle(require_replicas)
         status = self._gate.refuse(error) if error is not None else None
         for number, one in enumerate(asked, 1):
             if status is None:
@@ -111,7 +117,7 @@ class Puts:
                 outcomes.append(PutResult(status, getattr(one, "topic", ""), error=error))
             if number % STEP_MESSAGES == 0:
                 yield
-        if status is None and (error := self._obstacle()) is not None:
+        if status is None and (error := self._obstacle(require_replicas)) is not None:
             status = self._gate.refuse(error)
             outcomes = [PutResult(status, one.topic, error=error) for one in outcomes]
         refused = None

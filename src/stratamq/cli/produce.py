@@ -68,6 +68,12 @@ def produce(
             min=0, help="send again so often when the log goes away; messages may then be twice"
         ),
     ] = 0,
+    require_replicas: Annotated[
+        bool,
+        typer.Option(
+            help="store nothing while fewer slaves are connected than a SYNC_MASTER requires"
+        ),
+    ] = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
@@ -83,7 +89,10 @@ def produce(
         messages = read_messages(source, input_format, defaults)
         size = file.stat().st_size if file is not None else None
         fault: StrataError | None = None
-        with client.producer(on_result=tally.take, retry=retry) as producer, _bar(size) as advance:
+        producing = client.producer(
+            on_result=tally.take, retry=retry, require_replicas=require_replicas
+        )
+        with producing as producer, _bar(size) as advance:
             try:
                 for count, (message, taken) in enumerate(messages, 1):
                     producer.send_message(message)

@@ -134,7 +134,9 @@ class AsyncProducer:
                 born_timestamp_ms=message.born_timestamp_ms,
                 reconsume_times=message.reconsume_times,
             )
-        operation = operations.send([self._intake.message(message)])
+        operation = operations.send(
+            [self._intake.message(message)], require_replicas=self._settings.require_replicas
+        )
         await self._wait_for_room()
         single = self._outbox.begin_single(max(1, len(message.body)))
         task = asyncio.ensure_future(self._send_single(single, operation))
@@ -312,7 +314,7 @@ class AsyncProducer:
         call = self._channels.callable(METHODS["AppendStream"])()
         tasks: list[asyncio.Task[None]] = []
         try:
-            await write(call, opening(self._settings.client_name))
+            await write(call, opening(self._settings.client_name, self._settings.require_replicas))
             response = await call.read()
             if response is grpc.aio.EOF or not response.HasField("opened"):
                 return

@@ -13,8 +13,8 @@ STREAM_METHOD = "AppendStream"
 _PORT_BYTES = 4
 
 
-def opening(client_name: str) -> bytes:
-    open_ = commitlog_pb2.AppendOpen(client_name=client_name)
+def opening(client_name: str, require_replicas: bool) -> bytes:
+    open_ = commitlog_pb2.AppendOpen(client_name=client_name, require_replicas=require_replicas)
     return APPEND_STREAM_REQUEST.encode(commitlog_pb2.AppendStreamRequest(open=open_), b"", b"")
 
 

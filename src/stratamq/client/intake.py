@@ -33,6 +33,9 @@ class ProducerSettings:
     """Before the first new attempt; doubled for each further one."""
     unique_keys: bool = True
     """Give every message without one a UNIQ_KEY."""
+    require_replicas: bool = False
+    """Of a SYNC_MASTER with fewer slaves than it requires take BusyError, and nothing stored,
+    instead of *stored, not confirmed*. `retry` covers it."""
     client_name: str = ""
     """Shown in the log service's logs."""
     timeout_s: float = 30.0

@@ -106,12 +106,15 @@ def wire_message(message_type: type[M], **fields: Any) -> M:
 # --- storing ---
 
 
-def send(messages: Sequence[Message], all_or_nothing: bool = False) -> Operation[list[SendResult]]:
+def send(
+    messages: Sequence[Message], all_or_nothing: bool = False, require_replicas: bool = False
+) -> Operation[list[SendResult]]:
     """`unique_key` None stores none here: clients fill it in before."""
     request = wire_message(
         commitlog_pb2.AppendRequest,
         messages=[_message(message) for message in messages],
         all_or_nothing=all_or_nothing,
+        require_replicas=require_replicas,
     )
 
     def result(response: commitlog_pb2.AppendResponse) -> list[SendResult]:

@@ -151,7 +151,7 @@ class Producer:
             )
         with self._changed:
             message = self._intake.message(message)
-        operation = operations.send([message])
+        operation = operations.send([message], require_replicas=self._settings.require_replicas)
         append = self._channels.callable(operation.method)
         with self._changed:
             self._wait_for_room()
@@ -324,7 +324,7 @@ class Producer:
             call.cancel()
 
     def _requests(self, stream: _Stream) -> Iterator[bytes]:
-        yield opening(self._settings.client_name)
+        yield opening(self._settings.client_name, self._settings.require_replicas)
         outbox = self._outbox
         while True:
             with self._changed:

@@ -97,12 +97,15 @@ class Client:
         delay_level: int = 0,
         half: bool = False,
         wait_store_ok: bool = True,
+        require_replicas: bool = False,
     ) -> SendResult:
         """Store one message and wait until it is as safe as the broker promises.
 
         Raises what kept it from being stored. UnavailableError means *perhaps stored*. A result
         whose status is not PUT_OK is stored, and not confirmed in time. `delay_level` above 0 and
         `half` are refused with InvalidRequestError until such messages are delivered.
+        `require_replicas`: BusyError, and nothing is stored, while fewer slaves are connected than
+        a SYNC_MASTER requires; NotWritableError of a broker that waits for none.
         """
         return self.send_message(
             Message(
@@ -116,14 +119,19 @@ class Client:
                 delay_level=delay_level,
                 half=half,
                 wait_store_ok=wait_store_ok,
-            )
+            ),
+            require_replicas=require_replicas,
         )
 
-    def send_message(self, message: Message) -> SendResult:
-        return self.send_all([message])[0].check()
+    def send_message(self, message: Message, *, require_replicas: bool = False) -> SendResult:
+        return self.send_all([message], require_replicas=require_replicas)[0].check()
 
     def send_all(
-        self, messages: Sequence[Message], *, all_or_nothing: bool = False
+        self,
+        messages: Sequence[Message],
+        *,
+        all_or_nothing: bool = False,
+        require_replicas: bool = False,
     ) -> list[SendResult]:
         """Store a few messages by one call. Every result says how its message ended. For many use a
         producer.
@@ -133,7 +141,7 @@ class Client:
         """
         with self._lock:
             messages = [self._intake.message(message) for message in messages]
-        return self._run(operations.send(messages, all_or_nothing))
+        return self._run(operations.send(messages, all_or_nothing, require_replicas))
 
     def producer(
         self,

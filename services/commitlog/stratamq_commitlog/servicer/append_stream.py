@@ -55,6 +55,7 @@ class AppendStream:
         self._reader: asyncio.Task[None] | None = None
         self._reader_done = False
         self._failure: BaseException | None = None
+        self._require_replicas = False
 
     def stop(self) -> None:
         """Take no more batches; what is in flight is still answered."""
@@ -70,6 +71,7 @@ class AppendStream:
         head, _ = APPEND_STREAM_REQUEST.decode(first)
         if not head.HasField("open"):
             raise InvalidRequestError("the first message of an append stream must be `open`")
+        self._require_replicas = head.open.require_replicas
         yield pb.AppendStreamResponse(opened=self._opened()).SerializeToString()
         self._reader = asyncio.create_task(self._read(requests))
         self._reader.add_done_callback(self._reading_ended)
@@ -139,7 +141,8 @@ class AppendStream:
                 raise InvalidRequestError("packed_lengths must hold four bytes for each frame")
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
-            self._engine.put_batch(FrameBatch(runs, packed, frames), done)
+            batch = FrameBatch(runs, packed, frames)
+            self._engine.put_batch(batch, done, self._require_replicas)
         except StrataError as error:
             done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
 

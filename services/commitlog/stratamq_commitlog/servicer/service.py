@@ -103,7 +103,9 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         born = peer_host(context.peer())
         messages = (put_message(message, born) for message in request.messages)
         results = await _answer_in_steps(
-            lambda done: engine.puts.messages(messages, request.all_or_nothing, done)
+            lambda done: engine.puts.messages(
+                messages, request.all_or_nothing, done, request.require_replicas
+            )
         )
         return pb.AppendResponse(results=await _put_results(results))
 

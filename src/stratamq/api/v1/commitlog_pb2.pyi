@@ -68,12 +68,14 @@ class Message(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_timestamp_ms: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., delay_level: _Optional[int] = ..., transaction: _Optional[_Union[TransactionType, str]] = ..., reconsume_times: _Optional[int] = ..., wait_store_ok: bool = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("messages", "all_or_nothing")
+    __slots__ = ("messages", "all_or_nothing", "require_replicas")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     ALL_OR_NOTHING_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     all_or_nothing: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., all_or_nothing: bool = ...) -> None: ...
+    require_replicas: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., all_or_nothing: bool = ..., require_replicas: bool = ...) -> None: ...
 
 class AppendResult(_message.Message):
     __slots__ = ("status", "offset_message_id", "physical_offset", "queue_offset", "topic", "queue_id", "store_timestamp_ms", "error", "size", "error_name", "retry_after_ms")
@@ -118,10 +120,12 @@ class AppendRun(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AppendOpen(_message.Message):
-    __slots__ = ("client_name",)
+    __slots__ = ("client_name", "require_replicas")
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     client_name: str
-    def __init__(self, client_name: _Optional[str] = ...) -> None: ...
+    require_replicas: bool
+    def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ...) -> None: ...
 
 class AppendOpened(_message.Message):
     __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames")
