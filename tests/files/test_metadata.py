@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.metadata import MetadataFile, Outcome, remove_metadata
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk
 from tests.support.disks import names, read_file, write_file
 
@@ -249,3 +249,14 @@ def test_a_store_is_durable_on_return(path):
     store_all(disk.files(), path, ONE, TWO)
     disk.crash(lambda item: False)
     assert load(disk.files(), path) == (TWO, Outcome.OK)
+
+
+def test_a_removed_file_is_gone_for_good_with_all_that_belongs_to_it():
+    disk = SimulatedDisk()
+    path = "stratamq/a.json"
+    store_all(disk.files(), path, ONE, TWO)
+    disk.files().sync_all()
+    remove_metadata(disk.files(), path)
+    disk.crash(lambda item: False)
+    assert load(disk.files(), path) == (None, Outcome.MISSING)
+    remove_metadata(disk.files(), path)

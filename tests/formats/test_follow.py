@@ -68,7 +68,7 @@ def test_lengths_must_add_up_to_the_range():
         ([OPENED], event(99, 200)),
         ([OPENED], event(101, 200)),
         ([OPENED], event(100, 99)),
-        ([OPENED], event(100, 5_001)),
+        ([OPENED], event(100, 501, confirmed=500)),
         ([OPENED], event(100, 1001)),
         ([OPENED], event(100, 2000)),
         ([OPENED], Closing(99)),
