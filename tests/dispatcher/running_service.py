@@ -10,6 +10,7 @@ import grpc
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
+from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
@@ -32,6 +33,8 @@ class RunningService:
         self.files = RealFiles(root)
         self.log = WrittenLog(self.files, segment_bytes=1 << 20)
         self._limits = limits or PullLimits()
+        self.not_writable = ""
+        self.generation = 1
 
     async def __aenter__(self) -> "RunningService":
         loop = asyncio.get_running_loop()
@@ -42,7 +45,10 @@ class RunningService:
         self.engine.load()
         self.offsets = ConsumerOffsets(self.files, self.writing, clock, 5_000)
         self.puller = Puller(self.engine, self._limits, ColdReads(self.files), self.reading)
-        servicer = DispatcherServicer(self.engine, self.puller, self.offsets)
+        self.bounds = OffsetBounds(self.offsets, self.engine)
+        servicer = DispatcherServicer(
+            self.engine, self.puller, self.offsets, self.bounds, self._why_not_writable
+        )
         self.server = Server("dispatcher", stop_grace_ms=1_000)
         self.server.add_servicer(
             dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME
@@ -70,9 +76,23 @@ class RunningService:
         await self.writing.close()
         await self.reading.close()
 
-    def connect(self) -> None:
+    async def _why_not_writable(self) -> str:
+        return self.not_writable
+
+    def connect(
+        self,
+        *,
+        generation: int = 1,
+        start: int = 0,
+        cut_to: int | None = None,
+        is_slave: bool = False,
+    ) -> None:
         end, log = self.log.end, self.log
-        self.engine.opened(Opened(1, 0, self.engine.applied, log.minimum, end, end, 1 << 20))
+        cut_to = self.engine.applied if cut_to is None else cut_to
+        self.engine.opened(
+            Opened(generation, start, cut_to, log.minimum, end, end, 1 << 20, is_slave)
+        )
+        self.generation = generation
 
     def follow(self) -> None:
         """Apply everything that the log holds."""
@@ -80,7 +100,9 @@ class RunningService:
             self.connect()
         start, end = self.engine.applied, self.log.end
         for begin, stop in self.log.ranges(start, end, 1_000):
-            for _ in self.engine.apply(Event(1, begin, stop, end, end, self.log.minimum)):
+            for _ in self.engine.apply(
+                Event(self.generation, begin, stop, end, end, self.log.minimum)
+            ):
                 pass
 
     async def until(self, condition: Callable[[], bool]) -> None:

@@ -440,19 +440,19 @@ def test_group_offsets_are_committed_listed_exported_and_imported(run, tmp_path)
                     group="g",
                     offsets=[
                         pb.GroupOffset(topic="topic-0", queue_id=0, offset=15),
-                        pb.GroupOffset(topic="gone", queue_id=4, offset=3),
+                        pb.GroupOffset(topic="gone", queue_id=4, offset=0),
                     ],
                 )
             )
             committed = await stub.GetCommittedOffsets(pb.GetCommittedOffsetsRequest(group="g"))
             assert [(o.topic, o.queue_id, o.offset) for o in committed.offsets] == [
                 ("topic-0", 0, 15),
-                ("gone", 4, 3),
+                ("gone", 4, 0),
             ]
             groups = (await stub.ListGroups(pb.ListGroupsRequest())).groups
             assert [(g.topic, g.offset, g.max_offset, g.lag) for g in groups] == [
                 ("topic-0", 15, 20, 5),
-                ("gone", 3, 0, 0),
+                ("gone", 0, 0, 0),
             ]
             document = await stub.ExportConsumerOffsets(pb.ExportConsumerOffsetsRequest())
             await stub.ImportConsumerOffsets(

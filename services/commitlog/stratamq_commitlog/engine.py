@@ -192,6 +192,7 @@ class CommitLog:
         self.offsets = LogOffsets(recovered.minimum, end, end, end, end)
         self.hub = FollowHub(recovered.segment_bytes, self.offsets)
         self.hub.generations = generations
+        self.hub.is_slave = self.role is Role.SLAVE
         self.segments = SegmentSet(
             self._files,
             self._allocate_worker,

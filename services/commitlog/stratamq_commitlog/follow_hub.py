@@ -70,6 +70,8 @@ class FollowHub:
         self.followers: dict[str, FollowerState] = {}
         self.offsets = offsets
         self.generations: list[Generation] = []
+        self.is_slave = False
+        """Followers hear of it when they open: `end_all` after a change."""
         self.closing = False
         """The log's end stands: each stream ends where its horizon does."""
         self._segment_bytes = segment_bytes
@@ -143,6 +145,7 @@ class FollowHub:
             confirmed=offsets.confirmed,
             flushed=offsets.flushed,
             segment_bytes=self._segment_bytes,
+            is_slave=self.is_slave,
         )
         return opened, session
 

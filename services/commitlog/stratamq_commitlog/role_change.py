@@ -236,6 +236,7 @@ def _switch(engine: "CommitLog", generations: list[Generation]) -> None:
     """The rest happens in memory: nothing of it can fail."""
     gate, state = engine.gate, engine.roles.state
     engine.role = gate.role = state.role
+    engine.hub.is_slave = engine.role is Role.SLAVE
     gate.taking_back = ""
     gate.changing = gate.held = gate.uncertain = gate.master_address = ""
     engine.replicas.report([])

@@ -11,7 +11,7 @@ import grpc
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.client.endpoints import Channels, Endpoints
-from stratamq.client.follow import run_follower
+from stratamq.client.follow import run_follower, why_not_writable
 from stratamq.client.wire import COMMITLOG
 from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
@@ -27,6 +27,7 @@ from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.metrics import Observer
+from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 
@@ -65,10 +66,12 @@ async def main() -> None:
         log.warning("found at start", extra={"finding": line})
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
-    servicer = DispatcherServicer(engine, puller, offsets, config.page_entries)
-
     addresses = {COMMITLOG: config.log_address} if config.log_address else {}
     channels = Channels(Endpoints(config.root, addresses), grpc.aio.insecure_channel)
+    bounds = OffsetBounds(offsets, engine)
+    servicer = DispatcherServicer(
+        engine, puller, offsets, bounds, partial(why_not_writable, channels), config.page_entries
+    )
     server = Server(
         "dispatcher",
         root=config.root,
@@ -89,7 +92,7 @@ async def main() -> None:
             is_ours=partial(is_listed, files),
         )
     )
-    ticking = asyncio.create_task(_tick(engine, offsets, server))
+    ticking = asyncio.create_task(_tick(engine, offsets, bounds, server))
     for task in (following, ticking):
         task.add_done_callback(lambda task: _ended(task, server))
 
@@ -115,7 +118,9 @@ async def main() -> None:
         ticking.result()
 
 
-async def _tick(engine: DispatchEngine, offsets: ConsumerOffsets, server: Server) -> None:
+async def _tick(
+    engine: DispatchEngine, offsets: ConsumerOffsets, bounds: OffsetBounds, server: Server
+) -> None:
     observer, observed_at = Observer(engine), 0.0
     loop, known_history = asyncio.get_running_loop(), True
     while True:
@@ -123,6 +128,7 @@ async def _tick(engine: DispatchEngine, offsets: ConsumerOffsets, server: Server
             known_history = False
             offsets.load(foreign=True)
         engine.tick()
+        bounds.tick()
         offsets.tick()
         if loop.time() >= observed_at + OBSERVE_SECONDS:
             observed_at = loop.time()

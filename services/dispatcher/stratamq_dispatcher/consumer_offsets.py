@@ -9,7 +9,7 @@ RocketMQ, and read again by the group.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
@@ -91,16 +91,10 @@ class ConsumerOffsets:
     def commit(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """All of them or none. Offsets may go back: a group may want to read again.
 
-        Raises InvalidRequestError.
+        Raises InvalidRequestError. Where queues end `offset_bounds` knows.
         """
-        _check_name("group", group)
         taken = list(offsets)
-        for topic, queue_id, offset in taken:
-            _check_name("topic", topic)
-            if not 0 <= queue_id <= INT32_MAX:
-                raise InvalidRequestError(f"queue id {queue_id} is not between 0 and {INT32_MAX}")
-            if not 0 <= offset <= INT64_MAX:
-                raise InvalidRequestError(f"offset {offset} of {topic} {queue_id} is negative")
+        self.check(group, taken)
         self._touched = True
         for topic, queue_id, offset in taken:
             queues = self._queues_of((group, topic))
@@ -108,6 +102,26 @@ class ConsumerOffsets:
                 queues[queue_id] = offset
                 self._changes.note((group, topic))
                 self._changed = True
+
+    def check(self, group: str, offsets: Iterable[GroupOffset]) -> None:
+        """Whether they can be stored at all. Raises InvalidRequestError."""
+        _check_name("group", group)
+        for topic, queue_id, offset in offsets:
+            _check_name("topic", topic)
+            if not 0 <= queue_id <= INT32_MAX:
+                raise InvalidRequestError(f"queue id {queue_id} is not between 0 and {INT32_MAX}")
+            if not 0 <= offset <= INT64_MAX:
+                raise InvalidRequestError(f"offset {offset} of {topic} {queue_id} is negative")
+
+    @property
+    def keys(self) -> Sequence[GroupTopic]:
+        """What groups have committed of, in the order in which that came. Keys never go, but with
+        the incarnation."""
+        return self._changes.keys
+
+    def queues_of(self, key: GroupTopic) -> Mapping[int, int]:
+        """Offsets by queue id; none for a key that is not there."""
+        return self._by_group.get(key[0], {}).get(key[1], {})
 
     def committed(
         self, group: str, topic: str = "", place: int = 0, wanted: int = 0
@@ -118,10 +132,6 @@ class ConsumerOffsets:
         if topic:
             keys = [(group, topic)] if topic in self._by_group.get(group, {}) else []
         return self._page(keys, place, wanted)
-
-    def all_committed(self, place: int = 0, wanted: int = 0) -> tuple[list[Committed], int]:
-        """The same of all groups."""
-        return self._page(self._changes.keys, place, wanted)
 
     def export_changes(self, mark: Mark = NO_MARK) -> tuple[bytes, Mark]:
         """A document with a page of what changed since a mark, topic and group at a time (empty:

@@ -38,7 +38,7 @@ from stratamq.formats.follow import Event, Opened, Report, Wait
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
-from stratamq_dispatcher.consume_queue import ConsumeQueue, unit_at
+from stratamq_dispatcher.consume_queue import ConsumeQueue, first_at_or_above, unit_at
 from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
 from stratamq_dispatcher.flusher import Cycle, Flusher
 from stratamq_dispatcher.frame_reads import HotLog, store_timestamp
@@ -112,6 +112,7 @@ class DispatchEngine:
         self.durable_store_timestamp_ms = 0
         self.segment_bytes = 0
         self.serving = False
+        self.is_slave = False
         self.stopped_reason = ""
         self.flush_blocked = ""
         """Why files cannot be written just now: a level, not a latch."""
@@ -145,6 +146,7 @@ class DispatchEngine:
         self._opened = False
         self._pass: Pass | None = None
         self._pass_number = self._marked_pass = 0
+        self._generation_start = 0
         self._target = -1
         """Where the queues must be to serve."""
         self._newest_ms = 0
@@ -227,7 +229,8 @@ class DispatchEngine:
             self._go_back(opened, first)
         elif not self.serving:
             self._target = max(opened.confirmed, opened.generation_start)
-        self.generation = opened.generation
+        self.generation, self._generation_start = opened.generation, opened.generation_start
+        self.is_slave = opened.is_slave
         self.confirmed, self.flushed = opened.confirmed, opened.flushed
         self._learn_minimum(opened.minimum)
         if first:
@@ -320,6 +323,24 @@ class DispatchEngine:
         if not self.serving:
             reason = self.stopped_reason or f"applied {self.applied} of {self._target}"
             raise UnavailableError(f"the dispatcher does not serve yet: {reason}")
+
+    @property
+    def begun(self) -> int:
+        """The generation that a master's log is in, once the queues hold all that lies before it;
+        0 before, and on a slave."""
+        return 0 if self.is_slave or not self.serving else self.generation
+
+    def end(self, topic: str, queue_id: int) -> int:
+        """Where a queue ends; 0 if there is none of this name."""
+        return self.queues.next_index(topic, queue_id)
+
+    def end_at_begin(self, topic: str, queue_id: int) -> int:
+        """Where a queue ended when the log's generation began. Raises CorruptionError."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None or queue.end_offset <= self._generation_start:
+            return 0 if queue is None else queue.end
+        start = self._generation_start
+        return first_at_or_above(queue, self.queues.open_files, start, queue.first_index, queue.end)
 
     @property
     def written_bytes(self) -> int:

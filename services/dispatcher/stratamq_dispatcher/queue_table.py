@@ -1,6 +1,6 @@
 """All queues of one store, by topic and queue id: opened at the start, grown by runs, listed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stratamq.errors import CorruptionError
 from stratamq.files.port import Files
@@ -51,6 +51,10 @@ class QueueTable:
         """Where the next unit of a queue goes; 0 if there is none of this name."""
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.end
+
+    def of_topic(self, topic: str) -> Sequence[ConsumeQueue]:
+        """In the order in which they came."""
+        return self._by_topic.get(topic, [])
 
     def page(
         self, topic: str, place: int, wanted: int, most: int

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2_grpc
-from stratamq.errors import CorruptionError, InvalidRequestError
+from stratamq.errors import CorruptionError, InvalidRequestError, NotWritableError
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
 from stratamq.runtime.change_marks import mark_message, mark_of
@@ -18,7 +18,9 @@ from stratamq.runtime.paging import PAGE_ENTRIES, place_of, position_of
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.group_listing import group_page
 from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
+from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Cursor, Puller
 from stratamq_dispatcher.time_search import Boundary
@@ -41,12 +43,18 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         engine: DispatchEngine,
         puller: Puller,
         offsets: ConsumerOffsets,
+        bounds: OffsetBounds,
+        why_not_writable: Callable[[], Awaitable[str]],
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
+        """`why_not_writable` asks the log; of a slave it names the master, if that is known. ""
+        when the log does not answer."""
         self._page_entries = page_entries
         self._engine = engine
         self._puller = puller
         self._offsets = offsets
+        self._bounds = bounds
+        self._why_not_writable = why_not_writable
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The methods whose large fields are framed by hand."""
@@ -172,23 +180,34 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     # --- groups ---
 
     async def CommitOffsets(self, request: pb.CommitOffsetsRequest, context: Any) -> Any:
-        self._offsets.commit(
-            request.group, [(item.topic, item.queue_id, item.offset) for item in request.offsets]
-        )
+        self._engine.require_serving()
+        try:
+            self._bounds.commit(
+                request.group,
+                [(item.topic, item.queue_id, item.offset) for item in request.offsets],
+            )
+        except NotWritableError as error:
+            why = await self._why_not_writable()
+            raise NotWritableError(
+                f"{error.message}; {why}" if why else error.message, "role"
+            ) from error
         return pb.CommitOffsetsResponse()
 
     async def GetCommittedOffsets(
         self, request: pb.GetCommittedOffsetsRequest, context: Any
     ) -> Any:
-        offsets = self._offsets
+        self._engine.require_serving()
+        offsets, bounded = self._offsets, self._bounds.bounded
         place = place_of(request.position, offsets.incarnation)
         found, following = offsets.committed(
             request.group, request.topic, place, request.max_entries
         )
         return pb.GetCommittedOffsetsResponse(
             offsets=[
-                pb.GroupOffset(topic=topic, queue_id=queue_id, offset=offset)
-                for _, topic, queue_id, offset in found
+                pb.GroupOffset(
+                    topic=topic, queue_id=queue_id, offset=bounded(group, topic, queue_id, offset)
+                )
+                for group, topic, queue_id, offset in found
             ],
             next_position=position_of(following, offsets.incarnation),
         )
@@ -197,17 +216,21 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._engine.require_serving()
         offsets = self._offsets
         place = place_of(request.position, offsets.incarnation)
-        found, following = offsets.all_committed(place, request.max_entries)
+        _check_not_negative("max_entries", request.max_entries)
+        most = min(request.max_entries or self._page_entries, self._page_entries)
+        engine = self._engine
+        found, following = group_page(
+            offsets, self._bounds, engine.queues, engine.minimum, place, most
+        )
         response = pb.ListGroupsResponse(next_position=position_of(following, offsets.incarnation))
-        for group, topic, queue_id, offset in found:
-            maximum = self._engine.queues.next_index(topic, queue_id)
+        for one in found:
             response.groups.add(
-                group=group,
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                max_offset=maximum,
-                lag=max(0, maximum - offset),
+                group=one.group,
+                topic=one.topic,
+                queue_id=one.queue_id,
+                offset=one.offset,
+                max_offset=one.end,
+                lag=one.lag,
             )
         return response
 

@@ -124,7 +124,8 @@ def tiered_up_to(state: LogState) -> Reach:
 def consumed_up_to(services: Services, groups: Iterable[str], end: int) -> Reach:
     """The log offset below which the named groups have consumed every queue they read.
 
-    A group that has never committed an offset holds everything back.
+    A group that has never committed an offset holds everything back; a queue of which it has
+    committed nothing, in a topic of which it has, is held from its first message.
     """
     named = set(groups)
     offsets = [one for one in services.groups() if one.group in named]
@@ -132,10 +133,11 @@ def consumed_up_to(services: Services, groups: Iterable[str], end: int) -> Reach
         return Reach(0, f"group {silent[0]} has never committed an offset")
     reach = Reach(end)
     for one in offsets:
-        units: Sequence[Unit] = services.units(one.topic, one.queue_id, one.offset, 1)
-        if units and units[0].queue_offset == one.offset:
+        units: Sequence[Unit] = services.units(one.topic, one.queue_id, max(one.offset, 0), 1)
+        if units and (one.offset < 0 or units[0].queue_offset == one.offset):
             place = units[0].physical_offset
             if place < reach.offset:
-                where = f"topic {one.topic} queue {one.queue_id}, at offset {one.offset}"
+                at = f"at offset {one.offset}" if one.offset >= 0 else "with nothing committed"
+                where = f"topic {one.topic} queue {one.queue_id}, {at}"
                 reach = Reach(place, f"group {one.group} in {where}")
     return reach

@@ -90,7 +90,7 @@ def groups(
             "group": one.group,
             "topic": one.topic,
             "queueId": one.queue_id,
-            "offset": one.offset,
+            "offset": one.offset if one.offset >= 0 else None,
             "maxOffset": one.max_offset,
             "lag": one.lag,
         }

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 REPORT_INTERVAL_S = 1.0
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 2.0
+ANSWER_S = 2.0
 
 QueueTable = list[tuple[str, int, int]]
 """topic, queue id, next queue offset."""
@@ -73,6 +74,17 @@ class FollowerEngine(Protocol):
 
     def stopped(self, error: BaseException) -> None:
         """Following has failed for good."""
+
+
+async def why_not_writable(channels: Channels) -> str:
+    """The log's own sentence, of a slave with its master's address if that is known; "" when it
+    takes messages or does not answer."""
+    try:
+        get_status = channels.callable(METHODS["GetStatus"])
+        status = await get_status(commitlog_pb2.GetStatusRequest(), timeout=ANSWER_S)
+    except (grpc.RpcError, StrataError):
+        return ""
+    return str(status.not_writable_reason)
 
 
 class _EngineFailed(Exception):
@@ -286,6 +298,7 @@ def _message(response: commitlog_pb2.FollowResponse) -> Opened | Event | Closing
         confirmed=opened.confirmed_offset,
         flushed=opened.flushed_offset,
         segment_bytes=opened.segment_bytes,
+        is_slave=opened.slave,
     )
 
 

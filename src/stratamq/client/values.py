@@ -159,7 +159,11 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class GroupQueue:
-    """How far a group has come in one queue. `offset` is the next it will read."""
+    """How far a group has come in one queue of a topic of which it has committed something.
+
+    `offset` is the next it will read; -1: of this queue nothing is committed, and `lag` counts all
+    that it has.
+    """
 
     group: str
     topic: str

@@ -39,6 +39,8 @@ class Opened:
     confirmed: int
     flushed: int
     segment_bytes: int
+    is_slave: bool = False
+    """The log takes its messages from a master. A change of that ends the stream."""
 
 
 @dataclass(frozen=True, slots=True)

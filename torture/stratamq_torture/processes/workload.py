@@ -14,7 +14,12 @@ from pathlib import Path
 from stratamq.client import Client, Delivery, Message, Producer, PullStatus, SendResult, connect
 from stratamq.client.consumer import Consumer
 from stratamq.client.received import ReceivedMessage
-from stratamq.errors import OffsetOutOfRangeError, StrataError, UnavailableError
+from stratamq.errors import (
+    NotWritableError,
+    OffsetOutOfRangeError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.runtime.clock import SystemClock
 from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
 from stratamq_torture.processes.messages import QUEUES, TOPICS, Messages
@@ -282,8 +287,10 @@ class Workload:
         self.ledger.tried_to_commit(offsets)
         try:
             client.commit_offsets(GROUP, offsets)
-        except UnavailableError:
-            self._ended.wait(RETRY_WAIT_S)  # the next commit says it again
+        except (UnavailableError, NotWritableError, OffsetOutOfRangeError):
+            # The next commit says it again, here or at the new master; of messages that were lost
+            # unacknowledged the reader hears by its next pull.
+            self._ended.wait(RETRY_WAIT_S)
 
     def _pull_once(self, client: Client, queue: Queue, offsets: dict[Queue, int]) -> bool:
         pulled = client.pull(*queue, offsets[queue], max_messages=256, max_bytes=1 << 20)

@@ -125,6 +125,7 @@ def follow_opened(opened: Opened) -> pb.FollowOpened:
         flushed_offset=opened.flushed,
         segment_bytes=opened.segment_bytes,
         generation_start_offset=opened.generation_start,
+        slave=opened.is_slave,
     )
 
 

@@ -412,7 +412,7 @@ class FollowRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[FollowOpen, _Mapping]] = ..., report: _Optional[_Union[FollowReport, _Mapping]] = ...) -> None: ...
 
 class FollowOpened(_message.Message):
-    __slots__ = ("generation", "cut_to", "minimum_offset", "confirmed_offset", "flushed_offset", "segment_bytes", "generation_start_offset")
+    __slots__ = ("generation", "cut_to", "minimum_offset", "confirmed_offset", "flushed_offset", "segment_bytes", "generation_start_offset", "slave")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CUT_TO_FIELD_NUMBER: _ClassVar[int]
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -420,6 +420,7 @@ class FollowOpened(_message.Message):
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SLAVE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     cut_to: int
     minimum_offset: int
@@ -427,7 +428,8 @@ class FollowOpened(_message.Message):
     flushed_offset: int
     segment_bytes: int
     generation_start_offset: int
-    def __init__(self, generation: _Optional[int] = ..., cut_to: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., generation_start_offset: _Optional[int] = ...) -> None: ...
+    slave: bool
+    def __init__(self, generation: _Optional[int] = ..., cut_to: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., generation_start_offset: _Optional[int] = ..., slave: bool = ...) -> None: ...
 
 class FollowRun(_message.Message):
     __slots__ = ("topic", "queue_id", "first_queue_offset", "count")

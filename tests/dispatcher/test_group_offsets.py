@@ -1,0 +1,237 @@
+"""Consumer groups' offsets against the ends of queues, over the wire: commits, promotions, lag."""
+
+import asyncio
+import json
+
+import pytest
+from stratamq_dispatcher.offset_bounds import OffsetBounds
+
+from stratamq.api.v1 import dispatcher_pb2 as pb
+from stratamq.errors import (
+    InvalidRequestError,
+    NotWritableError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
+from tests.dispatcher.running_service import RunningService, error_of
+
+
+def offsets_of(*offsets: tuple[str, int, int], group: str = "g") -> pb.CommitOffsetsRequest:
+    return pb.CommitOffsetsRequest(
+        group=group,
+        offsets=[pb.GroupOffset(topic=t, queue_id=q, offset=offset) for t, q, offset in offsets],
+    )
+
+
+async def committed(service: RunningService, group: str = "g") -> list[tuple[str, int, int]]:
+    answer = await service.stub.GetCommittedOffsets(pb.GetCommittedOffsetsRequest(group=group))
+    return [(one.topic, one.queue_id, one.offset) for one in answer.offsets]
+
+
+async def groups(service: RunningService, entries: int = 0) -> list[tuple[str, int, int, int]]:
+    found, asked = [], pb.ListGroupsRequest(max_entries=entries)
+    while True:
+        page = await service.stub.ListGroups(asked)
+        assert not entries or len(page.groups) <= entries
+        found += [(one.topic, one.queue_id, one.offset, one.lag) for one in page.groups]
+        asked.position = page.next_position
+        if not page.next_position:
+            return found
+
+
+async def take_over(service: RunningService, offset: int) -> None:
+    """What a slave gets of its master."""
+    table = {"t@g": {"0": offset}, "gone@g": {"3": 7}}
+    document = json.dumps({"offsetTable": table}).encode()
+    await service.stub.ImportConsumerOffsets(
+        pb.ImportConsumerOffsetsRequest(consumer_offset_json=document)
+    )
+
+
+# --- commits ---
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "offset", "end"), [("t", 0, 21, 20), ("t", 5, 1, 0), ("none", 0, 1, 0)]
+)
+def test_an_offset_beyond_the_queues_end_is_refused_with_the_range(
+    run, tmp_path, topic, queue_id, offset, end
+):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            for _ in range(20):
+                service.log.put("t")
+            service.follow()
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 20)))
+            request = offsets_of(("t", 0, 3), (topic, queue_id, offset))
+            error = await error_of(service.stub.CommitOffsets(request))
+            assert isinstance(error, OffsetOutOfRangeError)
+            assert (error.minimum, error.maximum) == (0, end)
+            assert f"commit 0 to {end}" in error.message
+            assert await committed(service) == [("t", 0, 20)]  # all of them or none
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("master", ["", "send them to its master at 10.0.0.7:10911"])
+def test_a_slave_refuses_commits_and_names_its_master(run, tmp_path, master):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put("t")
+            service.not_writable = master
+            service.connect(is_slave=True)
+            service.follow()
+            error = await error_of(service.stub.CommitOffsets(offsets_of(("t", 0, 1))))
+            assert isinstance(error, NotWritableError)
+            assert error.reason == "role"
+            assert error.message.startswith("a slave takes no offset commits: commit at its master")
+            assert error.message.endswith(master)
+            assert await committed(service) == []
+            service.connect(generation=2, start=service.log.end)
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 1)))
+            assert await committed(service) == [("t", 0, 1)]
+
+    run(scenario())
+
+
+def test_a_group_hears_nothing_of_its_offsets_before_the_queues_are_known(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            asked = pb.GetCommittedOffsetsRequest(group="g")
+            for call in (
+                service.stub.GetCommittedOffsets(asked),
+                service.stub.CommitOffsets(offsets_of(("t", 0, 0))),
+            ):
+                assert isinstance(await error_of(call), UnavailableError)
+
+    run(scenario())
+
+
+# --- offsets whose messages were lost ---
+
+
+async def promoted_with_an_offset_ahead(service: RunningService) -> list[tuple[str, int, int]]:
+    """A slave has 20 messages of a queue and an offset of 25; it is promoted, and 10 more come.
+    What the group hears."""
+    for _ in range(20):
+        service.log.put("t")
+    service.connect(is_slave=True)
+    service.follow()
+    await take_over(service, 25)
+    service.connect(generation=2, start=service.log.end)
+    for _ in range(10):
+        service.log.put("t")
+    service.follow()
+    return await committed(service)
+
+
+def test_a_promotion_lowers_offsets_to_where_the_queues_ended_then(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            expected = [("t", 0, 20), ("gone", 3, 0)]
+            assert await promoted_with_an_offset_ahead(service) == expected
+            assert await groups(service) == [("t", 0, 20, 10), ("gone", 3, 0, 0)]
+            assert service.offsets.queues_of(("g", "t")) == {0: 25}, "a question changes nothing"
+            service.bounds.tick()
+            assert service.offsets.queues_of(("g", "t")) == {0: 20}
+            assert await committed(service) == expected
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 28)))
+            service.bounds.tick()
+            assert (await committed(service))[0] == ("t", 0, 28)
+
+    run(scenario())
+
+
+def test_a_commit_before_the_table_is_held_against_the_queues_stands(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            await promoted_with_an_offset_ahead(service)
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 28)))
+            service.bounds.tick()
+            assert await committed(service) == [("t", 0, 28), ("gone", 3, 0)]
+
+    run(scenario())
+
+
+def test_without_the_bounds_a_group_skips_the_messages_that_took_the_lost_ones_places(
+    run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        OffsetBounds, "bounded", lambda self, group, topic, queue_id, offset: offset
+    )
+
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            heard = await promoted_with_an_offset_ahead(service)
+            assert heard[0] == ("t", 0, 25)
+
+    run(scenario())
+
+
+def test_a_slave_tells_an_offset_no_further_than_it_has_messages_and_keeps_it(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            for _ in range(20):
+                service.log.put("t")
+            service.connect(is_slave=True)
+            service.follow()
+            await take_over(service, 25)
+            assert (await committed(service))[0] == ("t", 0, 20)
+            for _ in range(10):
+                service.log.put("t")
+            service.follow()
+            service.bounds.tick()
+            assert (await committed(service))[0] == ("t", 0, 25)
+
+    run(scenario())
+
+
+def test_a_start_after_a_lost_tail_lowers_what_was_committed_of_it(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            for _ in range(20):
+                service.log.put("t")
+            service.follow()
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 20)))
+            log, saved = service.log, asyncio.Event()
+            service.offsets.close(saved.set)
+            await saved.wait()
+        log.cut(log.messages[12].offset)
+        log.restart()
+        for _ in range(4):
+            log.put("t")
+        async with RunningService(tmp_path) as service:
+            service.log = log
+            service.offsets.load()
+            generation, start = log.generations[-1]
+            service.connect(generation=generation, start=start, cut_to=start)
+            service.follow()
+            assert await committed(service) == [("t", 0, 12)]
+
+    run(scenario())
+
+
+# --- lag ---
+
+
+@pytest.mark.parametrize("entries", [0, 1, 2, 3])
+def test_lag_counts_every_queue_of_a_topic_that_a_group_has_committed_of(run, tmp_path, entries):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put_many(60, topics=2, queues=3)
+            service.follow()
+            await service.stub.CommitOffsets(offsets_of(("topic-0", 1, 4), ("gone", 9, 0)))
+            await service.stub.CommitOffsets(offsets_of(("topic-1", 2, 10), group="h"))
+            assert await groups(service, entries) == [
+                ("topic-0", 0, -1, 10),
+                ("topic-0", 1, 4, 6),
+                ("topic-0", 2, -1, 10),
+                ("gone", 9, 0, 0),
+                ("topic-1", 0, -1, 10),
+                ("topic-1", 1, -1, 10),
+                ("topic-1", 2, 10, 0),
+            ]
+            asked = pb.ListGroupsRequest(max_entries=-1)
+            assert isinstance(await error_of(service.stub.ListGroups(asked)), InvalidRequestError)
+
+    run(scenario())
