@@ -376,3 +376,9 @@ def test_without_a_broker_every_command_says_so_in_one_line(
         done = stratamq(*command, where, "nowhere", data=False, stdin=lines("x"))
         assert done.code == 1
         assert done.err.count("\n") == 1
+
+
+def test_clock_says_under_which_time_messages_are_stored(stratamq):
+    for arguments in ((), ("--confirm",)):
+        done = stratamq("clock", *arguments)
+        assert (done.code, done.out) == (0, "messages are stored under the wall clock's time\n")

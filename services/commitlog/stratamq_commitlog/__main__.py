@@ -14,7 +14,7 @@ from stratamq.files.interruptible import InterruptibleFiles
 from stratamq.files.real import RealFiles
 from stratamq.runtime import logging
 from stratamq.runtime.arguments import parse_arguments
-from stratamq.runtime.clock import SystemClock
+from stratamq.runtime.clock import SystemClock, machine_boot
 from stratamq.runtime.config import load
 from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
@@ -62,6 +62,7 @@ async def main() -> None:
         scrub_worker=scrub_worker,
         walkers=walkers,
         pid=os.getpid(),
+        boot=machine_boot(),
         incarnation=random.SystemRandom().getrandbits(62) | 1,
     )
     servicer = CommitLogServicer(engine, read_worker)

@@ -53,6 +53,14 @@ class CommitLogConfig(ServiceConfig):
         doc="A flush, or a segment that appends wait for, that takes so long: the disk stands "
         "still, health says so, and appends are refused with RESOURCE_EXHAUSTED until it moves.",
     )
+    clock_jump_limit_ms: int = setting(
+        3_600_000,
+        unit="ms",
+        minimum=0,
+        maximum=365 * 24 * 3_600_000,
+        doc="A wall clock that jumps ahead by more is not believed until it is right again or "
+        "`stratamq clock --confirm` says so: messages get the log's own time; 0: always believed.",
+    )
     max_message_bytes: int = setting(
         4 * MIB,
         unit="bytes",

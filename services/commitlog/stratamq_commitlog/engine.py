@@ -54,6 +54,7 @@ from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.roles import Roles
 from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.segment_set import SegmentSet
+from stratamq_commitlog.store_clock import StoreClock
 from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
 from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.walk_ahead import Walkers
@@ -81,6 +82,7 @@ class CommitLog:
         scrub_worker: Worker | None = None,
         walkers: Walkers | None = None,
         pid: int = 0,
+        boot: str = "",
         incarnation: int = 1,
     ) -> None:
         """`incarnation` is another one in each process, and not 0."""
@@ -89,8 +91,9 @@ class CommitLog:
         self.wake: Callable[[], None] | None = None
         """Set by the driver: call `run_pass` soon."""
         self._files = files
-        self._config = config
-        self._clock = clock
+        self.config = config
+        self.clock = clock
+        self.store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
         self.random = random
         self._flush_worker = flush_worker
         self._allocate_worker = allocate_worker
@@ -118,7 +121,7 @@ class CommitLog:
             page_entries=config.page_entries,
         )
         self.gate = WriteGate(config, self.role)
-        self.puts = Puts(config, self.gate, self._obstacle, self.topics, clock)
+        self.puts = Puts(config, self.gate, self._obstacle, self.topics, self.store_clock)
         self._reserve = Reserve(files, config.reserve_bytes)
         self._next_flush_ns = 0
         self._discovered = 0
@@ -157,7 +160,7 @@ class CommitLog:
         """Nothing is given to a worker: when this fails, nobody writes any more."""
         self._reserve.release_if_short()
         opened = opening.open_store(
-            self._files, self._config, self._state, foreign, self._clock, progress, self._walkers
+            self._files, self.config, self._state, foreign, self.clock, progress, self._walkers
         )
         self.report = opened.report
         role = role_change.start(self, unclean=opened.unclean and opened.history_known)
@@ -172,7 +175,7 @@ class CommitLog:
         else:
             self.master_confirmed.drop()
         role_change.hold_back(self, opened.checkpoint)
-        self.offsets.sealed_from = opening.seal(self._state, self._config, role.state.role, opened)
+        self.offsets.sealed_from = opening.seal(self._state, self.config, role.state.role, opened)
         self.housekeeping.start(opened.checkpoint, opened.recovered)
         self._state.set_found_clean(False)
         cutting.forget(self._files)
@@ -183,11 +186,11 @@ class CommitLog:
         any more."""
         self._state.discard()
         if recovery.is_empty(self._files):
-            store_origin(self._files, self._clock)
+            store_origin(self._files, self.clock)
         self.topics.adopt()
 
     def _assemble(self, recovered: recovery.Recovered, generations: list[Generation]) -> None:
-        config, end = self._config, recovered.end
+        config, end = self.config, recovered.end
         self.segment_bytes = recovered.segment_bytes
         self.offsets = LogOffsets(recovered.minimum, end, end, end, end)
         self.hub = FollowHub(recovered.segment_bytes, self.offsets)
@@ -205,7 +208,7 @@ class CommitLog:
         self.commit = GroupCommit(
             self._flush_worker,
             self.segments.flush_task,
-            self._clock,
+            self.clock,
             flushed=end,
             timeout_ms=config.sync_flush_timeout_ms,
         )
@@ -223,7 +226,7 @@ class CommitLog:
             QueueOffsets(recovered.queues),
             end,
             recovered.store_timestamp_ms,
-            clock=self._clock,
+            clock=self.store_clock,
             rules=rules,
             pass_bytes=config.pass_bytes,
             pass_messages=config.pass_messages,
@@ -248,23 +251,16 @@ class CommitLog:
             self, self._files, self._state, self._allocate_worker, self._reserve
         )
         self.scrubber = Scrubber(
-            self._files, self._scrub_worker, self.segments, self.offsets, config, self._clock
+            self._files, self._scrub_worker, self.segments, self.offsets, config, self.clock
         )
         self.report += self.scrubber.load()
+        self.store_clock.load(recovered.store_timestamp_ms)
 
     # --- what others may know ---
 
     @property
     def generation(self) -> int:
         return self.hub.generations[-1].number
-
-    @property
-    def config(self) -> CommitLogConfig:
-        return self._config
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
 
     @property
     def writable(self) -> tuple[bool, str]:
@@ -300,7 +296,7 @@ class CommitLog:
             self.appender.queues.names,
             position,
             wanted,
-            most=self._config.page_entries,
+            most=self.config.page_entries,
             size=lambda name: len(name[0]),
         )
         return self.offsets.appended, [(*name, table[name]) for name in names], following
@@ -392,13 +388,14 @@ class CommitLog:
         if not self.gate.open:
             return
         self.commit.expire()
-        now = self._clock.monotonic_ns()
+        now = self.clock.monotonic_ns()
         if not self.sync_flush and now >= self._next_flush_ns:
-            self._next_flush_ns = now + self._config.flush_interval_ms * 1_000_000
+            self._next_flush_ns = now + self.config.flush_interval_ms * 1_000_000
             self.commit.request(self.offsets.appended)
         self.housekeeping.tick(now)
         if self.role is Role.SLAVE:
             self.discover_topics(QUEUES_PER_STEP)
+        self.store_clock.wall_ms()
         self.scrubber.tick()
 
     def stand_still(self, reason: str) -> None:
@@ -441,7 +438,7 @@ class CommitLog:
         """Configured followers that have not reported the log's end as durable."""
         if not self.segments.offsets:
             return []
-        return self.hub.unfinished(self._config.followers)
+        return self.hub.unfinished(self.config.followers)
 
     def close(self) -> None:
         """Final state, then let go. Blocking. `abort` goes only if nothing is left to recover."""
@@ -454,7 +451,7 @@ class CommitLog:
                 self.segments.close()
                 self.scrubber.close()
                 if clean and not missing:
-                    opening.remove_abort(self._files, self._clock)
+                    opening.remove_abort(self._files, self.clock)
                 else:
                     why = {"missing_followers": missing, "flushed": clean}
                     log.warning("abort is kept", extra=why)
@@ -573,7 +570,7 @@ class CommitLog:
             replicated = self.replicas.replicated(offsets.appended)
             if replicated is not None:
                 base = min(base, replicated)
-            elif self._config.hold_without_slave:
+            elif self.config.hold_without_slave:
                 base = offsets.confirmed
         elif self.role is Role.SLAVE and self.master_confirmed.value is not None:
             base = min(base, self.master_confirmed.value)

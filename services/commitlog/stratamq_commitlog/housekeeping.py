@@ -184,8 +184,21 @@ class Housekeeping:
             self._submit("master_confirmed", lambda: bound.store(offset), lambda _, error: None)
         if self._engine.topics.dirty:
             self.save_topics(lambda error: None)
+        self._save_clock()
         if self._engine.segments.allocation_error is not None:
             self._engine.segments.allocate_again(self._engine.offsets.appended)
+
+    def _save_clock(self) -> None:
+        clock = self._engine.store_clock
+        if not clock.unsaved or "clock" in self._busy:
+            return
+        clock.unsaved, document = False, clock.document()
+
+        def saved(_: None, error: StrataError | None) -> None:
+            if error is not None:
+                clock.unsaved = True  # tried again in a second
+
+        self._submit("clock", lambda: clock.save(document), saved)
 
     def _look_at_space(self) -> Space:
         self._reserve.keep()

@@ -32,6 +32,10 @@ DAMAGED_STRETCHES = gauge(
     "commitlog_damaged_stretches", "Stretches of the log whose bytes are not what was written."
 )
 DAMAGED_BYTES = gauge("commitlog_damaged_bytes", "The bytes of these stretches.")
+CLOCK_AHEAD = gauge(
+    "commitlog_clock_ahead_seconds",
+    "By how much the wall clock is ahead of the log's own time while it is not believed.",
+)
 DISK_WAIT = gauge(
     "commitlog_disk_wait_seconds",
     "For how long the present task of a worker has been waiting for the disk.",
@@ -70,6 +74,7 @@ class Observer:
         WRITABLE.set(engine.writable[0])
         FLUSH_FAILED.set(engine.commit.failure is not None)
         DISK_USED.set(engine.gate.disk_used_ratio)
+        CLOCK_AHEAD.set(engine.store_clock.ahead_ms / 1000)
         scrubber = engine.scrubber
         SCRUBBED.inc(scrubber.read_bytes - self._scrubbed)
         self._scrubbed = scrubber.read_bytes

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from stratamq.cli import clock as clock_command
 from stratamq.cli import consume, dump, janitor, listings, produce, query, replica, status, up
 from stratamq.errors import StrataError
 
@@ -86,6 +87,7 @@ def build_app() -> typer.Typer:
     ) -> None:
         pass
 
+    app.command("clock")(clock_command.clock)
     for commands in (up, status, produce, consume, query, listings, replica, janitor, dump):
         commands.register(app)
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda entry: entry.name):

@@ -156,6 +156,8 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         )
         for one in state.scrub.damage
     ]
+    if state.clock_doubt:
+        notes.append(_note(row, "problem", state.clock_doubt))
     if state.not_writable_reason:
         kind = "report" if slave else "problem"
         notes.append(_note(row, kind, f"takes no messages: {state.not_writable_reason}"))

@@ -336,6 +336,10 @@ class AsyncClient:
             operations.delete_below(offset, max_segments=max_segments, urgent=urgent)
         )
 
+    async def trust_clock(self) -> None:
+        """The wall clock is right, however far it has jumped ahead: messages get its time again."""
+        await self._run(operations.trust_clock())
+
     async def replication_state(self) -> ReplicationState:
         """A master's slaves, or how a slave follows its master."""
         return await self._run(replication_state())

@@ -405,6 +405,10 @@ def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[
 # --- states ---
 
 
+def trust_clock() -> Operation[None]:
+    return Operation(METHODS["TrustClock"], commitlog_pb2.TrustClockRequest(), lambda _: None)
+
+
 def log_state() -> Operation[LogState]:
     def result(state: commitlog_pb2.GetStatusResponse) -> LogState:
         return LogState(
@@ -437,6 +441,7 @@ def log_state() -> Operation[LogState]:
             role_reason=state.role_reason,
             term=state.term,
             held_reason=state.held_reason,
+            clock_doubt=state.clock_doubt,
             replicas=tuple(
                 ReplicaState(
                     one.address,

@@ -383,6 +383,10 @@ class Client:
         minimum, and the files. `urgent` does not wait for followers."""
         return self._run(operations.delete_below(offset, max_segments=max_segments, urgent=urgent))
 
+    def trust_clock(self) -> None:
+        """The wall clock is right, however far it has jumped ahead: messages get its time again."""
+        self._run(operations.trust_clock())
+
     def replication_state(self) -> ReplicationState:
         """A master's slaves, or how a slave follows its master."""
         return self._run(replication_state())

@@ -304,6 +304,8 @@ class LogState:
     """The highest that the log has, or has heard of."""
     held_reason: str = ""
     """Why a master takes no messages for the time being."""
+    clock_doubt: str = ""
+    """Why the wall clock is not believed, and messages get the log's own time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds that never go backwards; only differences mean anything."""
-        return time.monotonic_ns()
+        """Nanoseconds that never go backwards, the time that the machine was suspended included;
+        only differences mean anything."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def machine_boot() -> str:

@@ -213,6 +213,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             held_reason=(gate.uncertain or gate.held or gate.taking_back) if master else "",
             taking_back=bool(gate.taking_back),
             has_peers=engine.roles.state.peers,
+            clock_doubt=engine.store_clock.doubt,
             master_confirmed_offset=engine.master_confirmed.value,
         )
 
@@ -342,6 +343,12 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         if error is not None:
             raise error
         return pb.HoldWritesResponse()
+
+    async def TrustClock(
+        self, request: pb.TrustClockRequest, context: Any
+    ) -> pb.TrustClockResponse:
+        self._ready().store_clock.confirm()
+        return pb.TrustClockResponse()
 
     async def Cut(self, request: pb.CutRequest, context: Any) -> pb.CutResponse:
         # A caller that goes away leaves no log half open.

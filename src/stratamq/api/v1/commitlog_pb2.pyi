@@ -306,7 +306,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -333,6 +333,7 @@ class GetStatusResponse(_message.Message):
     HAS_PEERS_FIELD_NUMBER: _ClassVar[int]
     TAKING_BACK_FIELD_NUMBER: _ClassVar[int]
     MASTER_CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_DOUBT_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -359,7 +360,16 @@ class GetStatusResponse(_message.Message):
     has_peers: bool
     taking_back: bool
     master_confirmed_offset: int
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ...) -> None: ...
+    clock_doubt: str
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ...) -> None: ...
+
+class TrustClockRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TrustClockResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class GetQueueTableRequest(_message.Message):
     __slots__ = ("position", "max_entries")

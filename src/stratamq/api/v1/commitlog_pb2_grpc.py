@@ -114,6 +114,11 @@ class CommitLogServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.ReportReplicationRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.ReportReplicationResponse.FromString,
                 _registered_method=True)
+        self.TrustClock = channel.unary_unary(
+                '/stratamq.api.v1.CommitLogService/TrustClock',
+                request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.TrustClockRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.TrustClockResponse.FromString,
+                _registered_method=True)
         self.ExportMetadata = channel.unary_unary(
                 '/stratamq.api.v1.CommitLogService/ExportMetadata',
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.ExportMetadataRequest.SerializeToString,
@@ -241,6 +246,13 @@ class CommitLogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TrustClock(self, request, context):
+        """The machine's wall clock is right, however far it has jumped ahead: messages get its time again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportMetadata(self, request, context):
         """The topics that changed since a mark, as a document that a slave can import.
         """
@@ -336,6 +348,11 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     servicer.ReportReplication,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.ReportReplicationRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.ReportReplicationResponse.SerializeToString,
+            ),
+            'TrustClock': grpc.unary_unary_rpc_method_handler(
+                    servicer.TrustClock,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.TrustClockRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.TrustClockResponse.SerializeToString,
             ),
             'ExportMetadata': grpc.unary_unary_rpc_method_handler(
                     servicer.ExportMetadata,
@@ -780,6 +797,33 @@ class CommitLogService(object):
             '/stratamq.api.v1.CommitLogService/ReportReplication',
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.ReportReplicationRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.ReportReplicationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TrustClock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.CommitLogService/TrustClock',
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.TrustClockRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.TrustClockResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,27 @@
+"""`stratamq clock`: whether the log believes the machine's wall clock."""
+
+from typing import Annotated
+
+import typer
+
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, open_client
+
+
+def clock(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="the wall clock is right: store under its time")
+    ] = False,
+) -> None:
+    """Whether messages are stored under the wall clock's time, or the log's own after a jump ahead.
+
+    Store times never go back: confirm only a clock that is right. Exit code 1 while it is doubted.
+    """
+    with open_client(data, address) as client:
+        if confirm:
+            client.trust_clock()
+        doubt = client.log_state().clock_doubt
+    typer.echo(doubt or "messages are stored under the wall clock's time")
+    if doubt:
+        raise typer.Exit(1)
