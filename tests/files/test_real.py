@@ -277,6 +277,28 @@ def test_directories_that_somebody_else_made_are_synced_before_anything_is_made_
     assert steps == [], "what was synced once is durable"
 
 
+def test_a_flush_brings_the_file_to_the_disk_and_hides_no_error(store, monkeypatch):
+    write_file(store, "a", b"x")
+    flushed = []
+    sync = os.fdatasync
+
+    def synced(descriptor):
+        sync(descriptor)
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def fail(descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file = store.open("a", writable=True)
+    monkeypatch.setattr(os, "fdatasync", synced)
+    file.flush()
+    file.flush(0, 1)
+    assert flushed == [f"{store.root}/a"] * 2
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError):
+        file.flush()
+
+
 def test_a_directory_whose_sync_failed_is_removed_again(store, monkeypatch):
     def fail(path):
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
