@@ -94,7 +94,7 @@ async def main() -> None:
     )
     ticking = asyncio.create_task(_tick(engine, offsets, bounds, server))
     for task in (following, ticking):
-        task.add_done_callback(lambda task: _ended(task, server))
+        server.supervise(task)
 
     async def drain() -> None:
         puller.stop()
@@ -114,8 +114,6 @@ async def main() -> None:
         lock.close()
 
     await server.serve(config.address, drain=drain, close=close, ready=False)
-    if ticking.done() and not ticking.cancelled():
-        ticking.result()
 
 
 async def _tick(
@@ -135,13 +133,6 @@ async def _tick(
             observer.observe()
         server.set_ready(engine.serving and not engine.stopped_reason, engine.stopped_reason)
         await asyncio.sleep(REST_SECONDS if engine.at_rest else TICK_SECONDS)
-
-
-def _ended(task: asyncio.Task[None], server: Server) -> None:
-    """A bug ends the process; following that failed is told by health, and waits for a restart."""
-    if not task.cancelled() and task.exception() is not None:
-        log.critical("task failed", exc_info=task.exception())
-        server.request_stop()
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ async def main() -> None:
     )
     ticking = asyncio.create_task(_tick(engine, scrubber, server, config.tick_interval_ms / 1000))
     for task in (following, ticking):
-        task.add_done_callback(lambda task: _ended(task, server))
+        server.supervise(task)
 
     async def close() -> None:
         for task in (following, ticking):
@@ -90,8 +90,6 @@ async def main() -> None:
         lock.close()
 
     await server.serve(config.address, close=close, ready=False)
-    if ticking.done() and not ticking.cancelled():
-        ticking.result()
 
 
 async def _tick(engine: IndexEngine, scrubber: Scrubber, server: Server, interval_s: float) -> None:
@@ -106,13 +104,6 @@ async def _tick(engine: IndexEngine, scrubber: Scrubber, server: Server, interva
         server.set_ready(engine.serving and not engine.stop_reason, engine.stop_reason)
         rests = engine.serving and engine.durable == engine.applied and scrubber.rests
         await asyncio.sleep(max(interval_s, REST_SECONDS) if rests else interval_s)
-
-
-def _ended(task: asyncio.Task[None], server: Server) -> None:
-    """A bug ends the process; following that failed is told by health, and waits for a restart."""
-    if not task.cancelled() and task.exception() is not None:
-        log.critical("task failed", exc_info=task.exception())
-        server.request_stop()
 
 
 if __name__ == "__main__":

@@ -194,10 +194,15 @@ class _Driver:
                         on_connected(True)
                     await self._ask_queues()
                     reporter = asyncio.ensure_future(self._report_regularly(call))
+                    reporter.add_done_callback(lambda task: _died(task) and call.cancel())
                 elif isinstance(action, Close):
                     await self._close(call, action.end)
                 else:
                     await self._apply(action)
+        except asyncio.CancelledError:
+            if reporter is not None and (error := _died(reporter)):
+                raise error from None  # and not this task was cancelled, but the call
+            raise
         finally:
             if reporter is not None:
                 reporter.cancel()
@@ -268,6 +273,11 @@ class _Driver:
             if not page.next_position:
                 return
             request.position = page.next_position
+
+
+def _died(task: asyncio.Task[None]) -> BaseException | None:
+    """What a task ended with that was neither cancelled nor came to its end."""
+    return task.exception() if task.done() and not task.cancelled() else None
 
 
 @contextlib.contextmanager
