@@ -4,7 +4,6 @@ import pytest
 from stratamq_commitlog.topic_table import TopicConfig, TopicTable
 
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
-from stratamq.files.metadata import MetadataFile
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
 from stratamq.formats.json_files import format_json, parse_json
 from stratamq.runtime.changes import Mark
@@ -16,7 +15,7 @@ PATH = "config/topics.json"
 
 def table(disk: SimulatedDisk, **settings) -> TopicTable:
     options = {"auto_create": True, "default_queues": 4} | settings
-    made = TopicTable(MetadataFile(disk.files(), PATH), SimulatedClock(), **options)
+    made = TopicTable(disk.files(), SimulatedClock(), **options)
     made.load(foreign=True)
     return made
 

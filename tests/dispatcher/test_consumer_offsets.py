@@ -8,6 +8,7 @@ import pytest
 from stratamq_dispatcher.consumer_offsets import PATH, ConsumerOffsets
 
 from stratamq.errors import InvalidRequestError
+from stratamq.files.journaled import SMALL_BYTES
 from stratamq.files.port import Files
 from stratamq.files.simulated import (
     SimulatedClock,
@@ -24,11 +25,18 @@ from tests.support.disks import Place, read_file, write_file
 class Service:
     """The offsets of one process."""
 
-    def __init__(self, files: Files, page_entries: int = 500) -> None:
+    def __init__(
+        self, files: Files, page_entries: int = 500, small_bytes: int = SMALL_BYTES
+    ) -> None:
         self.clock = SimulatedClock()
         self.worker = SimulatedWorker(random.Random(1))
         self.offsets = ConsumerOffsets(
-            files, self.worker, self.clock, 5_000, page_entries=page_entries
+            files,
+            self.worker,
+            self.clock,
+            5_000,
+            page_entries=page_entries,
+            small_bytes=small_bytes,
         )
         self.offsets.load()
 
@@ -38,8 +46,10 @@ class Service:
         self.worker.run_until_idle()
 
     def committed(self, group: str = "g") -> list[tuple[str, int, int]]:
-        found, following = self.offsets.committed(group)
-        assert following == 0
+        found, place = self.offsets.committed(group)
+        while place:
+            more, place = self.offsets.committed(group, "", place)
+            found += more
         return sorted((topic, queue_id, offset) for _, topic, queue_id, offset in found)
 
     def groups(self) -> list[str]:
@@ -264,3 +274,65 @@ def test_power_lost_at_any_call_leaves_the_old_offsets_or_the_new():
             assert call > 10
             return
     raise AssertionError("the writing never ended")
+
+
+def test_of_many_offsets_what_changed_is_saved_each_time_and_the_file_now_and_then():
+    disk = SimulatedDisk()
+    service = Service(disk.files(), small_bytes=0)
+    service.offsets.commit("g", [(f"t{number}", 0, 1) for number in range(3_000)])
+    service.pass_time()
+    service.pass_time()
+    before = read_file(disk.files(), PATH)
+    service.clock.advance_ms(1)
+    service.offsets.commit("g", [("t7", 0, 9), ("t7", 4, 2)])
+    service.pass_time(4_999)
+    again = Service(disk.image(keep_nothing).files(), small_bytes=0)
+    assert {("t7", 0, 9), ("t7", 4, 2), ("t8", 0, 1)} < set(again.committed())
+    assert len(again.committed()) == 3_001
+    service.pass_time()
+    written = read_file(disk.files(), PATH)
+    assert json.loads(before)["offsetTable"]["t7@g"] == {"0": 1}
+    assert json.loads(written)["offsetTable"]["t7@g"] == {"0": 9, "4": 2}
+
+
+def test_at_the_end_the_file_itself_has_everything():
+    disk = SimulatedDisk()
+    service = Service(disk.files(), small_bytes=0)
+    for round_ in range(3):
+        service.offsets.commit("g", [(f"t{number}", 0, round_) for number in range(1_500)])
+        service.pass_time(1)
+    closed: list[bool] = []
+    service.offsets.close(lambda: closed.append(True))
+    service.worker.run_until_idle()
+    assert closed == [True]
+    table = json.loads(disk.durable_contents(PATH))["offsetTable"]
+    assert table == {f"t{number}@g": {"0": 2} for number in range(1_500)}
+
+
+def test_power_lost_at_any_call_of_many_offsets_leaves_the_saved_ones():
+    def play(service: Service) -> None:
+        for value in range(2, 5):
+            service.offsets.commit("g", [("a", 0, value), (f"new-{value}", 0, value)])
+            service.pass_time()
+
+    original = SimulatedDisk()
+    service = Service(original.files(), small_bytes=0)
+    service.offsets.commit("g", [("a", 0, 1)])
+    service.pass_time()
+    original = original.image(keep_nothing)
+    reference = original.image(keep_nothing)
+    service = Service(reference.files(), small_bytes=0)
+    before = reference.calls
+    play(service)
+    seen = set()
+    for call in range(1, reference.calls - before + 1):
+        disk = original.image(keep_nothing)
+        service = Service(disk.files(), small_bytes=0)
+        disk.crash_at(disk.calls + call)
+        with pytest.raises(SimulatedCrash):
+            play(service)
+        found = Service(disk.image(keep_nothing).files(), small_bytes=0).committed()
+        (value,) = [offset for topic, _, offset in found if topic == "a"]
+        assert found == [("a", 0, value)] + [(f"new-{n}", 0, n) for n in range(2, value + 1)]
+        seen.add(value)
+    assert seen >= {1, 2, 3}

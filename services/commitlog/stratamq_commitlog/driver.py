@@ -38,6 +38,7 @@ class Driver:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
+        self._engine.housekeeping.stop()
 
     async def closed(self, timeout_ms: int) -> None:
         """Begin the engine's end and wait until followers have what they need, or the time is up.

@@ -19,7 +19,6 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
-from stratamq.files.metadata import MetadataFile
 from stratamq.files.origin import store_origin
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
@@ -55,7 +54,6 @@ from stratamq_commitlog.roles import Roles
 from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.store_clock import StoreClock
-from stratamq_commitlog.topic_table import PATH as TOPICS_PATH
 from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.walk_ahead import Walkers
 from stratamq_commitlog.write_gate import WriteGate
@@ -112,7 +110,7 @@ class CommitLog:
         self.report: list[str] = []
         self._state = own_state.OwnState(files)
         self.topics = TopicTable(
-            MetadataFile(files, TOPICS_PATH),
+            files,
             clock,
             auto_create=config.auto_create_topics,
             default_queues=config.default_topic_queues,

@@ -102,7 +102,6 @@ class Housekeeping:
         self._physic_timestamp_ms = 0
         self._removed: list[_Removed] = []
         self._replica_waiters: deque[_ReplicaWaiter] = deque()
-        self._topic_waiters: list[Callable[[StrataError | None], None]] = []
 
     @property
     def unlinking(self) -> bool:
@@ -149,13 +148,17 @@ class Housekeeping:
             self._next_second_ns = now_ns + _SECOND_NS
             self._every_second()
 
+    def stop(self) -> None:
+        """No more steps of what is written in many: the worker is about to end, or to wait."""
+        self._saving.stop()
+        self._engine.topics.saving.stop()
+
     def close(self, *, flushed: bool) -> None:
         """Blocking: write the last state, if it is true of the disk."""
         bound = self._engine.master_confirmed
         if bound.value is not None and bound.needs_store(self._engine.offsets.flushed):
             bound.store(bound.value)
-        if self._engine.topics.dirty:
-            self._engine.topics.save()
+        self._engine.topics.save()
         if flushed:
             self._store_blocking(self._take_snapshot())
             self._write_checkpoint(self._next_checkpoint())
@@ -185,6 +188,7 @@ class Housekeeping:
         if self._engine.topics.dirty:
             self.save_topics(lambda error: None)
         self._save_clock()
+        self._engine.topics.saving.tick(self._submit_topics)
         if self._engine.segments.allocation_error is not None:
             self._engine.segments.allocate_again(self._engine.offsets.appended)
 
@@ -334,26 +338,13 @@ class Housekeeping:
     # --- topics ---
 
     def save_topics(self, done: Callable[[StrataError | None], None]) -> None:
-        """Write the file if it is behind; calls that come meanwhile share the next write."""
-        self._topic_waiters.append(done)
-        if "topics" in self._busy:
-            return
-        waiters, self._topic_waiters = self._topic_waiters, []
-        document = self._engine.topics.take_dirty()
+        """Make what changed durable; calls that come meanwhile share the next writing."""
+        self._engine.topics.saving.save(
+            self._submit_topics, lambda error: done(self._told("topics", error))
+        )
 
-        def saved(_: None, error: StrataError | None) -> None:
-            if error is not None:
-                self._engine.topics.dirty = True
-            for waiter in waiters:
-                waiter(error)
-            if self._topic_waiters:
-                self.save_topics(lambda error: None)
-
-        def save() -> None:
-            if document is not None:
-                self._engine.topics.store(document)
-
-        self._submit("topics", save, saved)
+    def _submit_topics(self, task: Callable, done: Callable) -> None:
+        self._worker.submit(task, done)
 
     # --- deletion ---
 
@@ -464,15 +455,18 @@ class Housekeeping:
 
         def finished(result: object, error: BaseException | None) -> None:
             self._busy.discard(kind)
-            if error is None:
-                done(result, None)
-            elif isinstance(error, OSError):
-                log.error("housekeeping failed", extra={"task": kind, "error": str(error)})
-                if error.errno == errno.ENOSPC:
-                    self._make_room()
-                sentence = f"{kind} could not be written: {error.strerror or error}"
-                done(None, NotWritableError(sentence, kind))
-            else:
-                raise error
+            told = self._told(kind, error)
+            done(result if told is None else None, told)
 
         self._worker.submit(task, finished)
+
+    def _told(self, kind: str, error: BaseException | None) -> StrataError | None:
+        """What the disk refused, as an error of ours; a bug is raised."""
+        if error is None:
+            return None
+        if not isinstance(error, OSError):
+            raise error
+        log.error("housekeeping failed", extra={"task": kind, "error": str(error)})
+        if error.errno == errno.ENOSPC:
+            self._make_room()
+        return NotWritableError(f"{kind} could not be written: {error.strerror or error}", kind)

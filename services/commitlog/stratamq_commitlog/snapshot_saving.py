@@ -38,6 +38,7 @@ class SnapshotSaving:
         self._unsaved: list[QueueTable] = []
         """Taken, and not known to be in the file."""
         self._whole: _Whole | None = None
+        self._stopped = False
         self._finishes = False
         """The whole table was written when the last snapshot was taken."""
 
@@ -100,15 +101,21 @@ class SnapshotSaving:
 
         self._submit("snapshot", task, saved)
 
+    def stop(self) -> None:
+        """Begin nothing more on the worker: `store_blocking` is what follows."""
+        self._stopped = True
+
     # --- the whole table ---
 
     def _begin_whole(self) -> None:
-        if self._whole is None:
+        if self._whole is None and not self._stopped:
             self._whole = _Whole()
             self._submit("snapshot-whole", self._state.begin_snapshot, self._step)
 
     def _step(self, _: object, error: StrataError | None) -> None:
         whole = self._whole
+        if self._stopped:
+            return
         if whole is None or error is not None:
             self._whole = None  # begun again when the next snapshot is stored
             return

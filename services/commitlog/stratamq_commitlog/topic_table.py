@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.files.journaled import SMALL_BYTES, Journaled
 from stratamq.files.metadata import JsonObject, MetadataFile
-from stratamq.files.port import Clock
+from stratamq.files.port import Clock, Files
 from stratamq.formats import json_files
 from stratamq.formats.topics import (
     MAX_TOPIC_BYTES,
@@ -22,6 +23,7 @@ from stratamq.runtime.changes import Changes, Mark
 from stratamq.runtime.paging import PAGE_ENTRIES, page
 
 PATH = "config/topics.json"
+_TABLE = "topicConfigTable"
 EXPORTED_TOPICS = 200
 """Of one page: encoding them is about a millisecond."""
 NO_MARK = Mark()
@@ -60,6 +62,9 @@ class TopicConfig:
 
 
 Configs = list[TopicConfig]
+_Entry = tuple[TopicConfig, JsonObject | None]
+"""A topic, and its entry in the file as found there: it may have more members."""
+_Entries = list[tuple[str, _Entry]]
 
 
 class TopicTable:
@@ -67,7 +72,7 @@ class TopicTable:
 
     def __init__(
         self,
-        file: MetadataFile,
+        files: Files,
         clock: Clock,
         *,
         auto_create: bool,
@@ -75,9 +80,14 @@ class TopicTable:
         version2: bool = False,
         incarnation: int = 1,
         page_entries: int = PAGE_ENTRIES,
+        small_bytes: int = SMALL_BYTES,
     ) -> None:
         """`incarnation`: see `Changes`."""
-        self._file = file
+        self._file = MetadataFile(files, PATH)
+        self.saving: Journaled[str, _Entry] = Journaled(
+            files, self._file, _TABLE, self, clock, small_bytes=small_bytes
+        )
+        self._unsaved: dict[str, _Entry] = {}
         self._clock = clock
         self._auto_create = auto_create
         self._default_queues = default_queues
@@ -87,20 +97,25 @@ class TopicTable:
         self._changes: Changes[str] = Changes(incarnation)
         self._held: dict[str, int] = {}
         """By topic, how many queues the log or the queue files are known to hold."""
-        self._raw: dict[str, dict[str, object]] = {}
+        self._raw: dict[str, JsonObject] = {}
         self._rest: JsonObject = {}
         self._counter = 0
         self._changed_ms = 0
-        self.dirty = False
         self.version = 0
         """Grows with every change, so that caches of `writable` answers can be dropped."""
 
     def load(self, *, foreign: bool) -> list[str]:
         """Read the file; sentences about what was wrong with it."""
-        document = self._file.load(foreign=foreign)
+        document, apply_changes = self.saving.load(foreign=foreign, change=self._take_entries)
         if document is not None:
             self._take(document)
+        apply_changes()
         return list(self._file.found.faults)
+
+    @property
+    def dirty(self) -> bool:
+        """Something is not on the disk yet."""
+        return bool(self._unsaved) or self.saving.unsaved
 
     def adopt(self) -> None:
         """RocketMQ wrote the file since we did: it counts as it is, also at later starts."""
@@ -153,6 +168,7 @@ class TopicTable:
         if config.permission & ~(PERMISSION_READ | PERMISSION_WRITE | 1):
             raise InvalidRequestError(f"permission {config.permission}: 2 write, 4 read, 6 both")
         self._set(config)
+        self._unsaved[config.topic] = self._entry(config.topic)
         self._changed()
         return config
 
@@ -185,7 +201,8 @@ class TopicTable:
         names, following = self._changes.since(mark, min(self._page_entries, EXPORTED_TOPICS))
         if not names:
             return b"", following
-        return json.dumps(self._document(names)).encode(), following
+        table = self.encode((name, self._entry(name)) for name in names)
+        return json.dumps({**self._head(), _TABLE: table}).encode(), following
 
     def import_json(self, raw: bytes) -> None:
         """Take over a master's topics (spec 11.6). What the document does not name stays."""
@@ -197,27 +214,33 @@ class TopicTable:
         self._changed()
 
     def save(self) -> None:
-        """Durable on return. OSError leaves it dirty."""
-        document = self.take_dirty()
-        if document is None:
-            return
-        try:
-            self.store(document)
-        except OSError:
-            self.dirty = True
-            raise
+        """Everything into the file itself; durable on return. OSError leaves it dirty."""
+        if self.dirty or self.saving.behind:
+            self.saving.save_blocking()
 
-    def take_dirty(self) -> JsonObject | None:
-        """The document to store if something changed since the last; the caller stores it."""
-        if not self.dirty:
-            return None
+    # --- what `Journaled` asks ---
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def take_changed(self) -> dict[str, _Entry]:
+        changed, self._unsaved = self._unsaved, {}
+        return changed
+
+    def entries(self, place: int, most: int) -> tuple[_Entries, int]:
+        names = self._changes.keys[place : place + most]
+        return [(name, self._entry(name)) for name in names], place + len(names)
+
+    def encode(self, entries: Iterable[tuple[str, _Entry]]) -> JsonObject:
+        return {name: _json_of(*entry) for name, entry in entries}
+
+    def document(self) -> JsonObject:
+        names = sorted(self._topics)
+        return {**self.head(), _TABLE: self.encode((name, self._entry(name)) for name in names)}
+
+    def head(self) -> JsonObject:
         self._counter += 1
-        self.dirty = False
-        return self._document(sorted(self._topics))
-
-    def store(self, document: JsonObject) -> None:
-        """Durable on return; touches nothing but the file, so that another thread may call it."""
-        self._file.store(document)
+        return self._head()
 
     def _validate(self, topic: str) -> None:
         longest = MAX_DIRECTORY_NAME_BYTES if self._version2 else MAX_TOPIC_BYTES
@@ -227,19 +250,23 @@ class TopicTable:
             raise InvalidRequestError(f"a topic name has at most {longest} bytes")
 
     def _changed(self) -> None:
-        self.dirty = True
         self._changed_ms = self._clock.wall_ms()
         self.version += 1
 
     def _take(self, document: JsonObject) -> None:
-        self._rest = {k: v for k, v in document.items() if k != "topicConfigTable"}
+        self._rest = {k: v for k, v in document.items() if k != _TABLE}
         version = document.get("dataVersion")
         if isinstance(version, dict) and isinstance(version.get("counter"), int):
             self._counter = version["counter"]
         if isinstance(version, dict) and isinstance(version.get("timestamp"), int):
             self._changed_ms = version["timestamp"]
-        table = document.get("topicConfigTable")
-        for name, entry in table.items() if isinstance(table, dict) else ():
+        table = document.get(_TABLE)
+        if isinstance(table, dict):
+            self._take_entries(table)
+        self.version += 1
+
+    def _take_entries(self, table: JsonObject) -> None:
+        for name, entry in table.items():
             if not isinstance(entry, dict) or not isinstance(name, str) or not name:
                 continue
             self._raw[name] = entry
@@ -253,34 +280,37 @@ class TopicTable:
                 system_flags=_number(entry, "topicSysFlag", 0, 0, 1 << 30),
             )
             self._set(config)
-        self.version += 1
+            self._unsaved[name] = self._entry(name)
 
     def _set(self, config: TopicConfig) -> None:
         self._topics[config.topic] = config
         self._changes.note(config.topic)
 
-    def _document(self, names: Iterable[str]) -> JsonObject:
-        table: dict[str, object] = {}
-        for config in map(self._topics.__getitem__, names):
-            known = {
-                "order": config.ordered,
-                "perm": config.permission,
-                "readQueueNums": config.read_queues,
-                "topicFilterType": "SINGLE_TAG",
-                "topicName": config.topic,
-                "topicSysFlag": config.system_flags,
-                "writeQueueNums": config.write_queues,
-            }
-            kept = self._raw.get(config.topic, {})
-            ours = known.keys() - {"topicFilterType"}
-            table[config.topic] = {**known, **{k: v for k, v in kept.items() if k not in ours}}
+    def _entry(self, name: str) -> _Entry:
+        return self._topics[name], self._raw.get(name)
+
+    def _head(self) -> JsonObject:
         kept_version = self._rest.get("dataVersion")
         version = {
             **(kept_version if isinstance(kept_version, dict) else {}),
             "counter": self._counter,
             "timestamp": self._changed_ms,
         }
-        return {**self._rest, "dataVersion": version, "topicConfigTable": table}
+        return {**self._rest, "dataVersion": version}
+
+
+def _json_of(config: TopicConfig, kept: JsonObject | None) -> JsonObject:
+    known: JsonObject = {
+        "order": config.ordered,
+        "perm": config.permission,
+        "readQueueNums": config.read_queues,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": config.topic,
+        "topicSysFlag": config.system_flags,
+        "writeQueueNums": config.write_queues,
+    }
+    ours = known.keys() - {"topicFilterType"}
+    return {**known, **{k: v for k, v in (kept or {}).items() if k not in ours}}
 
 
 def _number(entry: dict[str, object], name: str, default: int, least: int, most: int) -> int:

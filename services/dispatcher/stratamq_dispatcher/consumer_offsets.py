@@ -3,9 +3,10 @@
     {"offsetTable": {"topic@group": {"0": 123, "1": 7}}}
 
 Numbers are the next queue offset the group will read. Other members of the document (5.x has
-`dataVersion`) are kept as they are. Written when something changed, every few seconds and at the
-end, on the writer's lane; what was committed after the last writing is lost with the process, as in
-RocketMQ, and read again by the group.
+`dataVersion`) are kept as they are. Saved when something changed, every few seconds and at the end,
+on the writer's lane (`files.journaled`: a large file is written more seldom, its changes are not);
+what was committed after the last saving is lost with the process, as in RocketMQ, and read again by
+the group.
 """
 
 import logging
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.files.journaled import SMALL_BYTES, Journaled
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
@@ -33,6 +35,8 @@ NO_MARK = Mark()
 GroupOffset = tuple[str, int, int]
 """topic, queue id, offset."""
 GroupTopic = tuple[str, str]
+QueueOfGroup = tuple[str, str, int]
+"""group, topic, queue id."""
 Committed = tuple[str, str, int, int]
 """group, topic, queue id, offset."""
 
@@ -49,6 +53,7 @@ class ConsumerOffsets:
         *,
         incarnation: int = 1,
         page_entries: int = PAGE_ENTRIES,
+        small_bytes: int = SMALL_BYTES,
     ) -> None:
         """`incarnation` is another one in each process, and not 0."""
         self.report: list[str] = []
@@ -58,6 +63,9 @@ class ConsumerOffsets:
         self.store_failed = ""
         """Why the last writing failed; empty when it did not."""
         self._file = MetadataFile(files, PATH)
+        self._saving: Journaled[QueueOfGroup, int] = Journaled(
+            files, self._file, _TABLE, self, clock, small_bytes=small_bytes
+        )
         self._worker = worker
         self._clock = clock
         self._interval_ns = interval_ms * 1_000_000
@@ -67,10 +75,8 @@ class ConsumerOffsets:
         """By group, what it has committed of, in the order in which that came."""
         self._changes: Changes[GroupTopic] = Changes(incarnation)
         self._others: JsonObject = {}
-        self._changed = False
+        self._changed: dict[QueueOfGroup, int] = {}
         self._touched = False
-        self._storing = False
-        self._when_stored: list[Callable[[], None]] = []
 
     def load(self, *, foreign: bool = False) -> None:
         """Never raises for what the file holds: the last good one counts, damage is reported.
@@ -80,13 +86,15 @@ class ConsumerOffsets:
         """
         if self._touched:
             return
-        data = self._file.load(foreign=foreign)
+        data, apply_changes = self._saving.load(foreign=foreign, change=self._take_entries)
         self.report = list(self._file.found.faults)
         self._by_group, self._topics, self._others = {}, {}, {}
         self.incarnation += 1
         self._changes = Changes(self.incarnation)
         if data is not None:
             self._take(*_parsed(data, self.report))
+        apply_changes()
+        self._changed = {}
 
     def commit(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """All of them or none. Offsets may go back: a group may want to read again.
@@ -101,7 +109,7 @@ class ConsumerOffsets:
             if queues.get(queue_id) != offset:
                 queues[queue_id] = offset
                 self._changes.note((group, topic))
-                self._changed = True
+                self._changed[group, topic, queue_id] = offset
 
     def check(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """Whether they can be stored at all. Raises InvalidRequestError."""
@@ -157,46 +165,65 @@ class ConsumerOffsets:
         if faults:
             raise InvalidRequestError(f"no consumer offsets: {faults[0]}")
         self._take(others, offsets)
-        self._changed = self._touched = True
+        self._touched = True
 
     def tick(self) -> None:
         """To be called a few times a second."""
-        if self._clock.monotonic_ns() >= self._next_ns:
-            self._store()
+        now = self._clock.monotonic_ns()
+        if now >= self._next_ns:
+            self._next_ns = now + self._interval_ns
+            if self._changed or self._saving.unsaved:
+                self._saving.save(self._worker.submit, self._stored)
+        self._saving.tick(self._worker.submit)
 
     def close(self, done: Callable[[], None]) -> None:
-        """Write what changed, then call `done`, also when that fails."""
-        self._when_stored.append(done)
-        self._store()
-
-    def _store(self) -> None:
-        if self._storing:
+        """Write everything into the file itself, then call `done`, also when that fails."""
+        if not (self._changed or self._saving.unsaved or self._saving.behind):
+            done()
             return
-        self._next_ns = self._clock.monotonic_ns() + self._interval_ns
-        waiting, self._when_stored = self._when_stored, []
-        if not self._changed:
-            for done in waiting:
-                done()
-            return
-        document = self._document(sorted(self._changes.keys))
-        self._changed = False
-        self._storing = True
-        self._worker.submit(
-            lambda: self._file.store(document),
-            lambda _, error: self._stored(error, waiting),
-        )
 
-    def _stored(self, error: BaseException | None, waiting: list[Callable[[], None]]) -> None:
-        self._storing = False
+        def stored(error: BaseException | None) -> None:
+            self._stored(error)
+            done()
+
+        self._saving.save_whole(self._worker.submit, stored)
+
+    def _stored(self, error: BaseException | None) -> None:
         self.store_failed = ""
         if error is not None:
-            self._changed = True
             self.store_failed = str(error)
             log.error("consumer offsets not stored, tried again", extra={"error": str(error)})
-        for done in waiting:
-            done()
-        if self._when_stored:
-            self._store()
+
+    # --- what `Journaled` asks ---
+
+    def __len__(self) -> int:
+        return len(self._changes.keys)
+
+    def take_changed(self) -> dict[QueueOfGroup, int]:
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def entries(self, place: int, most: int) -> tuple[list[tuple[QueueOfGroup, int]], int]:
+        taken: list[tuple[QueueOfGroup, int]] = []
+        keys = self._changes.keys
+        while place < len(keys) and len(taken) < most:
+            group, topic = keys[place]
+            for queue_id, offset in self._by_group[group][topic].items():
+                taken.append(((group, topic, queue_id), offset))
+            place += 1
+        return taken, place
+
+    def encode(self, entries: Iterable[tuple[QueueOfGroup, int]]) -> JsonObject:
+        table: dict[str, dict[str, int]] = {}
+        for (group, topic, queue_id), offset in entries:
+            table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
+        return dict(table)
+
+    def document(self) -> JsonObject:
+        return self._document(sorted(self._changes.keys))
+
+    def head(self) -> JsonObject:
+        return self._others
 
     def _queues_of(self, key: GroupTopic) -> dict[int, int]:
         group, topic = key
@@ -239,8 +266,17 @@ class ConsumerOffsets:
         for key, queues in offsets.items():
             held = self._queues_of(key)
             held.clear()
-            held.update(queues)
-            self._changes.note(key)
+            self._set(key, queues)
+
+    def _take_entries(self, table: JsonObject) -> None:
+        """Changes: other queues of the same group and topic stay."""
+        for key, queues in _parsed({_TABLE: table}, self.report)[1].items():
+            self._set(key, queues)
+
+    def _set(self, key: GroupTopic, queues: dict[int, int]) -> None:
+        self._queues_of(key).update(queues)
+        self._changes.note(key)
+        self._changed.update({(*key, queue_id): offset for queue_id, offset in queues.items()})
 
 
 def _parsed(

@@ -15,19 +15,21 @@ previous file is RocketMQ's `.bak`.
 """
 
 import enum
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratamq.errors import StrataError
 from stratamq.files.paths import parent
-from stratamq.files.port import ASIDE_DIRECTORY, OWN_DIRECTORY, Files, Kind
+from stratamq.files.port import ASIDE_DIRECTORY, OWN_DIRECTORY, File, Files, Kind
 from stratamq.formats.json_files import format_json, parse_json
 
 CHECKSUMS_DIRECTORY = f"{OWN_DIRECTORY}/checksums"
-MAXIMUM_BYTES = 256 << 20
-"""More is no metadata: refused before it is read into memory."""
+MAXIMUM_BYTES = 1 << 30
+"""More is no metadata: it is not written, and refused before it is read into memory."""
 
 _VERSION = 1
 _OPENING = b'{"version":%d,"sha256":"' % _VERSION
@@ -70,6 +72,23 @@ class _Content:
     raw: bytes | None = None
     fault: str = ""
     kind: Kind | None = None
+    digest: str = ""
+    size: int = 0
+    usable: bool = False
+
+
+class _Writing:
+    """A content that is written in pieces."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.sha256 = hashlib.sha256()
+
+    def add(self, piece: bytes) -> None:
+        position = self.file.size
+        self.file.resize(position + len(piece))
+        self.file.write(position, piece)
+        self.sha256.update(piece)
 
 
 class MetadataFile:
@@ -96,6 +115,10 @@ class MetadataFile:
         self._checksums = f"{CHECKSUMS_DIRECTORY}/{path}"
         self._parse = parse
         self._dump = dump
+        self._writing: _Writing | None = None
+        self.content_digest = ""
+        """SHA-256 of the main file as last loaded or stored; "" if there is none to go on from."""
+        self.content_bytes = 0
         self._main: _Content | None = None
         """The main file as last read or written; None when it must be looked at again."""
 
@@ -107,7 +130,8 @@ class MetadataFile:
         a reader that does not own the file turns it off. Never raises for what the files hold.
         """
         main, previous = self._examine()
-        self._main = main
+        # The bytes need not be kept for the next store.
+        self._main = replace(main, data=None, raw=None)
         candidates = [(main, True), (previous, False)]
         if not foreign:
             # A verified previous beats a main file that only happens to be valid JSON.
@@ -130,7 +154,9 @@ class MetadataFile:
                 # Whatever main holds now, it must not become the previous at the next store.
                 self._main = _Content()
             self.found = Found(outcome, content.data, tuple(faults), tuple(kept))
+            self.content_digest, self.content_bytes = content.digest, content.size
         else:
+            self.content_digest, self.content_bytes = "", 0
             outcome = Outcome.DAMAGED if faults else Outcome.MISSING
             self.found = Found(outcome, None, tuple(faults), tuple(kept))
         return self.found.data
@@ -140,19 +166,63 @@ class MetadataFile:
         if self._main is None:
             self.load()
             assert self._main is not None
-        main, self._main = self._main, None
         raw = _seal(_dump_json(data)) if self._own else self._dump(data)
+        if len(raw) > MAXIMUM_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self.path)
+        self._replace(_digest(raw), len(raw), lambda: self._write_whole(self._temporary, raw))
+
+    def begin(self) -> None:
+        """Begin a new content, to be written in pieces: `add` them, then `finish`."""
+        self.give_up()
+        if self._files.entry(self._temporary) is not None:
+            self._files.unlink(self._temporary)
+        self._files.create(self._temporary, 0, sparse=True)
+        self._writing = _Writing(self._files.open(self._temporary, writable=True))
+
+    def add(self, piece: bytes) -> None:
+        assert self._writing is not None
+        if self._writing.file.size + len(piece) > MAXIMUM_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self.path)
+        self._writing.add(piece)
+
+    @property
+    def new_digest(self) -> str:
+        """Of what was added."""
+        assert self._writing is not None
+        return self._writing.sha256.hexdigest()
+
+    def finish(self) -> None:
+        """What was added becomes the content; durable on return, as after `store`."""
+        if self._main is None:
+            self.load()
+        assert self._writing is not None
+        writing, self._writing = self._writing, None
+        try:
+            writing.file.flush()
+            size = writing.file.size
+        finally:
+            writing.file.close()
+        self._replace(writing.sha256.hexdigest(), size, lambda: None)
+
+    def give_up(self) -> None:
+        """Forget a content that was begun."""
+        if self._writing is not None:
+            self._writing.file.close()
+            self._writing = None
+
+    def _replace(self, digest: str, size: int, write: Callable[[], None]) -> None:
+        assert self._main is not None
+        main, self._main = self._main, None
         if not self._own:
-            digests = [_digest(raw)]
-            if main.raw is not None and main.data is not None:
-                digests.append(_digest(main.raw))
-            self._store_checksums(digests)
-        self._write_whole(self._temporary, raw)
-        if main.data is not None:
+            known = [main.digest] if main.digest and main.usable else []
+            self._store_checksums([digest, *known])
+        write()
+        if main.usable:
             self._files.replace(self.path, self._previous)
         self._files.replace(self._temporary, self.path)
         self._files.sync_directory(parent(self.path))
-        self._main = _Content(data=data, verified=True, raw=raw, kind=Kind.FILE)
+        self._main = _Content(usable=True, verified=True, kind=Kind.FILE, digest=digest, size=size)
+        self.content_digest, self.content_bytes = digest, size
 
     def adopt(self) -> None:
         """Vouch for the main file as the last load found it: RocketMQ wrote it. Durable on return.
@@ -161,8 +231,7 @@ class MetadataFile:
         fits its checksum.
         """
         if not self._own and self.found.outcome is Outcome.UNVERIFIED and self._main is not None:
-            assert self._main.raw is not None
-            self._store_checksums([_digest(self._main.raw)])
+            self._store_checksums([self._main.digest])
 
     def _store_checksums(self, digests: list[str]) -> None:
         self._write_whole(f"{self._checksums}.tmp", _seal(_dump_json({"contents": digests})))
@@ -191,8 +260,11 @@ class MetadataFile:
             return _Content(raw=raw, fault=f"{path}: {error}", kind=content.kind)
         if not isinstance(data, dict):
             return _Content(raw=raw, fault=f"{path}: not a JSON object", kind=content.kind)
-        verified = self._own or _digest(raw) in known
-        return _Content(data=data, verified=verified, raw=raw, kind=content.kind)
+        digest = _digest(raw)
+        verified = self._own or digest in known
+        return _Content(
+            data, verified, raw, kind=content.kind, digest=digest, size=len(raw), usable=True
+        )
 
     def _read(self, path: str) -> _Content:
         try:

@@ -1,0 +1,200 @@
+"""Many topics: what changed is appended, RocketMQ's file is written now and then, in steps."""
+
+import errno
+import random
+
+import pytest
+from stratamq_commitlog.topic_table import PATH, TopicConfig, TopicTable
+
+from stratamq.files.journaled import BYTES_PER_S
+from stratamq.files.simulated import (
+    SimulatedClock,
+    SimulatedCrash,
+    SimulatedDisk,
+    SimulatedWorker,
+    keep_everything,
+    keep_nothing,
+)
+from stratamq.formats.json_files import parse_json
+from tests.support.disks import write_file
+
+JOURNAL = f"stratamq/changes/{PATH}"
+
+
+class Process:
+    """The topics of one process. What was saved without an error is `durable`."""
+
+    def __init__(self, disk: SimulatedDisk, *, foreign: bool = False, small_bytes: int = 0) -> None:
+        self.disk = disk
+        self.clock = SimulatedClock()
+        self.worker = SimulatedWorker(random.Random(1))
+        self.topics = TopicTable(
+            disk.files(),
+            self.clock,
+            auto_create=True,
+            default_queues=4,
+            small_bytes=small_bytes,
+        )
+        self.topics.load(foreign=foreign)
+        self.durable: set[str] = set()
+        self.errors: list[BaseException] = []
+
+    def put(self, name: str) -> None:
+        self.topics.put(TopicConfig(name))
+
+        def saved(error: BaseException | None) -> None:
+            if error is None:
+                self.durable.add(name)
+            else:
+                self.errors.append(error)
+
+        self.topics.saving.save(self.worker.submit, saved)
+
+    def settle(self) -> None:
+        self.worker.run_until_idle()
+
+    def tick(self, seconds: float = 0.0) -> None:
+        self.clock.advance_ms(int(seconds * 1000))
+        self.topics.saving.tick(self.worker.submit)
+
+    def names(self) -> set[str]:
+        return {config.topic for config in self.topics.list()}
+
+
+def in_file(disk: SimulatedDisk) -> set[str]:
+    return set(parse_json(disk.contents(PATH))["topicConfigTable"])
+
+
+def with_topics(count: int) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    process = Process(disk)
+    for number in range(count):
+        process.topics.put(TopicConfig(f"old-{number}"))
+    process.topics.save()
+    return disk
+
+
+def test_a_topic_is_durable_by_its_change_and_the_file_has_it_later():
+    disk = with_topics(20)
+    process = Process(disk)
+    process.put("new")
+    process.settle()
+    assert process.durable == {"new"}
+    assert "new" not in in_file(disk)
+    assert "new" in Process(disk.image(keep_nothing)).names()
+    process.tick()
+    process.settle()
+    assert "new" in in_file(disk.image(keep_nothing))
+    assert Process(disk.image(keep_nothing)).names() == process.names()
+
+
+def test_what_topics_made_one_by_one_write_is_linear_in_their_number():
+    """Twice as many cost twice as much, within the pace at which the file is written again."""
+    written = []
+    for count in (200, 400):
+        disk = with_topics(200)
+        process = Process(disk)
+        disk.trace = []
+        for number in range(count):
+            process.put(f"new-{number}")
+            process.settle()
+            process.tick(0.001)
+            process.settle()
+        written.append(sum(call.operation == "write" for call in disk.trace))
+        assert process.durable == {f"new-{number}" for number in range(count)}
+    assert written[1] < 2.5 * written[0]
+
+
+def test_the_file_is_not_written_again_before_it_is_as_old_as_its_size_asks():
+    disk = with_topics(2_000)
+    process = Process(disk)
+    size = len(disk.contents(PATH))
+    process.put("first")
+    process.settle()
+    process.tick()
+    process.settle()
+    process.put("second")
+    process.settle()
+    wait_s = size / BYTES_PER_S
+    process.tick(wait_s * 0.9)
+    process.settle()
+    assert in_file(disk) == process.names() - {"second"}
+    process.tick(wait_s * 0.2)
+    process.settle()
+    assert in_file(disk) == process.names()
+
+
+def play(process: Process) -> None:
+    """Saves before, within and behind the steps of two writings of the file."""
+    process.put("a")
+    process.settle()
+    process.tick(1)
+    for name in ("b", "c", "d"):
+        process.put(name)
+        process.settle()
+    process.tick(1)
+    process.put("e")
+    process.settle()
+    process.put("f")
+    process.settle()
+
+
+@pytest.mark.parametrize("keep", [keep_nothing, keep_everything])
+def test_a_crash_at_any_call_loses_no_topic_that_was_saved(keep):
+    original = with_topics(12)
+    reference = Process(original.image(keep_everything))
+    before = reference.disk.calls
+    play(reference)
+    calls = reference.disk.calls - before
+    assert reference.durable == set("abcdef")
+    for call in range(1, calls + 1):
+        process = Process(original.image(keep_everything))
+        process.disk.crash_at(process.disk.calls + call)
+        with pytest.raises(SimulatedCrash):
+            play(process)
+        again = Process(process.disk.image(keep))
+        old = {f"old-{number}" for number in range(12)}
+        assert old | process.durable <= again.names() <= old | set("abcdef"), call
+        play(again)
+        assert Process(again.disk.image(keep_nothing)).names() == old | set("abcdef")
+
+
+def test_every_failed_call_is_told_and_made_up_for():
+    original = with_topics(12)
+    reference = Process(original.image(keep_everything))
+    before = reference.disk.calls
+    play(reference)
+    for call in range(1, reference.disk.calls - before + 1):
+        process = Process(original.image(keep_everything))
+        process.disk.fail_at(process.disk.calls + call, errno.EIO)
+        play(process)
+        process.disk.clear_faults()
+        for _ in range(3):
+            process.tick(1)
+            process.settle()
+            process.topics.saving.save(process.worker.submit, lambda error: None)
+            process.settle()
+        assert not process.topics.dirty, call
+        assert Process(process.disk.image(keep_nothing)).names() == process.names(), call
+
+
+def test_the_file_of_another_program_counts_and_our_changes_do_not():
+    disk = with_topics(20)
+    process = Process(disk)
+    process.put("ours")
+    process.settle()
+    files = disk.files()
+    files.unlink(PATH)
+    write_file(files, PATH, b'{"topicConfigTable":{"theirs":{"perm":6}}}')
+    assert Process(disk, foreign=True).names() == {"theirs"}
+
+
+def test_a_clean_stop_leaves_everything_in_the_file():
+    disk = with_topics(20)
+    process = Process(disk)
+    process.put("new")
+    process.settle()
+    process.topics.save()
+    assert in_file(disk) == process.names()
+    assert disk.files().entry(JOURNAL) is not None
+    assert Process(disk).names() == process.names()
