@@ -22,7 +22,6 @@ from stratamq.errors import (
 from stratamq.files.origin import store_origin
 from stratamq.files.port import Clock, Files, Lock, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
-from stratamq.runtime.paging import page
 from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
 from stratamq_commitlog.appender import Appender, BatchItem, PutItem, failed, no_segment
 from stratamq_commitlog.batch_check import FrameRules
@@ -122,8 +121,6 @@ class CommitLog:
         self.puts = Puts(config, self.gate, self._obstacle, self.topics, self.store_clock)
         self._reserve = Reserve(files, config.reserve_bytes)
         self._next_flush_ns = 0
-        self._discovered = 0
-        """So many queues have shown their topics."""
         self.untold_queues = False
         """A master's queue table brought queues that followers have not heard of."""
         self._no_room: StrataError | None = None
@@ -232,7 +229,6 @@ class CommitLog:
             on_appended=self._appended,
             on_write_failed=self._write_failed,
         )
-        self._discovered = 0
         self.discover_topics()
         preparer = Preparer(
             self.topics,
@@ -289,24 +285,13 @@ class CommitLog:
         """The log's end, the next offsets of a page of queues at that end, and where the next page
         begins; 0: there is none."""
         self._require_open()
-        table = self.appender.queues.table
-        names, following = page(
-            self.appender.queues.names,
-            position,
-            wanted,
-            most=self.config.page_entries,
-            size=lambda name: len(name[0]),
-        )
-        return self.offsets.appended, [(*name, table[name]) for name in names], following
+        found, following = self.appender.queues.page(position, wanted, self.config.page_entries)
+        return self.offsets.appended, found, following
 
     def discover_topics(self, most: int | None = None) -> None:
         """Topics of queues that are new, of `most` queues at a time: on a slave nobody creates
         them, they come with their master's messages."""
-        names = self.appender.queues.names
-        stop = None if most is None else self._discovered + most
-        found = names[self._discovered : stop]
-        self._discovered += len(found)
-        self.topics.discover(found)
+        self.topics.discover(self.appender.queues.undiscovered(most))
 
     def frame_at(self, physical_offset: int) -> bytes:
         """One whole frame, blocking; see `LogReads.frame_at`."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from stratamq.runtime.paging import page
+
 QueueKey = tuple[str, int]
 """topic, queue id."""
 
@@ -15,6 +17,7 @@ class QueueOffsets:
         self.names: list[QueueKey] = list(table)
         self.changed: dict[QueueKey, int] = {}
         """What changed since `take_changed`."""
+        self._discovered = 0
 
     def __len__(self) -> int:
         return len(self.names)
@@ -40,6 +43,20 @@ class QueueOffsets:
         self.names += [key for key in offsets if key not in table]
         table.update(offsets)
         self.changed.update(offsets)
+
+    def page(self, place: int, wanted: int, most: int) -> tuple[list[tuple[str, int, int]], int]:
+        """(topic, queue id, next offset) from a place on, and where the next page begins."""
+        names, following = page(
+            self.names, place, wanted, most=most, size=lambda name: len(name[0])
+        )
+        return [(*name, self.table[name]) for name in names], following
+
+    def undiscovered(self, most: int | None = None) -> list[QueueKey]:
+        """The queues, up to `most`, that no call before has given."""
+        stop = None if most is None else self._discovered + most
+        found = self.names[self._discovered : stop]
+        self._discovered += len(found)
+        return found
 
     def take_changed(self) -> dict[QueueKey, int]:
         """The entries that changed since the last call, as they are now. Of constant cost."""
