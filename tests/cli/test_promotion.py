@@ -19,9 +19,9 @@ def said(*arguments: str, data, code: int = 0) -> str:
 def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
     ours, theirs = tmp_path / "a", tmp_path / "b"
     wires = Wire(NOWHERE), Wire(NOWHERE)
-    peers = [text for wire in wires for text in ("--peer", wire.address)]
-    up = {ours: Up(ours, *SMALL, "--role", "sync-master", *peers)}
-    up[theirs] = Up(theirs, *SMALL, "--role", "slave", *peers)
+    members = ["--member", f"a={wires[0].address}", "--member", f"b={wires[1].address}"]
+    up = {ours: Up(ours, *SMALL, "--role", "sync-master", *members, "--name", "a")}
+    up[theirs] = Up(theirs, *SMALL, "--role", "slave", *members, "--name", "b")
     try:
         for data, wire in zip((ours, theirs), wires, strict=True):
             up[data].wait_ready()
@@ -32,7 +32,7 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
             until(lambda: client.send("t", b"x").status.name == "PUT_OK", "b counts")
         assert "is the master already, of term 0" in said("replica", "promote", data=ours, code=1)
         assert "demote it first" in said("replica", "promote", data=theirs, code=1)
-        assert "follows whichever peer is promoted" in said("replica", "demote", data=ours)
+        assert "follows whichever member is promoted" in said("replica", "demote", data=ours)
         assert "a slave takes no messages" in said("status", data=ours, code=1)
         told = said("replica", "promote", data=theirs)
         assert "this broker is SYNC_MASTER of term 1 from now on; what it writes begins at" in told
@@ -45,7 +45,7 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
         assert "the role is SYNC_MASTER and not SLAVE (commitlog.role)" in shown
         assert up[theirs].stop() == up[ours].stop() == 0
         wires[1].lead_to(NOWHERE)
-        up[ours] = Up(ours, *SMALL, "--role", "sync-master", *peers)
+        up[ours] = Up(ours, *SMALL, "--role", "sync-master", *members, "--name", "a")
         up[ours].wait_ready()
         (row,) = [r for r in rows("status", data=ours, code=1) if r.get("service") == "commitlog"
                   and r["kind"] == "service"]  # fmt: skip
@@ -58,39 +58,49 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
             wire.close()
 
 
-def test_a_master_whose_peers_are_silent_is_let_go_on_by_one_word(tmp_path):
+def test_a_master_whose_fellow_members_are_silent_is_let_go_on_by_one_word(tmp_path):
     data = tmp_path / "a"
-    up = Up(data, *SMALL, "--peer", NOWHERE)
+    members = ["--member", "a=127.0.0.1:1", "--member", f"b={NOWHERE}", "--name", "a"]
+    up = Up(data, *SMALL, *members)
     try:
         up.wait_ready()
         with up.client() as client:
-            until(lambda: "none of" in client.replication_state().held_reason, "it has asked")
+            until(
+                lambda: "no other member" in client.replication_state().held_reason, "it has asked"
+            )
         shown = said("replica", "status", data=data, code=1)
-        assert "takes no messages: none of this master's peers" in shown
+        assert "takes no messages: no other member says" in shown
+        assert "members of version 1: a, b; 1 acknowledgements of slaves are required" in shown
+        assert "this directory is new in its cluster" in shown
         assert "not writable" in said("status", data=data, code=1)
-        assert said("replica", "promote", "--force", data=data).startswith("this broker is")
+        assert said("replica", "promote", "--force", data=data).endswith("begins at 0\n")
         with up.client() as client:
             assert client.send("t", b"x").status.name == "PUT_OK"
         assert up.stop() == 0
-        up = Up(data, *SMALL, "--peer", NOWHERE, "--force")
+        up = Up(data, *SMALL, *members, "--force")
         up.wait_ready()
         with up.client() as client:
             until(lambda: client.log_state().writable, "--force lets it")
-            assert client.log_state().term == 1
+            assert client.log_state().term == 8, "the next one that belongs to the first member"
         assert up.stop() == 0
     finally:
         up.process.kill()
         up.process.wait()
 
 
-def test_peers_become_settings(tmp_path):
-    assert replication(None, None, ["h:1", "h:2"], True) == ["ha.peers=h:1,h:2",
-                                                             "ha.force_master=true"]  # fmt: skip
-    assert "commitlog.role=SLAVE" in replication(BrokerRole.SLAVE, None, ["h:1"])
+def test_members_become_settings(tmp_path):
+    assert replication(None, None, ["a=h:1", "b=h:2"], "b", True) == [
+        "ha.members=a=h:1,b=h:2",
+        "ha.member=b",
+        "ha.force_master=true",
+    ]
+    assert "commitlog.role=SLAVE" in replication(BrokerRole.SLAVE, None, ["a=h:1"])
     with pytest.raises(ConfigurationError):
-        replication(None, None, ["nonsense"])
+        replication(None, None, [], "b")
+    with pytest.raises(ConfigurationError):
+        replication(BrokerRole.SLAVE, None)
     held = "commitlog.wait_for_peers=true"
-    assert held in plan(tmp_path, None, ["ha.peers=h:1"])[0].command
+    assert held in plan(tmp_path, None, ["ha.members=a=h:1"])[0].command
     assert held not in plan(tmp_path, None, [])[0].command
-    told = ["ha.peers=h:1", "commitlog.wait_for_peers=false"]
+    told = ["ha.members=a=h:1", "commitlog.wait_for_peers=false"]
     assert held not in plan(tmp_path, None, told)[0].command

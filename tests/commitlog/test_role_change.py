@@ -245,7 +245,7 @@ def test_a_master_that_is_held_says_why_and_goes_on_when_it_is_let():
     assert hold(store, "", has_peers=True) is None
     assert store.put(b"x").status is PutStatus.PUT_OK
     store.restart()
-    assert "has not asked them yet" in str(store.put(b"x").error)
+    assert "has not asked the others yet" in str(store.put(b"x").error)
     assert hold(store, "", has_peers=False) is None
     store.restart()
     assert store.put(b"x").status is PutStatus.PUT_OK

@@ -47,7 +47,7 @@ def pair(tree: Path, session: str, image: str) -> Iterator[Stack]:
         "STRATAMQ_HA_HEARTBEAT_MS": "1000",
         "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
     }
-    yield from _running(Stack(tree, f"{session}-pair", image, settings, profile="replica"))
+    yield from _running(Stack(tree, f"{session}-pair", image, settings, replica=True))
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,7 @@ def equals(tree: Path, session: str, image: str) -> Iterator[Stack]:
         "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
         "STRATAMQ_COMMITLOG_ROLE": "SYNC_MASTER",
     }
-    peers = {"STRATAMQ_HA_PEERS": "replica-ha:10912"}
-    stack = Stack(tree, f"{session}-equals", image, settings, "replica", peers)
-    yield from _running(stack)
+    yield from _running(Stack(tree, f"{session}-equals", image, settings, replica=True))
 
 
 def _running(stack: Stack) -> Iterator[Stack]:

@@ -73,8 +73,7 @@ def docker(*arguments: str, check: bool = True) -> str:
 
 
 class Stack:
-    """One compose project. `settings` are added to broker.env, `variables` to .env, `profile` to
-    every command."""
+    """One compose project. `settings` are added to broker.env; `replica`: with replica.yaml."""
 
     def __init__(
         self,
@@ -82,13 +81,12 @@ class Stack:
         name: str,
         image: str,
         settings: Mapping[str, str] = {},
-        profile: str = "",
-        variables: Mapping[str, str] = {},
+        replica: bool = False,
     ) -> None:
         self.name = name
         self.image = image
         self._compose = shlex.split(os.environ["COMPOSE"])
-        self._profile = profile
+        self._replica = replica
         self._place = tree.parent / name
         shutil.copytree(tree, self._place)
         ports = iter(free_ports(12))
@@ -100,7 +98,7 @@ class Stack:
                 self._published[side + room] = next(ports)
                 lines.append(f"{prefix}{room.upper()}_PORT={self._published[side + room]}")
             lines.append(f"{prefix}REPLICATION_PORT={next(ports)}")
-        self._append(".env", [*lines, *(f"{name}={value}" for name, value in variables.items())])
+        self._append(".env", lines)
         self.set(SMALL | dict(settings))
 
     def set(self, settings: Mapping[str, str]) -> None:
@@ -121,8 +119,8 @@ class Stack:
     def run(
         self, *arguments: str, timeout_s: float = COMMAND_S, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        profile = ["--profile", self._profile] if self._profile else []
-        command = [*self._compose, *profile, *arguments]
+        files = ["-f", "compose.yaml", "-f", "replica.yaml"] if self._replica else []
+        command = [*self._compose, *files, *arguments]
         done = subprocess.run(
             command,
             cwd=self._place / "deploy",
@@ -147,7 +145,7 @@ class Stack:
         self.run("down", *(["--volumes"] if volumes else []))
 
     def services(self) -> list[str]:
-        sides = ("", "replica-") if self._profile else ("",)
+        sides = ("", "replica-") if self._replica else ("",)
         return [side + room for side in sides for room in ROOMS]
 
     def healthy(self) -> bool:

@@ -1,4 +1,4 @@
-"""A master and its replica: `docker compose --profile replica up --build --wait`."""
+"""A master and its replica: `docker compose -f compose.yaml -f replica.yaml up --build --wait`."""
 
 import pytest
 

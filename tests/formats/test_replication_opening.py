@@ -31,16 +31,20 @@ logs = st.tuples(offsets, offsets).map(sorted)
 def has(draw) -> Has:
     minimum, end = draw(logs)
     size = draw(st.integers(1, 1 << 40))
-    return Has(end, minimum, size, draw(texts), draw(generations))
+    member, identity, rejoining = draw(texts), draw(offsets), draw(st.booleans())
+    return Has(end, minimum, size, draw(texts), draw(generations), member, identity, rejoining)
 
 
 @st.composite
 def keeps(draw) -> Keeps:
     minimum, end = draw(logs)
     verdict = draw(st.sampled_from(Verdict))
-    cut_to, confirmed = draw(offsets), draw(offsets)
+    cut_to, confirmed, member = draw(offsets), draw(offsets), draw(texts)
     sentence, address = draw(texts), draw(texts)
-    return Keeps(verdict, cut_to, minimum, end, confirmed, sentence, address, draw(generations))
+    return Keeps(
+        verdict, cut_to, minimum, end, confirmed, sentence, address, draw(generations), member,
+        draw(st.booleans()),
+    )  # fmt: skip
 
 
 def body(encoded: bytes) -> bytes:

@@ -6,6 +6,7 @@ import pytest
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.generation_number import make_number, starts_of, term_of
+from stratamq.formats.members import Member, Members
 from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_opening import MARK
 from stratamq.formats.replication_peers import (
@@ -17,17 +18,23 @@ from stratamq.formats.replication_peers import (
 )
 
 STANDING = Standing(
-    7, StandingRole.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "", [(5, 0), (9, 64)]
-)
+    7, StandingRole.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "",
+    [(5, 0), (9, 64)], 11, "b", "c", True, 2048,
+    Members(4, 0, (Member(0, "b", "h:9"), Member(2, "c", "", True, 3))),
+)  # fmt: skip
 
 
 def test_the_bytes():
     assert PEER_MARK == b"\xffSTP" != MARK
     assert encode_standing(STANDING) == bytes.fromhex(
-        "00000053"
-        "0000000000000007" "02" "01" "0003" "0000000000000080" "0000000000001000"
-        "08" "62726f6b65722d61"
+        "00000085"
+        "0000000000000007" "000000000000000b" "02" "01" "01" "0003"
+        "0000000000000080" "0000000000001000" "0000000000000800"
+        "08" "62726f6b65722d61" "01" "62" "01" "63"
         "0003" "683a31" "0003" "683a39" "0000"
+        "00000004" "00" "02"
+        "00" "00" "00000001" "01" "62" "0003" "683a39"
+        "02" "01" "00000003" "01" "63" "0000"
         "0002" "0000000000000005" "0000000000000000" "0000000000000009" "0000000000000040"
     )  # fmt: skip
 
@@ -48,6 +55,10 @@ def test_a_number_gives_back_what_it_was_made_of():
     [
         {"role": 0}, {"role": 4}, {"held": 2}, {"minimum": -1}, {"minimum": 5000},
         {"generations": [(5, 64), (9, 0)]}, {"generations": [(-5, 0)]}, {"term": 4096},
+        {"rejoining": 2}, {"confirmed": -1}, {"members": Members(1, 2, (Member(0, "b", ""),))},
+        {"members": Members(1, 0, (Member(8, "b", ""),))},
+        {"members": Members(1, 0, (Member(1, "b", ""), Member(0, "c", "")))},
+        {"members": Members(1, 0, (Member(0, "b", ""), Member(1, "b", "")))},
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(bad):

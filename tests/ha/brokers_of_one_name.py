@@ -42,7 +42,7 @@ class Brokers:
         *names: str,
         role: str = "ASYNC_MASTER",
         rooms: Sequence[str] = (),
-        peers: bool = True,
+        members: bool = True,
         settings: Sequence[str] = (),
         of: dict[str, Sequence[str]] | None = None,
     ) -> None:
@@ -50,7 +50,7 @@ class Brokers:
         self.wires = {name: Wire(NOWHERE) for name in names}
         self.random = random.Random(1)
         self.sent = 0
-        everyone = ",".join(wire.address for wire in self.wires.values())
+        everyone = ",".join(f"{name}={wire.address}" for name, wire in self.wires.items())
         self._all: dict[str, Broker] = {}
         for number, name in enumerate(names):
             own = [
@@ -59,8 +59,13 @@ class Brokers:
                 f"commitlog.broker_id={number}",
                 "ha.replication_address=127.0.0.1:0",
                 "ha.reconnect_longest_ms=200",
-                *([f"ha.peers={everyone}", "commitlog.wait_for_peers=true"] if peers else []),
             ]
+            if members:
+                own += [
+                    f"ha.members={everyone}",
+                    f"ha.member={name}",
+                    "commitlog.wait_for_peers=true",
+                ]
             if number == 0:
                 own.append(f"commitlog.role={role}")
             else:
@@ -150,11 +155,11 @@ class Brokers:
         until(lambda: self.is_master(name), f"{name} takes messages")
 
     def follows(self, name: str, master: str) -> None:
-        """Until it is a slave of that one, and has the master's last generation."""
+        """Until it is a slave of that one, has the master's last generation, and counts."""
 
         def ready() -> bool:
             state = self.state(name)
-            if state is None or not state.following.connected:
+            if state is None or not state.following.connected or state.rejoining:
                 return False
             newest = log_status(self[master]).generations[-1].generation
             return log_status(self[name]).generations[-1].generation == newest
@@ -162,9 +167,11 @@ class Brokers:
         until(ready, f"{name} follows {master}")
 
     def counted(self, name: str, slaves: int = 1) -> None:
-        """Until that master's log knows of so many slaves."""
+        """Until so many slaves count at that master's log."""
         until(
-            lambda: sum(one.connected for one in log_status(self[name]).replicas) == slaves,
+            lambda: (
+                sum(r.connected and r.counts for r in log_status(self[name]).replicas) == slaves
+            ),
             f"{name} knows of {slaves} slaves",
         )
 

@@ -40,6 +40,7 @@ def told(has: Has, master: History | None = None) -> Keeps:
         segment_bytes=64,
         name="b",
         address="h:1",
+        own_terms=True,
     )
 
 
@@ -49,7 +50,7 @@ def told(has: Has, master: History | None = None) -> Keeps:
         (Has(0, 0, 64, "b", []), Verdict.BEGIN, 64),
         (Has(128, 128, 64, "b", [(7, 128)]), Verdict.BEGIN, 64),
         (Has(150, 0, 64, "b", [(1, 0)]), Verdict.KEEP, 150),
-        (Has(250, 0, 64, "b", [(1, 0)]), Verdict.KEEP, 200),
+        (Has(250, 0, 64, "b", [(1, 0)]), Verdict.REFUSED, 0),
         (Has(50, 0, 64, "b", [(1, 0)]), Verdict.BEGIN, 64),
         (Has(150, 0, 64, "b", [(7, 0)]), Verdict.STRANGER, 64),
         (Has(0, 0, 64, "c", []), Verdict.REFUSED, 0),

@@ -97,7 +97,7 @@ def test_they_outlive_the_master(pair: Pair):
     assert offsets(pair.slave) == {("t1", 1): 8}
     assert topics(pair.slave)["idle"].read_queue_count == 7
     with connect(pair.slave.root) as client:
-        client.promote()
+        client.promote(force=True)
         result = client.send("idle", b"x", queue_id=2)
         assert (result.queue_offset, result.stored) == (0, True)
 
@@ -164,7 +164,7 @@ def test_what_a_slave_learned_of_such_a_queue_survives_its_restart_and_a_promoti
     pair.slave.start(pair.rooms)
     assert table(pair.slave) == known
     with connect(pair.slave.root) as client:
-        client.promote()
+        client.promote(force=True)
         assert client.send("gone", b"y", queue_id=3).queue_offset == 5
 
 

@@ -1,73 +1,61 @@
-"""What a broker does when it knows how its peers stand: each case is a line of a transcript.
-
-broker   role [held] T<term> [<generations>] minimum–end
-"""
-
-import itertools
+"""What a broker does when it knows how the others stand: each case is a line of a transcript
+(`tests.ha.standings`)."""
 
 import pytest
-from stratamq_ha.peer_policy import Answer, Follow, Promise, Serve, Stay, Wait, decide
-from stratamq_ha.promotion import Heard, assess, next_term
+from stratamq_ha.peer_policy import (
+    Adopt,
+    Answer,
+    Follow,
+    Forgot,
+    Join,
+    Joining,
+    Open,
+    Promise,
+    Serve,
+    Stay,
+    Wait,
+    decide,
+)
 
-from stratamq.formats.generation_number import make_number
-from stratamq.formats.replication_peers import Standing, StandingRole
-
-ROLES = {"async": StandingRole.ASYNC_MASTER, "sync": StandingRole.SYNC_MASTER}
-_instances = itertools.count(1)
-
-
-def broker(text: str, address: str = "x:1", name: str = "b") -> Standing:
-    """`async held T1 [0.1@0 1.1@500] 0–600 follows=y:1`: 0.1@0 is the first start of term 0, at
-    log offset 0."""
-    words = text.replace("[", "").replace("]", "").split()
-    role = ROLES.get(words[0], StandingRole.SLAVE)
-    generations, term, minimum, end, follows = [], 0, 0, 0, ""
-    for word in words[1:]:
-        if word.startswith("T"):
-            term = int(word[1:])
-        elif "@" in word:
-            number, _, start = word.partition("@")
-            numbered = make_number(*map(int, number.split(".")), int(number.partition(".")[2]))
-            generations.append((numbered, int(start)))
-        elif word.startswith("follows="):
-            follows = word.removeprefix("follows=")
-        elif "–" in word:
-            minimum, end = map(int, word.split("–"))
-    return Standing(
-        next(_instances), role, "held" in words, term, minimum, end, name, "", address, follows,
-        generations,
-    )  # fmt: skip
+from stratamq.formats.members import Member, Members
+from tests.ha.standings import SLAVE, among, answers, broker
 
 
-def answers(*others: str) -> list[Answer]:
-    """`a:1 slave T0 …`, or `a:1 Connection refused`."""
-    found = []
-    for text in others:
-        address, _, rest = text.partition(" ")
-        stands = rest.split()[0] in ("async", "sync", "slave")
-        found.append(
-            Answer(address, broker(rest, address)) if stands else Answer(address, None, rest)
-        )
-    return found
+def told(decision: object) -> str:
+    match decision:
+        case Wait(reason):
+            return f"wait: {reason}"
+        case Follow(address, term, reason):
+            return f"follow {address or 'nobody yet'} T{term}: {reason}"
+        case Promise(address, term, candidate, reason):
+            return f"promise {candidate} at {address} T{term}: {reason}"
+        case Serve():
+            return "serve"
+        case Join():
+            return "join"
+        case Open(term):
+            return f"open T{term}"
+        case Forgot(reason):
+            return f"forgot: {reason}"
+        case Adopt(members):
+            return f"adopt v{members.version}"
+        case Stay(problem):
+            return f"stay: {problem}"
+    raise AssertionError(decision)
 
 
-def said(own: str, *others: str, **known) -> str:
-    decision = decide(broker(own), answers(*others), **known)
-    if isinstance(decision, Wait):
-        return f"wait: {decision.reason}"
-    if isinstance(decision, Follow):
-        return f"follow {decision.address or 'nobody yet'} T{decision.term}: {decision.reason}"
-    if isinstance(decision, Promise):
-        return f"promise {decision.address} T{decision.term}: {decision.reason}"
-    if isinstance(decision, Serve):
-        return "serve"
-    assert isinstance(decision, Stay)
-    return f"stay: {decision.problem}"
+def said(own: str, *others: str, members: str = "xabcm 1", **known) -> str:
+    listed = among(members)
+    return told(decide(broker(own, members=listed), answers(*others, members=listed), **known))
 
 
 MASTER = "async T0 [0.1@0 0.2@500] 0–600"
 WAITS = "async held T0 [0.1@0 0.2@500] 0–600"
 FORCE = "; `stratamq replica promote --force` lets this one take messages all the same"
+RIVAL = (
+    "wait: the broker at a:1 is a master of the same term 0: demote one of the two (`stratamq "
+    "replica demote`); neither takes messages before"
+)
 
 
 @pytest.mark.parametrize(
@@ -84,33 +72,43 @@ FORCE = "; `stratamq replica promote --force` lets this one take messages all th
          "follow b:1 T1: the broker at a:1 has heard of a master of term 1"),
         (MASTER, ["a:1 slave T1 [0.1@0] 0–600"],
          "follow nobody yet T1: the broker at a:1 has heard of a master of term 1"),
+        (MASTER, ["a:1 slave T1 [0.1@0] 0–600 for=a"],
+         "promise a at a:1 T1: the member a is being promoted to term 1"),
         (MASTER, ["a:1 async T1 [0.7@0 1.7@550] 0–700"],
          "stay: the broker at a:1 is of term 1, of another history by the same name (b)"),
-        (MASTER, ["a:1 async T0 [0.1@0 0.3@550] 0–700"],
-         "stay: the broker at a:1 is a master of the same term 0: demote one of the two (`stratamq "
-         "replica demote`)"),
+        (MASTER, ["a:1 async T256 [0.1@0 256.1@550] 0–700"],
+         "follow a:1 T256: the broker at a:1 was promoted to term 256"),
+        (MASTER, ["a:1 async T257 [0.1@0 257.1@550] 0–700"],
+         "stay: the broker at a:1 tells of term 257, more than 256 above 0, the highest known "
+         "here: it is not believed"),
+        (MASTER, ["a:1 slave T4095 [0.1@0] 0–700 for=a"],
+         "stay: the broker at a:1 tells of term 4095, more than 256 above 0, the highest known "
+         "here: it is not believed"),
+        (MASTER, ["a:1 async T0 [0.1@0 0.3@550] 0–700"], RIVAL),
+        (MASTER, ["a:1 async held T0 [0.1@0 0.3@550] 0–700"], RIVAL),
         # A master that waits.
         (WAITS, ["a:1 Connection refused", "c:1 no answer within 2 s"],
-         "wait: none of this master's peers says whether one of them was promoted: a:1 (Connection "
-         "refused), c:1 (no answer within 2 s)" + FORCE),
-        (WAITS, ["a:1 Connection refused", "c:1 slave T0 [0.1@0] 0–600"], "serve"),
+         "wait: no other member says whether one of them was promoted: a:1 (Connection refused), "
+         "c:1 (no answer within 2 s)" + FORCE),
+        (WAITS, ["a:1 Connection refused", "c:1 slave T0 [0.1@0] 0–500"], "serve"),
         (WAITS, ["a:1 slave T0 [] 0–0"], "serve"),
-        (WAITS, ["a:1 async held T0 [0.1@0 0.3@600] 0–600"], "serve"),
         (WAITS, ["a:1 async held T1 [0.1@0 1.1@550] 0–700"],
          "follow a:1 T1: the broker at a:1 was promoted to term 1"),
-        (WAITS, ["a:1 async T0 [0.1@0 0.3@550] 0–700"],
-         "wait: the broker at a:1 is a master of the same term 0: demote one of the two "
-         "(`stratamq replica demote`)"),
+        (WAITS, ["a:1 async T0 [0.1@0 0.3@550] 0–700"], RIVAL),
         (WAITS, ["a:1 async T3 [0.7@0 3.1@9] 0–700"],
          "wait: the broker at a:1 is of term 3, of another history by the same name (b)" + FORCE),
+        ("async held T1 [0.1@0 1.2@500] 0–600", ["a:1 slave T1 [0.1@0 1.2@500] 0–600"],
+         "wait: this log is of term 1, which is not one of the member x: promote one of the "
+         "members (`stratamq replica promote`)"),
         # A master whose disk was replaced.
-        ("async held T0 [0.9@0] 0–0", ["a:1 slave T0 [0.1@0] 0–600", "c:1 slave T0 [] 0–0"],
+        ("async held new T0 [0.9@0] 0–0", ["a:1 slave T0 [0.1@0] 0–600", "c:1 slave T0 [] 0–0"],
          "wait: this log is empty, and the broker at a:1 has [0, 600): promote that one (`stratamq "
          "replica promote` there)" + FORCE),
-        ("async held T0 [0.9@0] 0–0", ["a:1 async T1 [0.1@0 1.1@600] 0–700"],
+        ("async held new T0 [0.9@0] 0–0", ["a:1 async T1 [0.1@0 1.1@600] 0–700"],
          "follow a:1 T1: the broker at a:1 was promoted to term 1"),
-        ("async held T0 [0.9@0] 0–0", ["a:1 async T0 [0.1@0 0.2@9] 0–700"],
+        ("async held new T0 [0.9@0] 0–0", ["a:1 async T0 [0.1@0 0.2@9] 0–700"],
          "follow a:1 T0: this log is empty, and the broker at a:1 is the master"),
+        # It is empty, and its disk is the one that it was.
         ("async held T0 [0.9@0] 0–0", ["a:1 slave T0 [] 0–0"], "serve"),
     ],
 )  # fmt: skip
@@ -118,13 +116,94 @@ def test_masters(own, others, expected):
     assert said(own, *others) == expected
 
 
+LONGER = (
+    " has this log's history up to {}, and this log ends at 600: its directory was put back from a "
+    "backup, or lost its end. Nothing is taken"
+)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "longer"),
+    [
+        ("async {} T0 [0.1@0 0.2@600] 0–600", "a:1 slave T0 [0.1@0] 0–601", 601),
+        ("async {} T0 [0.1@0] 0–600", "a:1 slave T0 [0.1@0] 0–601", 601),
+        ("async {} T0 [0.1@0 0.3@600] 0–600", "a:1 slave T0 [0.1@0 0.2@500] 0–600", 600),
+        ("async {} T0 [0.1@0 0.3@500] 0–600", "a:1 slave T0 [0.1@0 0.2@500] 0–550", 550),
+        ("async {} T0 [0.1@0 0.2@600] 0–600", "a:1 slave T0 [0.1@0] 0–600", 0),
+        # A promotion lies between: what the other has more was never acknowledged.
+        ("async {} T8 [0.1@0 8.1@600] 0–600", "a:1 slave T8 [0.1@0] 0–700", 0),
+        # Its own first generation, which holds nothing.
+        ("async {} T0 [0.1@0] 0–600", "a:1 slave T0 [0.5@0 0.1@0] 0–600", 0),
+        ("async {} T0 [0.1@0] 0–600", "a:1 slave T0 [0.7@0] 0–700", 0),
+    ],
+)  # fmt: skip
+def test_a_master_that_has_less_of_its_own_history_than_another_takes_nothing(own, other, longer):
+    for held in ("held", ""):
+        first = said(own.format(held), other)
+        then = said(own.format(f"{held} new"), other)
+        if longer:
+            assert first.startswith("forgot: the broker at a:1" + LONGER.format(longer))
+            assert then.startswith("wait: the broker at a:1" + LONGER.format(longer))
+        else:
+            assert (first, then.startswith(("stay", "wait: this dir"))) == (
+                "serve" if held else "stay: ", True
+            )  # fmt: skip
+    if longer:
+        back = said(own.format("held"), other, takes_back=True)
+        assert back == "serve", "it takes back what it lost"
+        forced = said(own.format("held"), other, forced=True)
+        assert forced.startswith("forgot"), "not for one start: only a promotion gives that up"
+
+
+FOUNDS = "async held new T0 [0.1@0] 0–{}"
+EMPTY = "slave new T0 [] 0–0"
+
+
+@pytest.mark.parametrize(
+    ("members", "end", "others", "expected"),
+    [
+        ("xa 1", 0, [f"a:1 {EMPTY}"], "join"),
+        ("xa 1", 900, [f"a:1 {EMPTY}"], "join"),  # an older store becomes the first member
+        ("xac 1", 0, [f"a:1 {EMPTY}"], "wait: this directory is new in its cluster, or was put "
+         "back from a backup: 1 of the 2 other members that must be heard answer, or one of them "
+         "has messages: promote that one (`stratamq replica promote` there)" + FORCE),
+        ("xac 1", 0, [f"a:1 {EMPTY}", f"c:1 {EMPTY}"], "join"),
+        # A message may be at m and a lost x alone, or at b, c and m: k + 1 are too few of four.
+        ("xabcm 1", 0, [f"{name}:1 {EMPTY}" for name in "abc"], "wait"),
+        ("xabcm 1", 0, [f"{name}:1 {EMPTY}" for name in "abcm"], "join"),
+        ("xabcm 3", 0, [f"{name}:1 {EMPTY}" for name in "abcm"], "join"),
+        ("xac 1", 0, [f"a:1 {EMPTY}", "c:1 slave T3 [] 0–0"], "follow nobody yet T3: the broker "
+         "at c:1 has heard of a master of term 3"),
+        ("xac 1", 900, [f"a:1 {EMPTY}", "c:1 slave T0 [0.1@0] 0–8"], "wait"),
+        # All were put back from one backup.
+        ("xac 1", 900, ["a:1 slave new T0 [0.1@0] 0–900", "c:1 slave new T0 [0.1@0] 0–8"], "join"),
+        ("xac 1", 900, ["a:1 slave new T0 [0.1@0] 0–900"], "wait"),
+        ("xac 1", 900, ["a:1 slave new T0 [0.1@0] 0–901", f"c:1 {EMPTY}"], "wait"),
+    ],
+)  # fmt: skip
+def test_a_new_master_founds_its_cluster_only_if_nobody_can_have_acknowledged_anything(
+    members, end, others, expected
+):
+    decision = said(FOUNDS.format(end), *others, members=members)
+    assert decision == expected or (expected == "wait" and decision.startswith("wait: "))
+    if expected != "wait" and "nobody yet" in expected:
+        return
+    forced = said(FOUNDS.format(end), *others, members=members, forced=True)
+    assert forced == "join" or forced.startswith("wait: the broker at a:1 has this log's history")
+
+
+def test_a_first_master_that_is_not_of_slot_0_begins_a_term_of_its_own():
+    """No two members serve in one term, from the first on."""
+    members = Members(1, 1, (Member(0, "a", "a:1"), Member(1, "x", "x:1")))
+    own = broker("async held T0 [0.1@0] 0–0", members=members)
+    others = answers("a:1 slave new T0 [] 0–0", members=members)
+    assert told(decide(own, others)) == "open T1"
+
+
 def test_an_operator_may_let_a_start_go_on_but_not_against_a_higher_term():
     assert said(WAITS, "a:1 Connection refused", forced=True) == "serve"
     assert said("async held T0 [0.9@0] 0–0", "a:1 slave T0 [0.1@0] 0–6", forced=True) == "serve"
     assert said(WAITS, "a:1 async T1 [0.1@0 1.1@550] 0–700", forced=True).startswith("follow a:1")
-
-
-SLAVE = "slave T0 [0.1@0 0.2@500] 0–600 follows=m:1"
 
 
 @pytest.mark.parametrize(
@@ -134,24 +213,45 @@ SLAVE = "slave T0 [0.1@0 0.2@500] 0–600 follows=m:1"
         (SLAVE, ["a:1 async T0 [0.1@0 0.2@500] 0–600"], True, "stay: "),
         (SLAVE, ["a:1 async T0 [0.1@0 0.2@500] 0–600"], False,
          "follow a:1 T0: the broker at a:1 is the master of term 0"),
-        (SLAVE, ["m:1 async T0 [0.1@0] 0–600", "a:1 sync T1 [0.1@0 1.1@550] 0–700"], True,
+        (SLAVE, ["m:1 async T0 [0.1@0 0.2@500] 0–600", "a:1 sync T1 [0.1@0 1.1@550] 0–700"], True,
          "follow a:1 T1: the broker at a:1 is the master of term 1"),
         (SLAVE, ["m:1 sync T1 [0.1@0 1.1@550] 0–700", "a:1 async T0 [0.1@0] 0–600"], False,
          "stay: "),
+        # Another one of the same term: never an extension of what it has.
+        (SLAVE, ["a:1 async T0 [0.1@0 0.9@550] 0–700"], False, "stay: "),
+        (SLAVE, ["a:1 async T0 [0.1@0 0.2@500 0.9@550] 0–700"], False,
+         "follow a:1 T0: the broker at a:1 is the master of term 0"),
         (SLAVE, ["a:1 slave T4 [0.1@0 4.1@550] 0–700"], False, "stay: "),
-        (SLAVE, ["a:1 async T4 [0.7@0 4.7@550] 0–700"], False, "stay: "),
+        (SLAVE, ["a:1 async T4 [0.7@0 4.7@550] 0–700"], False,
+         "stay: the broker at a:1 is of term 4, of another history by the same name (b)"),
+        (SLAVE, ["a:1 async T300 [0.1@0 300.7@550] 0–700"], False,
+         "stay: the broker at a:1 tells of term 300, more than 256 above 0, the highest known "
+         "here: it is not believed"),
         ("slave T2 [0.1@0] 0–600", ["a:1 async T1 [0.1@0 1.1@550] 0–700"], False, "stay: "),
         # Somebody is being promoted.
-        (SLAVE, ["a:1 slave T3 [0.1@0 0.2@500] 0–600 follows=a:1"], True,
-         "promise a:1 T3: the broker at a:1 is being promoted to term 3"),
-        (SLAVE, ["m:1 async T0 [0.1@0] 0–600", "b:1 slave T3 [0.1@0] 0–500 follows=a:1"], True,
-         "promise a:1 T3: the broker at a:1 is being promoted to term 3"),
-        (SLAVE, ["b:1 slave T3 [0.1@0] 0–500 follows=a:1", "a:1 sync T3 [0.1@0 3.1@550] 0–700"],
-         True, "follow a:1 T3: the broker at a:1 is the master of term 3"),
-        (SLAVE, ["b:1 slave T3 [0.1@0] 0–500 follows=x:1"], True, "stay: "),
-        (SLAVE, ["a:1 slave T3 [0.7@0] 0–500 follows=a:1"], True, "stay: "),
-        ("slave T3 [0.1@0] 0–600 follows=a:1", ["c:1 slave T3 [0.1@0] 0–500 follows=c:1"], False,
-         "stay: "),
+        (SLAVE, ["a:1 slave T1 [0.1@0 0.2@500] 0–600 for=a"], True,
+         "promise a at a:1 T1: the member a is being promoted to term 1"),
+        (SLAVE, ["m:1 async T0 [0.1@0 0.2@500] 0–600", "b:1 slave T1 [0.1@0] 0–500 for=a"], True,
+         "promise a at a:1 T1: the member a is being promoted to term 1"),
+        (SLAVE, ["b:1 slave T1 [0.1@0] 0–500 for=a", "a:1 sync T1 [0.1@0 1.1@550] 0–700"],
+         True, "follow a:1 T1: the broker at a:1 is the master of term 1"),
+        # A term is promised once, also when it was only heard of; it belongs to its member.
+        ("slave T9 [0.1@0] 0–600 for=a", ["b:1 slave T9 [0.1@0] 0–500 for=a"], False, "stay: "),
+        ("slave T9 [0.1@0] 0–600 for=b", ["a:1 slave T9 [0.1@0] 0–500 for=a"], False, "stay: "),
+        ("slave T9 [0.1@0] 0–600", ["a:1 slave T9 [0.1@0] 0–500 for=a"], False,
+         "promise a at a:1 T9: the member a is being promoted to term 9"),
+        ("slave T9 [0.1@0 9.1@600] 0–600", ["a:1 slave T9 [0.1@0] 0–500 for=a"], False, "stay: "),
+        (SLAVE, ["a:1 slave T2 [0.1@0] 0–500 for=a"], True, "stay: "),
+        (SLAVE, ["a:1 slave T3 [0.7@0] 0–500 for=c"], True,
+         "stay: the broker at a:1 is of term 3, of another history by the same name (b)"),
+        # A master of a term that was promised to another one.
+        ("slave T9 [0.1@0] 0–600 for=b", ["a:1 async T9 [0.1@0 9.1@600] 0–600"], False, "stay: "),
+        ("slave T9 [0.1@0] 0–600 for=a", ["a:1 async T9 [0.1@0 9.1@600] 0–600"], False,
+         "follow a:1 T9: the broker at a:1 is the master of term 9"),
+        # Its own promise, of which it knows nothing: the directory is older.
+        (SLAVE, ["a:1 slave T8 [0.1@0] 0–500 for=x"], True,
+         "forgot: the broker at a:1 has promised term 8 to this member, which knows nothing of it: "
+         "its directory is older"),
         ("slave T0 [] 0–0", ["a:1 async T1 [0.7@0 1.1@550] 0–700"], False,
          "follow a:1 T1: the broker at a:1 is the master of term 1"),
     ],
@@ -160,114 +260,119 @@ def test_slaves(own, others, connected, expected):
     assert said(own, *others, connected=connected) == expected
 
 
-def test_oneself_and_brokers_of_other_names_say_nothing():
-    own = broker(WAITS)
-    other = broker("async T9 [0.1@0 9.1@550] 0–700", name="another")
-    heard = [Answer("me:1", own), Answer("o:1", other)]
+def test_without_members_nothing_is_promised_and_a_slave_follows_what_it_is_told():
+    own = "slave T0 [0.1@0 0.2@500] 0–600 follows=m:1"
+    assert said(own, "m:1 slave T3 [0.1@0] 0–600", members="") == "stay: "
+    assert said(MASTER, "a:1 async T1 [0.1@0 1.1@550] 0–700", members="").startswith("follow a:1")
+
+
+def test_oneself_strangers_and_brokers_of_other_names_say_nothing():
+    members = among("xa 1")
+    own = broker(WAITS, members=members)
+    other = broker("async T9 [0.1@0 9.1@550] 0–700", "a:1", name="another", members=members)
+    stranger = broker("async T9 [0.1@0 9.1@550] 0–700", "s:1", members=members)
+    heard = [Answer("me:1", own), Answer("a:1", other), Answer("s:1", stranger)]
     decision = decide(own, heard)
     assert isinstance(decision, Wait)
-    assert "me:1 (not a peer), o:1 (not a peer)" in decision.reason
+    assert "me:1 (not a member), a:1 (not a member), s:1 (not a member)" in decision.reason
 
 
-# --- promotions ---
+# --- the members ---
 
 
-ALL_HEARD = Heard("m:1", 0, 600, 600)
+def test_later_members_are_taken_over_from_whoever_knows_them():
+    ours, later = among("xac 1"), among("xac 1", version=3, removed="c")
+    own = broker(MASTER, members=ours)
+    assert told(decide(own, answers("a:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
+    assert told(decide(own, answers("c:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
+    stranger = answers("a:1 slave T0 [0.7@0] 0–9", members=later)
+    assert told(decide(own, stranger)).startswith("stay"), "another history"
+    unknown = answers("b:1 slave T0 [0.1@0] 0–9", members=among("xabc 1", version=3))
+    assert told(decide(own, unknown)).startswith("stay"), "it is no member"
 
 
-def judged(own: str, *others: str, heard: Heard = ALL_HEARD, promised: int = 0) -> list[str]:
-    found = assess(broker(own), answers(*others), heard, promised)
-    return [f"against: {line}" for line in found.against] + found.missing
+def test_a_removed_member_counts_for_nothing_and_takes_nothing():
+    members = among("xac 1", version=2, removed="x")
+    for role, then in (("async", "wait"), ("slave", "stay")):
+        own = broker(f"{role} T0 [0.1@0] 0–600", members=members)
+        assert told(decide(own, [])).startswith("forgot: this broker, x, was removed from its")
+        own = broker(f"{role} new T0 [0.1@0] 0–600", members=members)
+        assert told(decide(own, [])).startswith(f"{then}: this broker, x, was removed from its")
 
 
-def test_a_slave_that_has_everything_is_promoted_without_a_word():
-    assert judged(SLAVE, "a:1 slave T0 [0.1@0 0.2@500] 0–580") == []
+def test_other_members_of_the_same_version_hold_a_start_and_are_told_of_later():
+    other = answers("a:1 slave T0 [0.1@0] 0–500", members=among("xac 2"))
+    for own, then in ((WAITS, "wait"), (MASTER, "stay")):
+        decision = told(decide(broker(own, members=among("xac 1")), other))
+        assert decision.startswith(
+            f"{then}: the broker at a:1 has other members, or another number"
+        )
 
 
-@pytest.mark.parametrize(
-    ("own", "others", "expected"),
-    [
-        (MASTER, [], ["against: this broker is the master already, of term 0"]),
-        (WAITS, ["a:1 slave T0 [0.1@0 0.2@500] 0–600"], []),
-        (SLAVE, ["m:1 sync T0 [0.1@0 0.2@500] 0–600"],
-         ["against: the broker at m:1 is a master and answers: demote it first (`stratamq replica "
-          "demote` there), so that nothing is lost"]),
-        (SLAVE, ["a:1 slave T0 [0.1@0 0.2@500] 0–601"],
-         [f"against: the broker at a:1 has more, up to 601 of generation {make_number(0, 2, 2)}: "
-          "promote that one"]),
-        (SLAVE, ["a:1 slave T0 [0.1@0 0.2@500 0.3@550] 0–560"],
-         [f"against: the broker at a:1 has more, up to 560 of generation {make_number(0, 3, 3)}: "
-          "promote that one"]),
-        (SLAVE, ["a:1 async held T0 [0.1@0 0.2@500 0.4@600] 0–600"], []),
-        (SLAVE, ["a:1 slave T9 [0.7@0 9.1@1] 0–900"], []),
-    ],
-)  # fmt: skip
-def test_what_speaks_against_a_promotion(own, others, expected):
-    assert judged(own, *others) == expected
+def test_n_and_k_change_by_one_member_at_a_time():
+    members = among("xac 2")
+    assert (members.count, members.quorum, members.witnesses) == (3, 1, 2)
+    less = members.without("c")
+    assert (less.version, less.count, less.required, less.quorum) == (2, 2, 1, 1)
+    again = less.admitting(less.find("c"), 2)
+    assert (again.version, again.count, again.required, again.quorum) == (3, 3, 2, 1)
+    assert again.find("c").since == 3
+    alone = less.without("a")
+    assert (alone.count, alone.required, alone.quorum, alone.witnesses) == (1, 0, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        ("a:1 slave T3 [0.1@0 0.2@500] 0–580 follows=x:1", []),
-        ("a:1 slave T0 [0.7@0] 0–580", []),
-        ("a:1 slave T0 [0.1@0 0.2@500] 0–580",
-         ["against: the broker at a:1 has not promised term 3 in time: it may go on acknowledging "
-          "what the old master sends"]),
-        ("a:1 slave T4 [0.1@0 0.2@500] 0–580 follows=b:1",
-         ["against: the broker at a:1 has promised term 4 to another: try again, if that one is "
-          "not the master now"]),
-        ("a:1 slave T3 [0.1@0 0.2@500] 0–601 follows=x:1",
-         [f"against: the broker at a:1 has more, up to 601 of generation {make_number(0, 2, 2)}: "
-          "promote that one"]),
-    ],
-)  # fmt: skip
-def test_who_is_promoted_has_the_promise_of_all_that_answer(other, expected):
-    assert judged(SLAVE, other, promised=3) == expected
+# --- rejoining ---
 
 
-def test_an_empty_log_and_a_stranger_are_not_promoted_by_mistake():
-    assert judged("slave T0 [0.1@0] 0–0", heard=Heard("m:1", 0, 0, 0)) == [
-        "against: this log is empty: what the lost master had would be gone"
-    ]
-    assert judged(SLAVE, heard=Heard("m:1", 0, 600, 600, stranger=True)) == [
-        "against: this log has nothing of its master's history: it would replace it"
-    ]
+def joined(own: str, *others: str, safe: int, members: str = "xac 1") -> bool:
+    listed = among(members)
+    joining = Joining()
+    found = answers(*others, members=listed)
+    return joining.has_joined(broker(own, members=listed), found, safe)
+
+
+JOINS = "slave new T1 [0.1@0 1.1@550] 0–600"
+LEADS = "a:1 sync T1 [0.1@0 1.1@550] 0–700 confirmed=600"
+THIRD = "c:1 slave T1 [0.1@0 1.1@550] 0–700"
 
 
 @pytest.mark.parametrize(
-    ("own", "heard", "expected"),
+    ("own", "others", "safe", "expected"),
     [
-        (SLAVE, Heard("m:1", 0, 900, 700),
-         ["the master had at least 900 bytes of log, and this one ends at 600: the last 300 bytes "
-          "are on the master only"]),
-        (SLAVE, Heard("m:1", 0, 600, 750),
-         ["the master had at least 750 bytes of log, and this one ends at 600: the last 150 bytes "
-          "are on the master only"]),
-        (SLAVE, Heard("m:1"),
-         ["this broker's replication service has not heard how far the master's log went: whether "
-          "all of it is here is not known"]),
-        ("slave T0 [0.1@0] 400–600", Heard("m:1", 100, 600, 600),
-         ["the log begins at 400, and the master's began at 100: these 300 bytes were never "
-          "shipped (ha.sync_from=LAST)"]),
-        ("slave T0 [0.1@0] 400–600", Heard("m:1", 500, 600, 600), []),
-        ("slave T0 [0.1@0] 400–600", Heard("r:1", end=600, rocketmq=True),
-         ["the log begins at 400: what the master had before that is not here (a RocketMQ master "
-          "ships the last segment only to a new slave)"]),
+        (JOINS, [LEADS, THIRD], 700, True),
+        (JOINS, [LEADS, THIRD], 699, False),  # all that the master had, not only what it confirmed
+        (JOINS, [LEADS], 700, False),
+        (JOINS, [LEADS, "c:1 Connection refused"], 700, False),
+        (JOINS, [LEADS, "c:1 slave T3 [0.1@0 1.1@550] 0–700 for=c"], 700, False),
+        (JOINS, ["a:1 slave T1 [0.1@0 1.1@550] 0–700", THIRD], 700, False),
+        (JOINS, ["a:1 sync new T1 [0.1@0 1.1@550] 0–700", THIRD], 700, False),
+        ("slave new T1 [0.1@0] 0–600", [LEADS, THIRD], 700, False),  # it does not follow it yet
+        ("slave new T2 [0.1@0 1.1@550] 0–700", [LEADS, THIRD], 700, False),
+        ("slave T1 [0.1@0 1.1@550] 0–600", [LEADS, THIRD], 700, False),
+        ("sync new T1 [0.1@0 1.1@550] 0–600", [LEADS, THIRD], 700, False),
     ],
 )  # fmt: skip
-def test_what_will_be_missing_is_said(own, heard, expected):
-    assert judged(own, heard=heard) == expected
+def test_a_new_directory_counts_once_it_has_all_that_the_master_had_when_enough_were_heard(
+    own, others, safe, expected
+):
+    assert joined(own, *others, safe=safe) is expected
 
 
-def test_peers_that_do_not_answer_are_named():
-    assert judged(SLAVE, "m:1 Connection refused", "a:1 slave T0 [0.1@0] 0–1") == [
-        "m:1 did not answer: what is there, and was acknowledged there, is not known"
-    ]
+def test_a_rejoining_slave_need_not_run_after_a_master_that_goes_on_writing():
+    members, joining = among("xac 1"), Joining()
+    own = broker(JOINS, members=members)
+
+    def heard(end: int) -> list[Answer]:
+        return answers(f"a:1 sync T1 [0.1@0 1.1@550] 0–{end}", THIRD, members=members)
+
+    assert not joining.has_joined(own, heard(700), 600)
+    assert joining.has_joined(own, heard(900), 700)
+    assert not joining.has_joined(own, heard(900)[:1], 900), "the third is silent: begin again"
+    assert not joining.has_joined(own, heard(950), 900)
 
 
-def test_the_term_of_a_promotion_is_higher_than_any_of_this_history():
-    others = answers(
-        "a:1 slave T4 [0.1@0] 0–1", "b:1 slave T3 [0.1@0] 0–1", "c:1 async T9 [0.7@0] 0–1"
-    )
-    assert next_term(broker(SLAVE), others) == 5
+def test_a_member_that_is_heard_counts_only_with_the_same_members_in_force():
+    own = broker(JOINS, members=among("xac 1", version=2))
+    old, new = among("xac 1"), among("xac 1", version=2)
+    third = answers(THIRD, members=old)
+    assert not Joining().has_joined(own, [*answers(LEADS, members=new), *third], 700)

@@ -48,15 +48,11 @@ def test_every_message_of_a_lost_sync_master_is_on_the_promoted_slave_and_consum
 
 
 def test_an_old_master_that_starts_alone_first_and_diverges_is_cut_and_follows(tmp_path):
-    """It has no peers to ask, so that it serves; the new master asks it, and it steps down."""
-    with Brokers(
-        tmp_path,
-        "a",
-        "b",
-        rooms=[DISPATCHER],
-        of={"a": ["ha.peers=", "commitlog.wait_for_peers=false"]},
-    ) as brokers:
+    """An operator forced it, so that it serves; the new master asks it, and it steps down."""
+    forced = {"a": ["ha.force_master=true"]}
+    with Brokers(tmp_path, "a", "b", rooms=[DISPATCHER], of=forced) as brokers:
         brokers.start("a", "b")
+        brokers.serving("a")
         kept = brokers.send("a", 40)
         brokers.same("a", "b")
         brokers.kill("a")
@@ -64,6 +60,7 @@ def test_an_old_master_that_starts_alone_first_and_diverges_is_cut_and_follows(t
         kept += brokers.send("b", 10)
         brokers.kill("b")
         brokers.start("a")
+        brokers.serving("a")
         lost = brokers.send("a", 30)
         assert len(lost) == 30
         brokers.shows("a", lost)
@@ -79,7 +76,7 @@ def test_an_old_master_that_starts_alone_first_and_diverges_is_cut_and_follows(t
         brokers.shows("a", kept)
 
 
-def test_an_old_master_with_peers_waits_for_them_and_takes_nothing_alone(tmp_path):
+def test_an_old_master_waits_for_another_member_and_takes_nothing_alone(tmp_path):
     with Brokers(tmp_path, "a", "b") as brokers:
         brokers.start("a", "b")
         brokers.serving("a")
@@ -91,24 +88,26 @@ def test_an_old_master_with_peers_waits_for_them_and_takes_nothing_alone(tmp_pat
         brokers.kill("b")
         brokers.start("a")
         held = until(
-            lambda: (state := brokers.state("a")) and "none of this" in state.held_reason and state,
+            lambda: (
+                (state := brokers.state("a")) and "no other member" in state.held_reason and state
+            ),
             "it says why it waits",
         )
         assert "`stratamq replica promote --force`" in held.held_reason
         message = log_pb.Message(topic="t", body=b"x")
         answer = brokers["a"].log.Append(log_pb.AppendRequest(messages=[message])).results[0]
         assert answer.status == common_pb2.PUT_MESSAGE_STATUS_SERVICE_NOT_AVAILABLE
-        assert "none of this master's peers" in answer.error
+        assert "no other member says" in answer.error
         brokers.start("b")
         brokers.serving("b")
         brokers.same("b", "a")
         assert brokers.aside("a") == [], "it took nothing, and lost nothing"
 
 
-def test_a_master_whose_peers_are_gone_goes_on_when_an_operator_says_so(tmp_path):
+def test_a_master_whose_fellow_members_are_gone_goes_on_when_an_operator_says_so(tmp_path):
     with Brokers(tmp_path, "a", "b", of={"b": ["ha.force_master=true"]}) as brokers:
         brokers.start("a")
-        until(lambda: "none of this" in brokers.told("a").held_reason, "it waits")
+        until(lambda: "no other member" in brokers.told("a").held_reason, "it waits")
         brokers.promote("a", force=True)
         assert brokers.send("a", 5)
         brokers.start("b")
@@ -121,17 +120,16 @@ def test_a_master_whose_peers_are_gone_goes_on_when_an_operator_says_so(tmp_path
 
 
 def test_a_planned_change_of_masters_there_and_back(tmp_path):
-    with Brokers(tmp_path, "a", "b", rooms=[DISPATCHER], peers=False) as brokers:
+    with Brokers(tmp_path, "a", "b", rooms=[DISPATCHER]) as brokers:
         brokers.start("a", "b")
+        brokers.serving("a")
         kept = brokers.send("a", 30)
         brokers.same("a", "b")
         with pytest.raises(NotWritableError, match="demote it first"):
             brokers.promote("b")
         with pytest.raises(NotWritableError, match="is the master already, of term 0"):
             brokers.promote("a")
-        with pytest.raises(InvalidRequestError, match="--master HOST:PORT"):
-            brokers.demote("a")
-        for master, slave, term in (("b", "a", 1), ("a", "b", 2)):
+        for master, slave, term in (("b", "a", 1), ("a", "b", 8)):
             assert list(brokers.demote(slave, to=master).missing) == []
             assert not brokers.is_master(slave)
             done = brokers.promote(master)
@@ -145,10 +143,12 @@ def test_a_planned_change_of_masters_there_and_back(tmp_path):
 
 
 def test_a_master_is_not_demoted_while_no_slave_has_everything(tmp_path):
-    with Brokers(tmp_path, "a", "b", peers=False, settings=["ha.stop_slaves_ms=100"]) as brokers:
+    with Brokers(tmp_path, "a", "b", members=False, settings=["ha.stop_slaves_ms=100"]) as brokers:
         brokers.start("a", "b")
         brokers.send("a", 5)
         brokers.same("a", "b")
+        with pytest.raises(InvalidRequestError, match="--master HOST:PORT"):
+            brokers.demote("a")
         brokers.wires["a"].hold()
         brokers.send("a", 1)
         with pytest.raises(NotWritableError, match=r"has not acknowledged \d+ bytes"):
@@ -161,7 +161,7 @@ def test_a_master_is_not_demoted_while_no_slave_has_everything(tmp_path):
 
 
 def test_a_slave_is_told_to_follow_another_and_a_second_word_changes_nothing(tmp_path):
-    with Brokers(tmp_path, "a", "b", "c", peers=False) as brokers:
+    with Brokers(tmp_path, "a", "b", "c", members=False) as brokers:
         brokers.start("a", "b", "c")
         brokers.send("a", 10)
         brokers.same("a", "b", "c")
@@ -174,7 +174,7 @@ def test_a_slave_is_told_to_follow_another_and_a_second_word_changes_nothing(tmp
         brokers.same("b", "c")
 
 
-def test_with_peers_the_other_slave_finds_the_new_master_by_itself(tmp_path):
+def test_the_other_slave_finds_the_new_master_by_itself(tmp_path):
     with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
         brokers.start("a", "b", "c")
         brokers.serving("a")
@@ -229,20 +229,22 @@ def test_a_slave_that_has_less_than_another_is_not_promoted(tmp_path):
 
 
 def test_a_master_that_hears_of_a_higher_term_from_a_slave_stops_writing(tmp_path):
-    """Nobody has peers: the slave that was a master itself says so when it opens."""
-    with Brokers(tmp_path, "a", "b", peers=False) as brokers:
+    """There are no members: the slave that was a master itself says so when it opens."""
+    with Brokers(tmp_path, "a", "b", members=False) as brokers:
         brokers.start("a", "b")
         brokers.send("a", 10)
         brokers.same("a", "b")
         brokers.kill("a")
-        brokers.promote("b")
+        with pytest.raises(NotWritableError, match="members are not configured"):
+            brokers.promote("b")
+        brokers.promote("b", force=True)
         brokers.send("b", 10)
         brokers.start("a")
         assert brokers.is_master("a")
         brokers.demote("b", to="a", force=True)
         until(lambda: log_status(brokers["a"]).role == SLAVE, "a stops")
         until(lambda: "no master is known" in brokers.told("a").following.problem, "a says so")
-        assert brokers.promote("b").term == 2
+        assert brokers.promote("b", force=True).term == 2
         brokers.demote("a", to="b")
         brokers.same("b", "a")
 
@@ -312,12 +314,12 @@ def test_a_promotion_that_a_kill_interrupts_ends_in_one_role_or_the_other(tmp_pa
 
 
 def test_a_promoted_broker_says_that_it_is_configured_otherwise(tmp_path):
-    with Brokers(tmp_path, "a", "b", peers=False) as brokers:
+    with Brokers(tmp_path, "a", "b", members=False) as brokers:
         brokers.start("a", "b")
         brokers.send("a", 5)
         brokers.same("a", "b")
         brokers.kill("a")
-        brokers.promote("b")
+        brokers.promote("b", force=True)
         brokers["b"].kill_all()
         brokers.start("b")
         status = log_status(brokers["b"])

@@ -169,13 +169,13 @@ class CommitLogConfig(ServiceConfig):
         False,
         unit="",
         doc="Take no messages, from the first start on, before the replication service has asked "
-        "its peers (ha.peers). Later starts remember that there are peers.",
+        "the other members (ha.members). Later starts remember that there are any.",
     )
     take_back: bool = setting(
         True,
         unit="",
-        doc="A SYNC_MASTER with peers under ASYNC_FLUSH, after a stop that was not clean, takes no "
-        "messages before all peers have answered and what its slaves hold of its own is back.",
+        doc="A SYNC_MASTER with members under ASYNC_FLUSH, after a stop that was not clean, takes "
+        "no messages before all of them have answered and what its slaves hold of its own is back.",
     )
     required_replicas: int = setting(
         1,

@@ -32,6 +32,7 @@ from stratamq_commitlog.own_state import (
     Snapshot,
 )
 from stratamq_commitlog.recovery import Inspected
+from stratamq_commitlog.role_change import term_step_fault
 from stratamq_commitlog.segment_set import DIRECTORY
 
 if TYPE_CHECKING:
@@ -167,6 +168,14 @@ def _refusal(engine: "CommitLog", cut: Cut) -> StrataError | None:
             f"the log holds [{offsets.minimum}, {offsets.appended}), and cannot be cut at "
             f"{cut.offset}"
         )
+    if cut.generations:
+        term, known = max(g.term for g in cut.generations), engine.roles.state.term
+        if term < known:
+            return NotWritableError(
+                f"term {known} is known, and a master of term {term} is not followed", "term"
+            )
+        if step := term_step_fault(engine, term):
+            return NotWritableError(step, "term")
     starts = [g.start for g in cut.generations]
     if cut.offset < 0 or starts != sorted(starts):
         return InvalidRequestError("the generations are not in the order of their starts")

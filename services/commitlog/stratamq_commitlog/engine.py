@@ -11,6 +11,7 @@ ASYNC_FLUSH, *appended*).
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from stratamq.errors import (
     BusyError,
@@ -31,6 +32,7 @@ from stratamq_commitlog.group_commit import GroupCommit
 from stratamq_commitlog.housekeeping import Housekeeping
 from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.master_confirmed import MasterConfirmed
+from stratamq_commitlog.membership import Membership
 from stratamq_commitlog.messages import (
     BatchDone,
     FrameBatch,
@@ -100,6 +102,8 @@ class CommitLog:
         self._lock: Lock | None = None
         self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
         self.roles = Roles(files, Role(config.role))
+        self.membership = Membership(files, allocate_worker, config.required_replicas)
+        self.membership.changed = partial(role_change.members_changed, self)
         self.role = self.roles.state.role
         self.tail_unconfirmed = False
         """What may be on this broker only is neither shown nor confirmed."""
@@ -163,12 +167,6 @@ class CommitLog:
         generations = opening.begin_generation(self._state, opened, self.random, role)
         self.roles.keep(generations[-1].term)
         self._assemble(opened.recovered, generations)
-        if role.state.role is Role.SLAVE:
-            self.master_confirmed.load(
-                checkpoint_confirmed=opened.checkpoint.confirm_phy_offset, end=opened.recovered.end
-            )
-        else:
-            self.master_confirmed.drop()
         role_change.hold_back(self, opened.checkpoint)
         self.offsets.sealed_from = opening.seal(self._state, self.config, role.state.role, opened)
         self.housekeeping.start(opened.checkpoint, opened.recovered)
@@ -472,7 +470,7 @@ class CommitLog:
         if self.replicas.replicated(self.offsets.appended) is None:
             return BusyError(
                 "the producer requires slaves (require_replicas), and fewer than "
-                f"{self._config.required_replicas} are connected and near enough: nothing was "
+                f"{self.replicas.required} are connected and near enough: nothing was "
                 "stored"
             )
         return None
@@ -552,7 +550,9 @@ class CommitLog:
         elif self.role is Role.SYNC_MASTER:
             replicated = self.replicas.replicated(offsets.appended)
             if replicated is not None:
-                base = min(base, replicated)
+                # Below the generation's start a later promotion may prefer another history.
+                reached = replicated >= self.hub.generations[-1].start
+                base = min(base, replicated) if reached else offsets.confirmed
             elif self.config.hold_without_slave:
                 base = offsets.confirmed
         elif self.role is Role.SLAVE and self.master_confirmed.value is not None:

@@ -4,6 +4,9 @@
              ──► followers and slaves open again ──► messages are taken
     slave    nothing more is taken ──► role.json ──► a master's bytes are taken
 
+A slave promises a term to one member: role.json names it, and no other is promised that term. A
+master's term belongs to its own member (`generation_number.next_term`).
+
 `stratamq/role.json` is the point of no return: a crash before it leaves the old role, one behind it
 ends, at the next start, in the new one, whose generation begins then. A generation of a higher term
 is therefore durable before its first byte, whatever happens. If the file or the list cannot be
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Worker
 from stratamq.formats.checkpoint import Checkpoint
-from stratamq.formats.generation_number import GREATEST_TERM
+from stratamq.formats.generation_number import GREATEST_TERM, LARGEST_TERM_STEP, slot_of
 from stratamq_commitlog import own_state
 from stratamq_commitlog.messages import Generation, PutStatus, Role
 from stratamq_commitlog.roles import TAKING_BACK, ChosenBy, RoleState, Start
@@ -42,6 +45,8 @@ class RoleChange:
     reason: str = ""
     goes_on: bool = False
     """It took back what its slaves held, and goes on in its term."""
+    candidate: str = ""
+    """Of a slave: the member to which the term is promised."""
 
 
 def begin(
@@ -49,8 +54,11 @@ def begin(
 ) -> None:
     """`done(None)` once the role is durable and, of a master, its generation with it."""
     refusal = _refusal(engine, change)
+    promised = engine.roles.state.term, engine.roles.state.candidate
     if refusal is not None:
         done(refusal)
+    elif change.candidate and (change.term, change.candidate) == promised:
+        done(None)
     elif change.role is Role.SLAVE:
         _become_slave(engine, state, worker, change, done)
     else:
@@ -58,11 +66,18 @@ def begin(
 
 
 def start(engine: "CommitLog", *, unclean: bool) -> Start:
-    """The role with which an opening log begins. `unclean`: its last stop was not."""
+    """The role with which an opening log begins, and its cluster. `unclean`: its last stop was
+    not."""
+    engine.membership.load(engine.random)
+    engine.replicas.required = engine.membership.required
     started = engine.roles.start(
         wait_for_peers=engine.config.wait_for_peers,
         tail_at_risk=unclean and not engine.sync_flush and engine.config.take_back,
+        is_member=engine.membership.members is not None,
+        restored=engine.membership.identity.restored,
     )
+    if engine.membership.identity.restored:
+        engine.membership.forget_restored()
     engine.role = engine.gate.role = Role.SLAVE if started.takes_back else started.state.role
     engine.gate.taking_back = TAKING_BACK if started.takes_back else ""
     engine.gate.held, engine.gate.uncertain = started.held, started.uncertain
@@ -79,6 +94,11 @@ def hold_back(engine: "CommitLog", checkpoint: Checkpoint) -> None:
     until its master has confirmed it. What they saw before is below the checkpoint's *confirmed*,
     or seconds above it."""
     gate = engine.gate
+    if engine.roles.state.role is Role.SLAVE:
+        shown = checkpoint.confirm_phy_offset
+        engine.master_confirmed.load(checkpoint_confirmed=shown, end=engine.offsets.appended)
+    else:
+        engine.master_confirmed.drop()
     if engine.master_confirmed.value is not None:
         _show_up_to(engine, engine.master_confirmed.value)
         return
@@ -106,16 +126,67 @@ def highest_term(engine: "CommitLog") -> int:
     return max([engine.roles.state.term, *(g.term for g in engine.hub.generations)])
 
 
+def members_changed(engine: "CommitLog") -> None:
+    """Other members are in force: fewer acknowledgements may be enough."""
+    engine.replicas.required = engine.membership.required
+    engine.advance()
+    engine.housekeeping.replicas_moved()
+
+
+def last_term(engine: "CommitLog") -> int:
+    """Of the generations that the log has."""
+    return max((g.term for g in engine.hub.generations), default=0)
+
+
 def _refusal(engine: "CommitLog", change: RoleChange) -> StrataError | None:
-    gate, known = engine.gate, highest_term(engine)
+    gate = engine.gate
     if gate.closing or gate.changing or gate.stopped_reason:
         return UnavailableError(gate.stopped_reason or gate.changing or "the log is closing")
     if not 0 <= change.term <= GREATEST_TERM:
         return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
-    if change.role is Role.SLAVE:
-        return None
     if change.goes_on:
         return None if gate.taking_back else NotWritableError("nothing is taken back", "role")
+    if change.role is Role.SLAVE:
+        return _refusal_of_slave(engine, change)
+    return _refusal_of_master(engine, change)
+
+
+def _refusal_of_slave(engine: "CommitLog", change: RoleChange) -> StrataError | None:
+    state, known = engine.roles.state, highest_term(engine)
+    step = term_step_fault(engine, change.term)
+    if step:
+        return NotWritableError(step, "term")
+    if not change.candidate or (change.term, change.candidate) == (state.term, state.candidate):
+        return None
+    fault = engine.membership.candidate_fault(change.candidate, change.term)
+    if fault:
+        return InvalidRequestError(fault)
+    only_heard = not state.candidate and change.term == known > last_term(engine)
+    if change.term <= known and not only_heard:
+        return NotWritableError(
+            f"term {known} was promised to {state.candidate or 'nobody'} or heard of: term "
+            f"{change.term} is too late",
+            "term",
+        )
+    return None
+
+
+def _refusal_of_master(engine: "CommitLog", change: RoleChange) -> StrataError | None:
+    known, membership, state = highest_term(engine), engine.membership, engine.roles.state
+    if membership.members is not None:
+        if not membership.members.is_active(membership.member):
+            return NotWritableError("this broker was removed from its cluster", "members")
+        promised = (change.term, membership.member) == (state.term, state.candidate)
+        empty = engine.offsets.appended == engine.offsets.minimum
+        if not (promised or (empty and not known)) or change.term <= last_term(engine):
+            return NotWritableError(
+                f"term {change.term} is not promised to this member: {state.term} is, to "
+                f"{state.candidate or 'nobody'}",
+                "term",
+            )
+        if slot_of(change.term) != membership.slot:
+            return InvalidRequestError(f"term {change.term} does not belong to this member")
+        return None
     if change.term and change.term <= known:
         return NotWritableError(
             f"term {known} was there already, {change.term} is too late", "term"
@@ -123,6 +194,19 @@ def _refusal(engine: "CommitLog", change: RoleChange) -> StrataError | None:
     if not change.term and known >= GREATEST_TERM:
         return NotWritableError(f"there is no term after {known}", "term")
     return None
+
+
+def term_step_fault(engine: "CommitLog", term: int) -> str:
+    """Why a log that knows what it has takes no such term from another broker; "" if it may."""
+    known, offsets = highest_term(engine), engine.offsets
+    is_new = engine.membership.rejoining or offsets.appended == offsets.minimum
+    if is_new or term <= known + LARGEST_TERM_STEP:
+        return ""
+    return (
+        f"term {term} is more than {LARGEST_TERM_STEP} above term {known}, the highest known here: "
+        "it is not believed. If it is right, mark this broker, stopped, as new (`stratamq replica "
+        "restored`)"
+    )
 
 
 def _become_master(
@@ -143,6 +227,7 @@ def _become_master(
         role=change.role,
         chosen_by=ChosenBy.OPERATOR,
         term=term,
+        candidate=engine.membership.member,
         master="",
         reason=change.reason or f"it was promoted to term {term}",
     )
@@ -206,7 +291,10 @@ def _become_slave(
         master=change.master,
         reason=change.reason or ("another was promoted" if heard else "it was demoted"),
         peers=old.peers,
+        candidate=change.candidate,
     )
+    if not role.candidate and role.term == old.term:
+        role = replace(role, candidate=old.candidate)
 
     def role_stored(_: None, error: BaseException | None) -> None:
         if error is not None:

@@ -1,10 +1,11 @@
 """What the broker is: the configured role is the first one, a promotion or demotion the next.
 
-    stratamq/role.json   {"role", "chosen_by", "term", "master", "reason", "peers"}
+    stratamq/role.json   {"role", "chosen_by", "term", "candidate", "master", "reason", "peers"}
 
     chosen by             at the next start the role is
     (no file)             the configured one
-    CONFIGURATION         the configured one; a slave that it makes a master is promoted
+    CONFIGURATION         the configured one; a slave that it makes a master is promoted, unless it
+                          is a member of a cluster: members are promoted by an operator alone
     OPERATOR              this one, whatever is configured
     HIGHER_TERM           this one: another broker was promoted, and this one heard of it
 
@@ -21,11 +22,13 @@ from stratamq_commitlog.messages import Role
 
 ROLE_PATH = f"{OWN_DIRECTORY}/role.json"
 PEERS_NOT_ASKED = (
-    "this master has peers (ha.peers), and its replication service has not asked them yet whether "
-    "one of them was promoted"
+    "this master is a member of a cluster (ha.members), and its replication service has not asked "
+    "the others yet whether one of them was promoted"
 )
-
-
+MEMBERS_ARE_PROMOTED = (
+    "a member of a cluster becomes the master by `stratamq replica promote` alone"
+)
+RESTORED = "its directory was restored from a backup (`stratamq replica restored`)"
 TAKING_BACK = (
     "this master was not stopped cleanly, and may have lost what it had not flushed: it takes back "
     "what its slaves hold before it takes messages"
@@ -43,6 +46,7 @@ class ChosenBy(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class RoleState:
     """`term`: the highest that was promised or heard of; a master's generations have no lower one.
+    `candidate`: the member to which `term` is promised, "" if it was only heard of.
     `master`: where a slave's master takes slaves, "" if only the replication service's setting
     says. `peers`: a master asks others before it takes messages."""
 
@@ -52,6 +56,7 @@ class RoleState:
     master: str = ""
     reason: str = ""
     peers: bool = False
+    candidate: str = ""
 
     def difference(self, configured: Role) -> str:
         """Why the role is not the configured one; "" if it is."""
@@ -84,15 +89,20 @@ def at_start(
     wait_for_peers: bool,
     damage: str = "",
     tail_at_risk: bool = False,
+    is_member: bool = False,
 ) -> Start:
     """The role of a start. `damage`: the stored state cannot be trusted. `tail_at_risk`: the last
-    stop was not clean, and flushing is asynchronous."""
+    stop was not clean, and flushing is asynchronous. `is_member`: of a cluster, whose terms are
+    opened by promotions alone."""
     if stored is None:
         state = RoleState(configured, peers=wait_for_peers)
         promotes = False
     elif stored.chosen_by is ChosenBy.CONFIGURATION:
         promotes = stored.role is Role.SLAVE and configured is not Role.SLAVE
         state = replace(stored, role=configured, peers=stored.peers or wait_for_peers)
+        if promotes and is_member:
+            promotes = False
+            state = replace(stored, chosen_by=ChosenBy.OPERATOR, reason=MEMBERS_ARE_PROMOTED)
     else:
         promotes = False
         masters = stored.role is not Role.SLAVE and configured is not Role.SLAVE
@@ -116,8 +126,16 @@ class Roles:
         self._file = MetadataFile(files, ROLE_PATH)
         self._stored: RoleState | None = None
 
-    def start(self, *, wait_for_peers: bool, tail_at_risk: bool = False) -> Start:
-        """Read the file and decide. Nothing is written yet."""
+    def start(
+        self,
+        *,
+        wait_for_peers: bool,
+        tail_at_risk: bool = False,
+        is_member: bool = False,
+        restored: bool = False,
+    ) -> Start:
+        """Read the file and decide. Nothing is written yet, unless the directory was `restored`:
+        then it is a slave without a promise, durably."""
         document = self._file.load()
         found = self._file.found
         stored, damage = None, ""
@@ -130,12 +148,16 @@ class Roles:
             found.outcome is Outcome.USED_PREVIOUS and found.faults
         ):
             damage = "; ".join(found.faults)
+        if restored:
+            stored, damage = RoleState(Role.SLAVE, ChosenBy.OPERATOR, reason=RESTORED), ""
+            self.store(stored)
         started = at_start(
             self.configured,
             stored,
             wait_for_peers=wait_for_peers,
             damage=damage,
             tail_at_risk=tail_at_risk,
+            is_member=is_member,
         )
         self.state, self._stored = started.state, stored
         return started
@@ -157,6 +179,7 @@ class Roles:
                 "role": state.role.value,
                 "chosen_by": state.chosen_by.value,
                 "term": state.term,
+                "candidate": state.candidate,
                 "master": state.master,
                 "reason": state.reason,
                 "peers": state.peers,
@@ -176,4 +199,5 @@ def _decode(document: dict[str, object]) -> RoleState:
         master=str(document["master"]),
         reason=str(document["reason"]),
         peers=peers,
+        candidate=str(document.get("candidate", "")),
     )

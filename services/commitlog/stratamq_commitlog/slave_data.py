@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
+from stratamq.formats.generation_number import term_of
 from stratamq_commitlog.appender import DataItem
 from stratamq_commitlog.messages import Role
 
@@ -27,6 +28,8 @@ def append(
         done(NotWritableError("only a slave takes a master's bytes", "role"))
     elif generation != engine.generation:
         done(NotWritableError(f"the log is in generation {engine.generation}", "generation"))
+    elif term_of(generation) < engine.roles.state.term:
+        done(NotWritableError(_promised(engine), "term"))
     elif shut:
         done(UnavailableError(shut))
     elif not data:
@@ -44,6 +47,12 @@ def append(
 def _take_confirmed(engine: "CommitLog", master_confirmed: int | None) -> None:
     if master_confirmed is not None:
         engine.master_confirmed.told(master_confirmed)
+
+
+def _promised(engine: "CommitLog") -> str:
+    state = engine.roles.state
+    to = f" was promised to {state.candidate}" if state.candidate else " is known"
+    return f"term {state.term}{to}: no bytes of a master of a lower term are taken"
 
 
 def _begin_at(engine: "CommitLog", offset: int) -> None:

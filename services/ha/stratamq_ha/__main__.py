@@ -24,10 +24,12 @@ from stratamq.runtime.config import load
 from stratamq.runtime.room_lock import take_room_lock
 from stratamq.runtime.server import Server, run_service
 from stratamq_ha import metrics
+from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.metadata import MetadataFollower, answer
+from stratamq_ha.operator_words import OperatorWords
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
 from stratamq_ha.slave import Slave
@@ -52,11 +54,14 @@ async def main() -> None:
     master = Master(config, listen(config.replication_address), files, clock, view, own)
     chance = random.SystemRandom()
     slave = Slave(config, own, clock, chance)
-    keeper = RoleKeeper(config, own, view, master, slave, clock, chance.getrandbits(64))
+    instance, member = chance.getrandbits(64), config.own_member(master.address)
+    cluster = Cluster(config, own, view, master, slave, instance, member)
+    keeper = RoleKeeper(config, cluster, own, view, master, slave, clock)
+    words = OperatorWords(config, cluster, own, view, master, slave, clock)
     owners = Owners(channels)
     master.documents = partial(answer, own=own, owners=owners)
     metadata = MetadataFollower(slave, own, owners, config.metadata_interval_ms)
-    servicer = ReplicationServicer(view, master, slave, keeper, clock)
+    servicer = ReplicationServicer(view, master, slave, cluster, keeper, words, clock)
     server = Server(
         "ha",
         root=config.root,

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratamq.errors import ConfigurationError
+from stratamq.formats.generation_number import SLOTS
 from stratamq.formats.replication import MAX_TRANSFER_BYTES, ROCKETMQ_TRANSFER_BYTES
 from stratamq.runtime.address import split_address
 from stratamq.runtime.config import ServiceConfig, setting
@@ -53,17 +54,31 @@ class HaConfig(ServiceConfig):
         doc="An empty slave of a StrataMQ master begins at the first segment, or, as RocketMQ's "
         "do, at the last.",
     )
-    peers: tuple[str, ...] = setting(
+    members: tuple[str, ...] = setting(
         (),
-        unit="host:port",
-        doc="The replication addresses of the other brokers of this name; its own may be among "
-        "them. A master asks them whether one was promoted before it takes messages, and every "
-        "second; a slave finds its master among them. Their allow-lists must have this broker.",
+        unit="NAME=host:port",
+        doc="The members of this broker's cluster, itself included, with their replication "
+        "addresses: at most 8, the same and in the same order on all. A master asks the others "
+        "whether one was promoted before it takes messages, and every second; a slave finds its "
+        "master among them; a promotion needs their promises. Their allow-lists must have this "
+        "broker. None: a single broker, or a master with slaves that are read replicas.",
+    )
+    member: str = setting(
+        "",
+        unit="",
+        doc="This broker's name among the members; empty: the one whose address is this broker's "
+        "own.",
+    )
+    rocketmq_slaves: tuple[str, ...] = setting(
+        (),
+        unit="",
+        doc="IP addresses of RocketMQ slaves whose acknowledgements count towards PUT_OK of a "
+        "SYNC_MASTER without members, each once; others have a copy and count for nothing.",
     )
     force_master: bool = setting(
         False,
         unit="",
-        doc="A master that starts takes messages although none of its peers answers. For one start "
+        doc="A master that starts takes messages although no other member answers. For one start "
         "(`stratamq up --force`), not to be left in a file.",
     )
     heartbeat_ms: int = setting(
@@ -153,17 +168,56 @@ class HaConfig(ServiceConfig):
             notices=self.master_kind == "STRATAMQ",
         )
 
+    @property
+    def named_members(self) -> list[tuple[str, str]]:
+        """(name, address) in the order of the slots."""
+        parts = (text.partition("=") for text in self.members)
+        return [(name.strip(), address.strip()) for name, _, address in parts]
+
+    def own_member(self, own_address: str) -> str:
+        """This broker's name among the members, "" without them. ConfigurationError when it cannot
+        be told."""
+        named = self.named_members
+        if not named:
+            return ""
+        if self.member:
+            return self.member
+        found = [name for name, address in named if address == own_address]
+        if len(found) == 1:
+            return found[0]
+        raise ConfigurationError(
+            [
+                f"ha.member must say which of the members this broker is: none of them, or more "
+                f"than one, has its own address, {own_address}"
+            ]
+        )
+
+    def _member_faults(self) -> Iterable[str]:
+        names = [name for name, _ in self.named_members]
+        if len(names) > SLOTS:
+            yield f"members: at most {SLOTS}, and not {len(names)}"
+        if len(set(names)) != len(names) or not all(0 < len(n.encode()) <= 255 for n in names):
+            yield f"members: each is NAME=HOST:PORT with a name of its own, and not {names}"
+        if self.member and self.member not in names:
+            yield f"member: {self.member!r} is not among the members"
+
     def faults(self) -> Iterable[str]:
         for text in self.allowed_slaves:
             try:
                 ipaddress.ip_network(text, strict=False)
             except ValueError:
                 yield f"allowed_slaves: {text!r} is neither an address nor a network"
+        for text in self.rocketmq_slaves:
+            try:
+                ipaddress.ip_address(text)
+            except ValueError:
+                yield f"rocketmq_slaves: {text!r} is no IP address"
         named = [("master", self.master)] if self.master else []
-        for name, address in [*named, *(("peers", peer) for peer in self.peers)]:
+        for name, address in [*named, *(("members", each) for _, each in self.named_members)]:
             try:
                 split_address(address)
             except ConfigurationError as error:
                 yield f"{name}: {error}"
+        yield from self._member_faults()
         if self.housekeeping_ms <= self.heartbeat_ms:
             yield "housekeeping_ms must be longer than heartbeat_ms"

@@ -8,6 +8,7 @@ that the master has too is as far as they agree, to the lesser of its two ends.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term, term_of
 from stratamq.formats.replication_opening import Generations, Has, Keeps, Verdict
 
 
@@ -19,6 +20,17 @@ class History:
     minimum: int
     end: int
 
+    @property
+    def reach(self) -> tuple[int, int, int]:
+        """(the term of the last generation whose start the log has reached, the last generation
+        that is not empty, the end): of two that hold the same promises, who has the greater one has
+        every acknowledged byte of the other. A term counts without a byte of it: its start was
+        accepted, and what an older one had beyond that was not acknowledged. Within a term one
+        member writes, and a generation that it began and left empty holds nothing."""
+        reached = [number for number, start in self.generations if start <= self.end]
+        numbers = [number for number, _, _ in self.stretches()]
+        return last_term((number, 0) for number in reached), max(numbers, default=0), self.end
+
     def stretches(self) -> Iterator[tuple[int, int, int]]:
         """(generation, start, end) of those that are not empty. The next one's start may lie beyond
         the end: a slave knows of generations whose first byte it does not have yet."""
@@ -27,6 +39,62 @@ class History:
             end = min(later[0][1], self.end) if later else self.end
             if max(start, self.minimum) < end:
                 yield number, start, end
+
+
+def related(ours: Generations, theirs: Generations) -> bool:
+    """Both lists have a generation in common."""
+    return not {number for number, _ in ours}.isdisjoint(number for number, _ in theirs)
+
+
+def longer_end(master: History, other: History, *, own_terms: bool) -> int | None:
+    """Where `other` ends in a generation that it has more of than the master, and that the master
+    has left by no promotion since: the master's log has lost its end, or was put back from a
+    backup. None if there is none. `own_terms`: no other broker opens generations of this master's
+    term, so that one which it does not list was its own, and is forgotten."""
+    if not related(master.generations, other.generations):
+        return None
+    theirs = {number: end for number, _, end in other.stretches()}
+    found, end, term = None, master.end, last_term(master.generations)
+    seen: set[int] = set()
+    for number, start in reversed(master.generations):
+        if term_of(number) == term and number not in seen and theirs.get(number, 0) > end:
+            found = max(found or 0, theirs[number])
+        seen.add(number)
+        end = min(end, start)
+    oldest = min(seen, default=0)
+    for number, its_end in theirs.items():
+        if own_terms and term_of(number) == term and number not in seen and number > oldest:
+            found = max(found or 0, its_end)
+    return found
+
+
+def refusal_to_follow(slave: History, term: int, promised_to: str, keeps: Keeps, new: bool) -> str:
+    """Why a slave that knows `term`, promised to `promised_to`, follows no master that answers
+    `keeps`; "" if it may. `new`: it knows nothing of its cluster yet."""
+    theirs = last_term(keeps.generations)
+    if theirs < term:
+        return (
+            f"it is a master of term {theirs}, and this broker follows none below {term}: another "
+            "was promoted, or is being promoted"
+        )
+    if theirs > term + LARGEST_TERM_STEP and not new:
+        return (
+            f"it is a master of term {theirs}, more than {LARGEST_TERM_STEP} above {term}, the "
+            "highest known here: it is not believed. If it is right, mark this broker, stopped, as "
+            "new (`stratamq replica restored`)"
+        )
+    if theirs > term:
+        return ""
+    ours = [number for number, _ in slave.generations if term_of(number) == term]
+    listed = {number for number, _ in keeps.generations}
+    if ours and ours[-1] not in listed and related(slave.generations, keeps.generations):
+        return (
+            f"it is a second master of term {term}: this broker has followed another one "
+            "(`stratamq replica demote` one of the two)"
+        )
+    if not ours and promised_to and promised_to != keeps.member:
+        return f"term {term} is promised to the member {promised_to}"
+    return ""
 
 
 def shared_end(master: History, slave: History) -> int | None:
@@ -49,8 +117,9 @@ def judge(
     segment_bytes: int,
     name: str,
     address: str,
+    own_terms: bool,
 ) -> Keeps:
-    """What the slave that says `has` shall do."""
+    """What the slave that says `has` shall do. `own_terms`: see `longer_end`."""
 
     def answer(verdict: Verdict, cut_to: int, sentence: str = "") -> Keeps:
         return Keeps(
@@ -76,6 +145,11 @@ def judge(
     if has.end == has.minimum:
         return answer(Verdict.BEGIN, master.minimum)
     slave = History(has.generations, has.minimum, has.end)
+    longer = longer_end(master, slave, own_terms=own_terms)
+    if longer is not None:
+        return answer(
+            Verdict.REFUSED, 0, longer_sentence(f"the slave {has.member}", longer, master)
+        )
     shared = shared_end(master, slave)
     if shared is None and master.end == master.minimum:
         return answer(
@@ -99,3 +173,13 @@ def judge(
             f"the logs agree up to {shared}, and this one begins at {master.minimum}",
         )
     return answer(Verdict.KEEP, shared)
+
+
+def longer_sentence(who: str, end: int, master: History) -> str:
+    """What a master says that hears of more of its own history than it has."""
+    return (
+        f"{who.strip()} has this log's history up to {end}, and this log ends at {master.end}: its "
+        "directory was put back from a backup, or lost its end. Nothing is taken, and no slave is "
+        "cut: stop this broker, mark it (`stratamq replica restored`), start it, and promote one "
+        "that has more; or give up what the others have (`stratamq replica promote --force` here)"
+    )

@@ -10,13 +10,14 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 from stratamq.client.replication import OwnLog
 from stratamq.client.values import Role
 from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
-from stratamq.formats.replication_opening import Generations, Has, Keeps, Verdict
+from stratamq.formats.replication_opening import Has, Keeps, Verdict
 from stratamq.formats.replication_peers import Standing
 from stratamq.runtime.address import reachable_address
 from stratamq_ha import metrics
@@ -49,12 +50,12 @@ class Master:
     ) -> None:
         bound, name = address_of(listener.getsockname()), config.advertised_host
         self.address = reachable_address(bound, name) if name else bound
-        self.slaves = Slaves(view)
+        self.slaves = Slaves(view, config.rocketmq_slaves)
         self.log_address = log_address
         """Where producers reach this log; told to slaves."""
         self.asked: Callable[[Standing, str], Standing | None] = lambda theirs, source: None
         """A broker asks how this one stands, and says how it does itself."""
-        self.opened: Callable[[Generations, str], str] = lambda generations, source: ""
+        self.opened: Callable[[Has, str], str] = lambda has, source: ""
         """A slave opens with that history; why it is not served, if it is not."""
         self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
         """A slave asks for topics and offsets; the connection's other half is answered."""
@@ -70,6 +71,9 @@ class Master:
         )
         self._tasks: dict[asyncio.Task[None], Peer] = {}
         self._acknowledged = asyncio.Event()
+        self._remembered: dict[int, int] = {}
+        """How much each directory has acknowledged, by identity, in `_remembered_term`."""
+        self._remembered_term = -1
 
     @property
     def serves(self) -> bool:
@@ -185,10 +189,10 @@ class Master:
     def _judge(self, source: str, has: Has) -> Keeps:
         facts = self._view.facts
         assert facts is not None
-        newer = self.opened(has.generations, source) if has.name == facts.broker_name else ""
+        newer = self.opened(has, source) if has.name == facts.broker_name else ""
         if newer:
             return Keeps(Verdict.REFUSED, 0, 0, 0, 0, newer, "", ())
-        return judge(
+        keeps = judge(
             self._view.history,
             has,
             shippable=self._view.view.shippable,
@@ -196,13 +200,38 @@ class Master:
             segment_bytes=facts.segment_bytes,
             name=facts.broker_name,
             address=self.log_address,
+            own_terms=facts.members is not None,
         )
+        forgot = not has.rejoining and has.end < self._acknowledged_by(has.identity)
+        if forgot:
+            log.warning("a slave has less than it acknowledged", extra={"slave": source})
+        return replace(keeps, member=facts.member, forgot=forgot)
+
+    def _acknowledged_by(self, identity: int) -> int:
+        """How much that directory has acknowledged to this master; −1: nothing."""
+        facts = self._view.facts
+        if facts is not None and facts.term != self._remembered_term:
+            self._remembered, self._remembered_term = {}, facts.term
+        return self._remembered.get(identity, -1)
 
     def _heard(self, peer: Peer) -> None:
         if peer not in self.slaves.peers():
             log.info("slave follows", extra={"slave": peer.address, "from": peer.offset})
             self.slaves.joined(peer)
+            self._end_older(peer)
+        if peer.has is not None and peer.offset > self._acknowledged_by(peer.has.identity):
+            self._remembered.pop(peer.has.identity, None)
+            self._remembered[peer.has.identity] = peer.offset
+            if len(self._remembered) > MAX_PEERS:
+                self._remembered.pop(next(iter(self._remembered)))
         self._acknowledged.set()
+
+    def _end_older(self, peer: Peer) -> None:
+        """A slave that connects again has left its older connections, whatever they know of it."""
+        older = self.slaves.older(peer)
+        for task, each in self._tasks.items():
+            if each in older:
+                task.cancel()
 
     # --- the log hears ---
 

@@ -77,6 +77,8 @@ class Peer:
         self.address = address
         self.name = ""
         """What a slave of ours calls itself."""
+        self.has: Has | None = None
+        """What a slave of ours said of itself; None of RocketMQ's."""
         self.moved = asyncio.Event()
         """The log has grown."""
         self.machine: MasterConnection | None = None
@@ -95,6 +97,19 @@ class Peer:
         self.asked = False
         """It is no slave: it asked how this broker stands, or for documents."""
         self._segment: tuple[int, File] | None = None
+
+    @property
+    def member(self) -> str:
+        """Its name among the members, "" if it has none."""
+        return self.has.member if self.has is not None else ""
+
+    def is_same(self, other: "Peer") -> bool:
+        """Both are connections of one slave of ours: of one member, or of one directory."""
+        if self.has is None or other.has is None:
+            return False
+        if self.has.member or other.has.member:
+            return self.has.member == other.has.member
+        return self.has.identity == other.has.identity
 
     @property
     def offset(self) -> int:
@@ -156,7 +171,7 @@ class Peer:
         await send(self._socket, first)
         length = decode_length(await receive_exactly(self._socket, LENGTH.size))
         has = decode_has(await receive_exactly(self._socket, length))
-        self.name = has.name
+        self.name, self.has = has.name, has
         keeps = self._judge(has)
         await send(self._socket, encode_keeps(keeps))
         if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):

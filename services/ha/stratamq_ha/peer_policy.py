@@ -1,27 +1,45 @@
-"""What a broker does when it knows how its peers stand. Pure.
+"""What a broker does when it knows how the other members of its cluster stand. Pure.
 
     this broker is                and                                       it
+    any                           hears of a later version of the members   makes it its own
+                                  was removed from them                     takes no messages
+                                  hears of its own promise, and has none    counts for nothing (it
+                                                                            has forgotten)
+                                  hears that one is being promoted to a     promises it, a master
+                                  higher term                               becomes a slave
     a master                      hears of a higher term of its history     stops writing, follows
-    a master that waits           nobody of its peers answers               waits, unless forced
-                                  it has nothing, and a peer is the master  follows that peer
-                                  it has nothing, and a peer has something  waits for an operator
-                                  a peer is master of the same term         waits for an operator
+                                  another is a master of the same term      waits for an operator
+                                  another has more of the same history      waits for an operator
+    a master that waits           nobody of the others answers              waits, unless forced
+                                  it has nothing, and another is the master follows that one
+                                  it has nothing, and another has something waits for an operator
+                                  it is new in the cluster                  waits, or founds it
+                                  its term is another member's              opens one of its own if
+                                                                            nobody has anything
                                   none of these                             takes messages
     a master that takes messages  none of these                             goes on
-    a slave                       hears that one is being promoted to a     promises it: follows no
-                                  higher term                               master of a lower term
-                                  knows no master that answers, and a peer  follows that peer
-                                  is one
+    a slave                       knows no master that answers, and another follows that one
+                                  is one that it may follow
 
 A history is the same as ours if any generation is in both lists: a broker of another history, by
-the same name or not, can stop nobody.
+the same name or not, can stop nobody. A term more than LARGEST_TERM_STEP above ours is not
+believed.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stratamq.formats.replication_fields import Generations
+from stratamq.formats.generation_number import LARGEST_TERM_STEP, next_term, slot_of
+from stratamq.formats.members import Members
+from stratamq.formats.replication_opening import Keeps, Verdict
 from stratamq.formats.replication_peers import Standing
+from stratamq_ha.history import (
+    History,
+    longer_end,
+    longer_sentence,
+    refusal_to_follow,
+    related,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,33 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
+class Open:
+    """Of a master whose log is empty, as all others are: begin its first own term. Then decide
+    again."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Count as a member from now on: this broker founds the cluster. Then decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot:
+    """Count for nothing until it has joined again: the directory is older than what it promised."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make these the members in force. Then decide again."""
+
+    members: Members
+
+
+@dataclass(frozen=True, slots=True)
 class Follow:
     """Be a slave of the broker at `address`, "" if that is not known yet. `term`: what was heard
     of; `reason`: a sentence that is kept."""
@@ -57,7 +102,8 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Of a slave: follow the broker at `address` from `term` on, and no master of a lower one.
+    """Promise `term` to the member `candidate` at `address`: be a slave, and follow no master of a
+    lower term.
 
     It is durable before whoever is promoted takes a message: a master that was only cut off gets no
     acknowledgement any more when it is back.
@@ -65,6 +111,7 @@ class Promise:
 
     address: str
     term: int
+    candidate: str
     reason: str
 
 
@@ -75,71 +122,199 @@ class Stay:
     problem: str = ""
 
 
-Decision = Wait | Serve | Follow | Promise | Stay
+Decision = Wait | Serve | Open | Join | Forgot | Adopt | Follow | Promise | Stay
+
+Others = list[tuple[Answer, Standing]]
 
 
-def related(ours: Generations, theirs: Generations) -> bool:
-    """Both lists have a generation in common."""
-    return not {number for number, _ in ours}.isdisjoint(number for number, _ in theirs)
+def usable(own: Standing, answers: Sequence[Answer]) -> Others:
+    """Answers of other members, one for each, or without members of others that share this broker's
+    name; those of the highest term first."""
+    found: dict[object, tuple[Answer, Standing]] = {}
+    for answer in answers:
+        theirs = answer.standing
+        if theirs is None or theirs.name != own.name or theirs.instance == own.instance:
+            continue
+        if own.members is None:
+            found[theirs.instance] = answer, theirs
+        elif theirs.member != own.member and own.members.is_active(theirs.member):
+            before = found.get(theirs.member)
+            if before is None or before[1].term <= theirs.term:
+                found[theirs.member] = answer, theirs
+    return sorted(found.values(), key=lambda pair: (pair[1].term, pair[1].is_master), reverse=True)
 
 
-def usable(own: Standing, answers: Sequence[Answer]) -> list[tuple[Answer, Standing]]:
-    """Answers of others that share this broker's name, those of the highest term first."""
-    found = [
-        (answer, answer.standing)
-        for answer in answers
-        if answer.standing is not None
-        and answer.standing.name == own.name
-        and answer.standing.instance != own.instance
-    ]
-    return sorted(found, key=lambda pair: (pair[1].term, pair[1].is_master), reverse=True)
+def history_of(standing: Standing) -> History:
+    return History(standing.generations, standing.minimum, standing.end)
+
+
+def same_history(own: Standing, theirs: Standing) -> bool:
+    """Their terms concern this broker."""
+    return own.is_empty or own.rejoining or related(own.generations, theirs.generations)
 
 
 def decide(
-    own: Standing, answers: Sequence[Answer], *, forced: bool = False, connected: bool = False
+    own: Standing,
+    answers: Sequence[Answer],
+    *,
+    forced: bool = False,
+    connected: bool = False,
+    takes_back: bool = False,
+    longer: str = "",
 ) -> Decision:
-    """`forced`: an operator lets this start go on although no peer answers. `connected`: this slave
-    follows its master."""
+    """`forced`: an operator lets this start go on although no other answers. `connected`: this
+    slave follows its master. `takes_back`: this master gets back what it has lost. `longer`: why a
+    slave that opened was refused, which has more of this history."""
+    newer = _newer_members(own, answers)
+    if newer is not None:
+        return Adopt(newer)
+    if own.members is not None and not own.members.is_active(own.member):
+        return _removed(own)
     others = usable(own, answers)
+    higher, problem = _higher(own, others)
+    if higher is not None:
+        return higher
     if not own.is_master:
-        return _of_slave(own, others, connected)
-    stranger = ""
-    for answer, theirs in others:
-        if theirs.term <= own.term:
-            break
-        if related(own.generations, theirs.generations) or own.end == own.minimum:
-            return _followed(answer, theirs)
-        stranger = (
-            f"the broker at {answer.address} is of term {theirs.term}, of another history by the "
-            f"same name ({own.name})"
-        )
+        return _of_slave(own, others, connected, problem)
     rival = next((pair for pair in others if _is_rival(own, pair[1])), None)
-    if not own.held:
-        return Stay(_of_rival(rival[0].address, own.term) if rival else stranger)
-    if stranger:
-        return Wait(stranger + _FORCE)
     if rival is not None:
-        return Wait(_of_rival(rival[0].address, own.term))
+        return Wait(_of_rival(rival, own.term))
+    if not takes_back:
+        longer = longer or _longer(own, others)
+    if longer:
+        # Durable: after a restart it does not go on either, with the others silent.
+        return Wait(longer) if own.members is None or own.rejoining else Forgot(longer)
+    if not own.held:
+        return Stay(problem or _different_members(own, others))
+    return _of_held(own, others, answers, forced, problem)
+
+
+def _of_held(
+    own: Standing, others: Others, answers: Sequence[Answer], forced: bool, problem: str
+) -> Decision:
+    if problem:
+        return Wait(problem + _FORCE)
     if forced:
-        return Serve()
+        return Join() if own.rejoining else Serve()
     if not others:
-        return Wait(_nobody(answers) + _FORCE)
-    if own.end == own.minimum:
+        return Wait(_nobody(answers) + _FORCE) if _has_others(own) else Serve()
+    different = _different_members(own, others)
+    if different:
+        return Wait(different)
+    if own.is_empty:
         for answer, theirs in others:
             if theirs.is_master and not theirs.held:
                 reason = f"this log is empty, and the broker at {answer.address} is the master"
                 return Follow(answer.address, theirs.term, reason)
-        longer = max(others, key=lambda pair: pair[1].end - pair[1].minimum)
-        if longer[1].end > longer[1].minimum:
+        longest = max(others, key=lambda pair: pair[1].end - pair[1].minimum)
+        if not longest[1].is_empty:
             return Wait(
-                f"this log is empty, and the broker at {longer[0].address} has "
-                f"[{longer[1].minimum}, {longer[1].end}): promote that one (`stratamq replica "
+                f"this log is empty, and the broker at {longest[0].address} has "
+                f"[{longest[1].minimum}, {longest[1].end}): promote that one (`stratamq replica "
                 "promote` there)" + _FORCE
             )
-    return Serve()
+    if own.rejoining:
+        return Join() if _founds(own, others) else Wait(_is_new(own, others, answers) + _FORCE)
+    return _with_own_term(own)
+
+
+def _with_own_term(own: Standing) -> Decision:
+    """A member serves in a term of its own alone, so that no two serve in one."""
+    member = own.members.find(own.member) if own.members is not None else None
+    if member is None or slot_of(own.last_term) == member.slot:
+        return Serve()
+    if own.is_empty:
+        return Open(next_term(own.term, member.slot))
+    return Wait(
+        f"this log is of term {own.last_term}, which is not one of the member {own.member}: "
+        "promote one of the members (`stratamq replica promote`)"
+    )
 
 
 _FORCE = "; `stratamq replica promote --force` lets this one take messages all the same"
+
+
+def _has_others(own: Standing) -> bool:
+    return own.members is None or bool(own.members.others(own.member))
+
+
+def _newer_members(own: Standing, answers: Sequence[Answer]) -> Members | None:
+    """The latest version that anybody of this cluster knows, if it is later than ours."""
+    ours, found = own.members, None
+    if ours is None:
+        return None
+    for answer in answers:
+        theirs = answer.standing
+        if theirs is None or theirs.name != own.name or theirs.members is None:
+            continue
+        version = theirs.members.version
+        is_ours = ours.find(theirs.member) is not None and same_history(own, theirs)
+        if is_ours and version > (found or ours).version and theirs.members.find(own.member):
+            found = theirs.members
+    return found
+
+
+def _removed(own: Standing) -> Decision:
+    reason = (
+        f"this broker, {own.member}, was removed from its cluster: `stratamq replica admit "
+        f"{own.member}` at the master takes it in again"
+    )
+    if not own.rejoining:
+        return Forgot(reason)
+    return Wait(reason) if own.is_master else Stay(reason)
+
+
+def _higher(own: Standing, others: Others) -> tuple[Decision | None, str]:
+    """What a higher term asks for; or what is wrong with it."""
+    problem = ""
+    for answer, theirs in others:
+        if theirs.term <= own.term and not _only_heard(own, theirs):
+            break
+        if not same_history(own, theirs):
+            problem = (
+                f"the broker at {answer.address} is of term {theirs.term}, of another history by "
+                f"the same name ({own.name})"
+            )
+        elif theirs.term > own.term + LARGEST_TERM_STEP and not (own.is_empty or own.rejoining):
+            problem = (
+                f"the broker at {answer.address} tells of term {theirs.term}, more than "
+                f"{LARGEST_TERM_STEP} above {own.term}, the highest known here: it is not believed"
+            )
+        elif theirs.is_master:
+            return (_followed(answer, theirs) if own.is_master else None), problem
+        elif theirs.promised_to:
+            found = _promise(own, answer, theirs)
+            if found is not None:
+                return found, problem
+        elif own.is_master:
+            return _followed(answer, theirs), problem
+    return None, problem
+
+
+def _only_heard(own: Standing, theirs: Standing) -> bool:
+    """It is promised to one that this broker has heard of, and has promised to nobody itself."""
+    return (
+        theirs.term == own.term > own.last_term
+        and not own.is_master
+        and not own.promised_to
+        and bool(theirs.promised_to)
+        and not theirs.is_master
+    )
+
+
+def _promise(own: Standing, answer: Answer, theirs: Standing) -> Decision | None:
+    assert own.members is not None
+    candidate = own.members.find(theirs.promised_to)
+    if candidate is None or candidate.removed or slot_of(theirs.term) != candidate.slot:
+        return None
+    if candidate.name == own.member:
+        reason = (
+            f"the broker at {answer.address} has promised term {theirs.term} to this member, which "
+            "knows nothing of it: its directory is older"
+        )
+        return None if own.rejoining else Forgot(reason)
+    reason = f"the member {candidate.name} is being promoted to term {theirs.term}"
+    return Promise(candidate.address, theirs.term, candidate.name, reason)
 
 
 def _followed(answer: Answer, theirs: Standing) -> Follow:
@@ -156,48 +331,128 @@ def _followed(answer: Answer, theirs: Standing) -> Follow:
 def _is_rival(own: Standing, theirs: Standing) -> bool:
     return (
         theirs.is_master
-        and not theirs.held
         and theirs.term == own.term
         and related(own.generations, theirs.generations)
     )
 
 
-def _of_rival(address: str, term: int) -> str:
+def _of_rival(rival: tuple[Answer, Standing], term: int) -> str:
     return (
-        f"the broker at {address} is a master of the same term {term}: demote one of the two "
-        "(`stratamq replica demote`)"
+        f"the broker at {rival[0].address} is a master of the same term {term}: demote one of the "
+        "two (`stratamq replica demote`); neither takes messages before"
+    )
+
+
+def _longer(own: Standing, others: Others) -> str:
+    for answer, theirs in others:
+        if theirs.term > own.term:
+            continue
+        end = longer_end(history_of(own), history_of(theirs), own_terms=own.members is not None)
+        if end is not None:
+            return longer_sentence(f"the broker at {answer.address}", end, history_of(own))
+    return ""
+
+
+def _different_members(own: Standing, others: Others) -> str:
+    for answer, theirs in others:
+        if own.members is None or theirs.members is None or own.members.agrees(theirs.members):
+            continue
+        if theirs.members.version == own.members.version:
+            return (
+                f"the broker at {answer.address} has other members, or another number of required "
+                "acknowledgements: ha.members and commitlog.required_replicas are the same on all"
+            )
+    return ""
+
+
+def _founds(own: Standing, others: Others) -> bool:
+    """Nobody has acknowledged or promised anything that could have been forgotten: all that must be
+    heard have nothing and know of no term; or no member of all has ever counted, and none has more.
+    """
+    assert own.members is not None
+    empty = all(theirs.is_empty and theirs.term == 0 for _, theirs in others)
+    if empty and len(others) >= own.members.founders:
+        return True
+    return len(others) == own.members.count - 1 and all(
+        theirs.rejoining
+        and theirs.term <= own.term
+        and (theirs.is_empty or same_history(theirs, own))
+        and history_of(theirs).reach <= history_of(own).reach
+        for _, theirs in others
+    )
+
+
+def _is_new(own: Standing, others: Others, answers: Sequence[Answer]) -> str:
+    assert own.members is not None
+    silent = ", ".join(one.address for one in answers if one.standing is None)
+    return (
+        f"this directory is new in its cluster, or was put back from a backup: {len(others)} of "
+        f"the {own.members.founders} other members that must be heard answer"
+        + (f" ({silent} do not)" if silent else "")
+        + ", or one of them has messages: promote that one (`stratamq replica promote` there)"
     )
 
 
 def _nobody(answers: Sequence[Answer]) -> str:
-    told = ", ".join(f"{one.address} ({one.problem or 'not a peer'})" for one in answers)
-    return (
-        f"none of this master's peers says whether one of them was promoted: {told or 'none asked'}"
-    )
+    told = ", ".join(f"{one.address} ({one.problem or 'not a member'})" for one in answers)
+    return f"no other member says whether one of them was promoted: {told or 'none asked'}"
 
 
-def _of_slave(own: Standing, others: list[tuple[Answer, Standing]], connected: bool) -> Decision:
-    empty = own.end == own.minimum
+def _of_slave(own: Standing, others: Others, connected: bool, problem: str) -> Decision:
     for answer, theirs in others:
-        if theirs.term <= own.term:
-            break
-        if not (empty or related(own.generations, theirs.generations)):
-            continue
-        if theirs.is_master:
-            break
-        itself = theirs.follows == theirs.replication_address
-        address = answer.address if itself else theirs.follows
-        if address and address != own.replication_address:
-            reason = f"the broker at {address} is being promoted to term {theirs.term}"
-            return Promise(address, theirs.term, reason)
-    for answer, theirs in others:
-        if not theirs.is_master or theirs.term < own.term:
-            continue
-        if not (empty or related(own.generations, theirs.generations)):
+        if not theirs.is_master or theirs.term < own.term or not may_follow(own, theirs):
             continue
         if answer.address == own.follows:
-            return Stay()
+            return Stay(problem)
         if theirs.term > own.last_term or not connected:
             reason = f"the broker at {answer.address} is the master of term {theirs.term}"
             return Follow(answer.address, theirs.term, reason)
-    return Stay()
+    return Stay(problem)
+
+
+def may_follow(own: Standing, master: Standing) -> bool:
+    """As the slave would find out when it opens."""
+    if not same_history(own, master):
+        return False
+    keeps = Keeps(Verdict.KEEP, 0, 0, 0, 0, "", "", master.generations, master.member)
+    new = own.is_empty or own.rejoining
+    return not refusal_to_follow(history_of(own), own.term, own.promised_to, keeps, new)
+
+
+class Joining:
+    """When a rejoining slave counts again: it has heard enough other members, none of which knows a
+    higher term than the master that it follows and all of which have the same members in force, and
+    then has all that this master had at that moment. Whatever its directory has forgotten lies
+    below that: what was acknowledged since may be confirmed only later.
+    """
+
+    def __init__(self) -> None:
+        self._goal: tuple[int, int] | None = None
+        """(generation, end) of the master, as it was heard."""
+
+    def has_joined(self, own: Standing, answers: Sequence[Answer], safe: int) -> bool:
+        """`safe`: below here this log has its bytes as its flush setting says."""
+        others = usable(own, answers)
+        master = self._master(own, others)
+        if master is None:
+            self._goal = None
+            return False
+        if self._goal is None or self._goal[0] != master.generation:
+            self._goal = master.generation, master.end
+        return safe >= self._goal[1]
+
+    def _master(self, own: Standing, others: Others) -> Standing | None:
+        if own.members is None or not own.rejoining or own.is_master:
+            return None
+        agreeing = [
+            theirs
+            for _, theirs in others
+            if theirs.members is not None and own.members.agrees(theirs.members)
+        ]
+        if not own.members.is_active(own.member) or len(agreeing) < own.members.witnesses:
+            return None
+        master = next((theirs for theirs in agreeing if theirs.is_master), None)
+        if master is None or master.rejoining or master.generation != own.generation:
+            return None
+        highest = max(own.term, *(theirs.term for _, theirs in others))
+        return master if master.term >= highest else None

@@ -1,15 +1,18 @@
 """What speaks against a promotion, and what will be missing after it. Pure.
 
-The broker to promote is the one with the greatest (generation, end): it has everything that any
-other slave has. What the lost master had and shipped to nobody is known as far as it was heard of.
+The broker to promote is the one with the greatest (generation, end) of n − k members that have
+promised the term to it: among them is one that has each acknowledged message (`formats.members`),
+and none of them acknowledges to an older master any more. What the lost master had and shipped to
+nobody is known as far as it was heard of.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stratamq.formats.generation_number import LARGEST_TERM_STEP, next_term
 from stratamq.formats.replication_peers import Standing
-from stratamq_ha.history import History
-from stratamq_ha.peer_policy import Answer, related, usable
+from stratamq_ha.history import related
+from stratamq_ha.peer_policy import Answer, history_of, usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +38,10 @@ class Assessment:
 
 
 def assess(own: Standing, answers: Sequence[Answer], heard: Heard, promised: int = 0) -> Assessment:
-    """Before `own` is promoted. `answers`: of its peers and of the master it follows; `promised`:
-    the term that they have been asked to promise, 0 before that."""
-    against: list[str] = []
+    """Before `own` is promoted. `answers`: of the other members and of the master it follows;
+    `promised`: the term that they have been asked to promise, 0 before that."""
     others = usable(own, answers)
-    if own.is_master and not own.held:
-        against.append(f"this broker is the master already, of term {own.term}")
-    if own.end == own.minimum:
-        against.append("this log is empty: what the lost master had would be gone")
-    if heard.stranger:
-        against.append("this log has nothing of its master's history: it would replace it")
+    against = [*_of_itself(own, heard), *_of_quorum(own, others, answers, promised)]
     for answer, theirs in others:
         if theirs.is_master and not theirs.held and not own.is_master:
             against.append(
@@ -53,42 +50,144 @@ def assess(own: Standing, answers: Sequence[Answer], heard: Heard, promised: int
             )
         elif _has_more(own, theirs):
             against.append(
-                f"the broker at {answer.address} has more, up to {theirs.end} of generation "
+                f"the broker at {answer.address} has more, up to {theirs.end} of term "
                 f"{reach(theirs)[0]}: promote that one"
             )
-        elif theirs.term < promised and related(own.generations, theirs.generations):
-            against.append(
-                f"the broker at {answer.address} has not promised term {promised} in time: it may "
-                "go on acknowledging what the old master sends"
-            )
-        elif theirs.term > promised > 0:
-            against.append(
-                f"the broker at {answer.address} has promised term {theirs.term} to another: try "
-                "again, if that one is not the master now"
-            )
-    return Assessment(against, _missing(own, others, answers, heard))
+    confirmed = [
+        theirs.confirmed for _, theirs in others if related(own.generations, theirs.generations)
+    ]
+    known = max([own.confirmed, *confirmed])
+    if known > own.end:
+        against.append(
+            f"messages up to {known} were acknowledged, and this log ends at {own.end}: promote "
+            "one that has them"
+        )
+    missing = _missing(own, others, answers, heard)
+    return Assessment(against, missing + _uncovered(own, others, answers, promised))
 
 
-def next_term(own: Standing, answers: Sequence[Answer]) -> int:
-    """Higher than any that is known of this history."""
+def _of_itself(own: Standing, heard: Heard) -> list[str]:
+    against: list[str] = []
+    if own.is_master and not own.held:
+        against.append(f"this broker is the master already, of term {own.term}")
+    if own.members is None:
+        against.append(
+            "members are not configured (ha.members): nobody knows who may have acknowledged "
+            "messages that are not here, and nothing keeps the old master from going on"
+        )
+    elif not own.members.is_active(own.member):
+        against.append(f"this broker, {own.member}, was removed from its cluster")
+    elif own.rejoining:
+        against.append(
+            "this directory is new in its cluster, or was put back from a backup, and has not "
+            "joined: what it promised and acknowledged is not known"
+        )
+    if own.is_empty:
+        against.append("this log is empty: what the lost master had would be gone")
+    if heard.stranger:
+        against.append("this log has nothing of its master's history: it would replace it")
+    return against
+
+
+def _of_quorum(
+    own: Standing,
+    others: Sequence[tuple[Answer, Standing]],
+    answers: Sequence[Answer],
+    promised: int,
+) -> list[str]:
+    """n − k members, the candidate among them, must promise the term to it."""
+    members = own.members
+    if members is None:
+        return []
+    against: list[str] = []
+    for answer, theirs in others:
+        if theirs.members is not None and not members.agrees(theirs.members):
+            against.append(
+                f"the broker at {answer.address} has other members in force, of version "
+                f"{theirs.members.version}: they are {members.version} here"
+            )
+        if theirs.term > max(own.term, promised) + LARGEST_TERM_STEP:
+            against.append(f"the broker at {answer.address} tells of term {theirs.term}: too high")
+        elif theirs.term > promised > 0 and theirs.promised_to:
+            against.append(
+                f"the broker at {answer.address} has promised term {theirs.term} to "
+                f"{theirs.promised_to}: try again, if that one is not the master now"
+            )
+    have = 1 + len(_behind(own, others, promised))
+    if have < members.quorum:
+        lacking = ", ".join(_without(own, others, answers, promised))
+        what = f"promised term {promised}" if promised else "answer"
+        against.append(
+            f"{have} of {members.count} members {what}, and {members.quorum} must: messages that "
+            f"were acknowledged (PUT_OK) may be only at {lacking}, and whoever is silent may go on "
+            "acknowledging for the old master"
+        )
+    return against
+
+
+def _behind(
+    own: Standing, others: Sequence[tuple[Answer, Standing]], promised: int
+) -> list[tuple[Answer, Standing]]:
+    """Members that count for this candidate, or can: exactly this term, to it alone."""
+    return [
+        (answer, theirs)
+        for answer, theirs in others
+        if not theirs.rejoining
+        and (not promised or (theirs.term, theirs.promised_to) == (promised, own.member))
+    ]
+
+
+def _without(
+    own: Standing,
+    others: Sequence[tuple[Answer, Standing]],
+    answers: Sequence[Answer],
+    promised: int,
+) -> list[str]:
+    """Addresses of the members that do not count for it."""
+    counted = {theirs.member for _, theirs in _behind(own, others, promised)}
+    members = own.members.others(own.member) if own.members is not None else ()
+    return [f"{one.name} ({one.address})" for one in members if one.name not in counted]
+
+
+def _uncovered(
+    own: Standing,
+    others: Sequence[tuple[Answer, Standing]],
+    answers: Sequence[Answer],
+    promised: int,
+) -> list[str]:
+    """What a forced promotion without enough promises may lose."""
+    members = own.members
+    have = 1 + len(_behind(own, others, promised))
+    if members is None or have >= members.quorum:
+        return []
+    lacking = ", ".join(_without(own, others, answers, promised))
+    return [
+        f"only {have} of the {members.quorum} members that must promise have: acknowledged "
+        f"messages (PUT_OK) that are only at {lacking} are lost, and so is what the old master "
+        "goes on acknowledging through them"
+    ]
+
+
+def candidate_term(own: Standing, answers: Sequence[Answer]) -> int:
+    """The term of a promotion: this member's next above all that are known of this history."""
     terms = [
         theirs.term
         for _, theirs in usable(own, answers)
         if related(own.generations, theirs.generations)
+        and theirs.term <= own.term + LARGEST_TERM_STEP
     ]
-    return max([own.term, *terms]) + 1
+    member = own.members.find(own.member) if own.members is not None else None
+    return next_term(max([own.term, *terms]), member.slot if member is not None else None)
 
 
 def _has_more(own: Standing, theirs: Standing) -> bool:
-    """By (generation, end), of the same history; a generation without a byte does not count."""
+    """Of the same history."""
     return related(own.generations, theirs.generations) and reach(theirs) > reach(own)
 
 
-def reach(standing: Standing) -> tuple[int, int]:
-    """(the last generation that is not empty, the end): who has the greatest has the most."""
-    history = History(standing.generations, standing.minimum, standing.end)
-    numbers = [number for number, _, _ in history.stretches()]
-    return (numbers[-1] if numbers else 0), standing.end
+def reach(standing: Standing) -> tuple[int, int, int]:
+    """See `History.reach`."""
+    return history_of(standing).reach
 
 
 def _missing(

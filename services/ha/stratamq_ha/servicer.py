@@ -5,6 +5,7 @@ from typing import Any
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.api.v1.replication_pb2_grpc import ReplicationServiceServicer
+from stratamq.client.members import members_message
 from stratamq.client.values import Role
 from stratamq.errors import (
     ConfigurationError,
@@ -14,8 +15,10 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Clock
 from stratamq.runtime.address import split_address
+from stratamq_ha.cluster import Cluster
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
+from stratamq_ha.operator_words import OperatorWords
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_policy import Answer
 from stratamq_ha.slave import Slave
@@ -25,12 +28,21 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ReplicationService"].full_name
 
 class ReplicationServicer(ReplicationServiceServicer):
     def __init__(
-        self, view: OwnLogView, master: Master, slave: Slave, keeper: RoleKeeper, clock: Clock
+        self,
+        view: OwnLogView,
+        master: Master,
+        slave: Slave,
+        cluster: Cluster,
+        keeper: RoleKeeper,
+        words: OperatorWords,
+        clock: Clock,
     ) -> None:
         self._view = view
         self._master = master
         self._slave = slave
+        self._cluster = cluster
         self._keeper = keeper
+        self._words = words
         self._clock = clock
 
     async def GetReplicationStatus(
@@ -50,8 +62,12 @@ class ReplicationServicer(ReplicationServiceServicer):
             configured_role=_role(facts.configured_role),
             role_reason=facts.role_reason,
             held_reason=facts.held,
-            peers=[_peer(one) for one in self._keeper.answers],
+            peers=[_peer(one) for one in self._cluster.answers],
             problem=self._keeper.problem,
+            members=members_message(facts.members),
+            member=facts.member,
+            rejoining=facts.rejoining,
+            promised_to=facts.promised_to,
         )
         now_ms = self._clock.monotonic_ns() // 1_000_000
         for state in self._master.slaves.known(now_ms):
@@ -65,6 +81,8 @@ class ReplicationServicer(ReplicationServiceServicer):
                     connected=state.connected,
                     name=state.name,
                     problem=state.problem,
+                    member=state.member,
+                    counts=state.counts and state.connected,
                 )
             )
         if facts.role is Role.SLAVE:
@@ -80,7 +98,7 @@ class ReplicationServicer(ReplicationServiceServicer):
 
     async def Promote(self, request: pb.PromoteRequest, context: Any) -> pb.PromoteResponse:
         wanted = Role(request.role) if request.role else None
-        done = await self._keeper.promote(wanted, force=request.force)
+        done = await self._words.promote(wanted, force=request.force)
         return pb.PromoteResponse(
             role=_role(done.role),
             term=done.term,
@@ -94,10 +112,22 @@ class ReplicationServicer(ReplicationServiceServicer):
                 split_address(request.master_replication_address)
             except ConfigurationError as error:
                 raise InvalidRequestError(error.message) from None
-        master, missing = await self._keeper.demote(
+        master, missing = await self._words.demote(
             request.master_replication_address, force=request.force
         )
         return pb.DemoteResponse(master_replication_address=master, missing=missing)
+
+    async def RemoveMember(
+        self, request: pb.RemoveMemberRequest, context: Any
+    ) -> pb.RemoveMemberResponse:
+        members, costs = await self._words.remove_member(request.name, force=request.force)
+        return pb.RemoveMemberResponse(members=members_message(members), costs=costs)
+
+    async def AdmitMember(
+        self, request: pb.AdmitMemberRequest, context: Any
+    ) -> pb.AdmitMemberResponse:
+        members = await self._words.admit_member(request.name)
+        return pb.AdmitMemberResponse(members=members_message(members))
 
     def _following(self) -> pb.FollowingProgress:
         state = self._slave.state
@@ -129,4 +159,7 @@ def _peer(one: Answer) -> pb.PeerView:
         term=theirs.term,
         generation=theirs.generation,
         end_offset=theirs.end,
+        member=theirs.member,
+        rejoining=theirs.rejoining,
+        promised_to=theirs.promised_to,
     )

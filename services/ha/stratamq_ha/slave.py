@@ -20,7 +20,6 @@ from stratamq.client.replication import LogFacts, OwnLog
 from stratamq.client.values import Role
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
-from stratamq.formats.generation_number import last_term
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
@@ -34,6 +33,7 @@ from stratamq.formats.replication_opening import (
 from stratamq.formats.replication_peers import Standing
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
+from stratamq_ha.history import History, refusal_to_follow
 from stratamq_ha.promotion import Heard
 from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
 from stratamq_ha.sockets import connect, receive, receive_exactly, send
@@ -184,7 +184,7 @@ class Slave:
             raise MasterLeft(
                 "no_master",
                 "no master is known: name one (`stratamq replica demote --master HOST:PORT`, "
-                "ha.master), or brokers to ask (ha.peers)",
+                "ha.master), or members to ask (ha.members)",
             )
         if self.of_master.address != self.master:
             self.of_master = Heard(self.master, rocketmq=self._config.master_kind == "ROCKETMQ")
@@ -230,18 +230,27 @@ class Slave:
             end=max(self.of_master.end, keeps.end),
             stranger=keeps.verdict is Verdict.STRANGER and keeps.end > keeps.minimum,
         )
-        term = last_term(keeps.generations)
-        if term < facts.term and not self._may_begin_anew:
-            raise MasterLeft(
-                "old_term",
-                f"{self.master} is a master of term {term}, and this broker follows none below "
-                f"{facts.term}: another was promoted, or is being promoted",
-            )
         if keeps.verdict is Verdict.REFUSED:
             raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")
+        ours = History(facts.generations, facts.minimum, facts.appended)
+        new = facts.rejoining or facts.appended == facts.minimum
+        refusal = refusal_to_follow(ours, facts.term, facts.promised_to, keeps, new)
+        if refusal:
+            raise MasterLeft("term", f"{self.master}: {refusal}")
+        if keeps.forgot and facts.members is not None:
+            await self._own.set_joined(False, facts.generation)
+            raise MasterLeft(
+                "forgot",
+                f"this directory ends at {facts.appended}, and acknowledged more to {self.master} "
+                "before: it counts for nothing until it has that again",
+            )
         if keeps.verdict is Verdict.STRANGER and not self._may_begin_anew:
             self.state.needs_resync = True
             raise MasterLeft("stranger", keeps.sentence)
+        if keeps.verdict is Verdict.STRANGER and facts.members is not None and not facts.rejoining:
+            # What it promised and acknowledged goes aside with its log.
+            await self._own.set_joined(False, facts.generation)
+            raise MasterLeft("anew", "this broker begins anew, and counts for nothing until then")
         if keeps.verdict is Verdict.KEEP:
             if keeps.cut_to < facts.appended:
                 log.warning(
@@ -267,6 +276,9 @@ class Slave:
             facts.segment_bytes,
             facts.broker_name,
             facts.generations,
+            facts.member,
+            facts.identity,
+            facts.rejoining,
         )
         await send(connection, encode_has(has))
         length = decode_length(await receive_exactly(connection, LENGTH.size))

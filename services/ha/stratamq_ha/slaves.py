@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratamq.client.replication import ReplicaReport
+from stratamq.formats.members import Members
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer
 
@@ -25,31 +26,48 @@ class SlaveState:
     measured: int = -1
     lag_bytes: int = 0
     lag_ms: int = 0
+    member: str = ""
+    counts: bool = False
+    """Its acknowledgements count towards PUT_OK."""
 
 
 class Slaves:
-    """Connected peers, and those that were. Single-threaded."""
+    """Connected peers, and those that were. Single-threaded.
 
-    def __init__(self, log: OwnLogView) -> None:
+    One slave counts once: a member by its name, one of ours without members by its directory's
+    identity, RocketMQ's by its host, if that is one of `rocketmq_hosts`.
+    """
+
+    def __init__(self, log: OwnLogView, rocketmq_hosts: Iterable[str] = ()) -> None:
         self._log = log
+        self._rocketmq_hosts = frozenset(rocketmq_hosts)
         self._states: dict[Peer, SlaveState] = {}
         self._gone: list[SlaveState] = []
 
     def joined(self, peer: Peer) -> None:
         """Its histories agree, or it is RocketMQ's. An older entry of the same slave goes, and one
         from its host that never said who it was."""
-        state = SlaveState(peer.address, peer.name)
-        host = peer.address.rpartition(":")[0]
+        state = SlaveState(peer.address, peer.name, member=peer.member)
+        host = _host(peer.address)
         self._gone = [
             old
             for old in self._gone
-            if old.address.rpartition(":")[0] != host
-            or not (old.name == peer.name or (not old.name and old.acknowledged < 0))
+            if not (peer.member and old.member == peer.member)
+            and (
+                _host(old.address) != host
+                or old.member != peer.member
+                or not (old.name == peer.name or (not old.name and old.acknowledged < 0))
+            )
         ]
         self._states[peer] = state
 
+    def older(self, peer: Peer) -> list[Peer]:
+        """Other connections of the same slave: half-open ones, which it has given up."""
+        return [one for one in self._states if one is not peer and one.is_same(peer)]
+
     def left(self, peer: Peer, problem: str, now_ms: int) -> None:
-        state = self._states.pop(peer, None) or SlaveState(peer.address, peer.name)
+        state = self._states.pop(peer, None)
+        state = state or SlaveState(peer.address, peer.name, member=peer.member)
         state.connected, state.problem, state.left_ms = False, problem, now_ms
         state.acknowledged = max(state.acknowledged, peer.offset)
         state.bytes_per_second = 0.0
@@ -65,8 +83,14 @@ class Slaves:
     def known(self, now_ms: int) -> list[SlaveState]:
         """All of them as they are now, connected ones first."""
         self._gone = [old for old in self._gone if now_ms - old.left_ms < FORGOTTEN_MS]
-        for peer, state in self._states.items():
+        counted: set[object] = set()
+        members = self._log.facts.members if self._log.facts is not None else None
+        # The newest connection first: it is the one that counts.
+        for peer, state in reversed(self._states.items()):
             state.acknowledged = peer.offset
+            key = self._counts_as(peer, members)
+            state.counts = key is not None and key not in counted
+            counted.add(key)
         states = [*self._states.values(), *self._gone]
         shippable = self._log.view.shippable
         for state in states:
@@ -81,7 +105,27 @@ class Slaves:
         """For the log."""
         return [
             ReplicaReport(
-                state.address, state.acknowledged, state.connected, state.lag_bytes, state.lag_ms
+                state.address,
+                state.acknowledged,
+                state.connected,
+                state.lag_bytes,
+                state.lag_ms,
+                state.counts and state.connected,
+                state.member,
             )
             for state in self.known(now_ms)
         ]
+
+    def _counts_as(self, peer: Peer, members: Members | None) -> object | None:
+        """What no two slaves that count have in common; None: it counts for nothing."""
+        has, host = peer.has, _host(peer.address)
+        if members is not None:
+            is_member = has is not None and members.is_active(has.member)
+            return peer.member if is_member and has is not None and not has.rejoining else None
+        if has is not None:
+            return has.identity
+        return host if host in self._rocketmq_hosts else None
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")

@@ -26,7 +26,8 @@ from stratamq.formats.replication_opening import (
     encode_has,
 )
 from stratamq.formats.replication_peers import Standing
-from stratamq_ha.peer_policy import Answer, related
+from stratamq_ha.history import related
+from stratamq_ha.peer_policy import Answer
 from stratamq_ha.promotion import reach
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 from stratamq_ha.sockets import Now, connect, receive, receive_exactly, send
@@ -54,7 +55,7 @@ def holder(own: Standing, answers: Sequence[Answer]) -> str:
         and not one.standing.is_master
         and related(own.generations, one.standing.generations)
     ]
-    best = max(found, default=((0, 0), ""))
+    best = max(found, default=((0, 0, 0), ""))
     return best[1] if best[0] > reach(own) else ""
 
 
@@ -77,6 +78,8 @@ async def take_back(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> 
                 facts.segment_bytes,
                 facts.broker_name,
                 facts.generations,
+                facts.member,
+                facts.identity,
             )
             await send(connection, encode_has(has))
             length = decode_length(await receive_exactly(connection, LENGTH.size))

@@ -1,18 +1,26 @@
 """`stratamq replica`: how far slaves are, who is the master, and a slave that has to begin anew."""
 
+import random
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
+from stratamq.files.identity import mark_restored
+from stratamq.files.real import RealFiles
+from stratamq.formats.members import Members
 
 SLAVE_COLUMNS = (
     "address",
     "name",
+    "member",
     "connected",
+    "counts",
     "acknowledged",
     "lagBytes",
     "lagMs",
@@ -29,7 +37,7 @@ MASTER_COLUMNS = (
     "problem",
 )
 
-PEER_COLUMNS = ("address", "answers", "role", "term", "end", "problem")
+PEER_COLUMNS = ("member", "address", "answers", "role", "term", "end", "problem")
 
 replica_app = typer.Typer(
     help="Replication: a master's slaves, a slave's master.", no_args_is_help=True
@@ -46,7 +54,7 @@ def status(
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """On a master its slaves, on a slave how it follows its master; the peers, and what is wrong.
+    """On a master its slaves, on a slave how it follows its master; the members, what is wrong.
 
     Exit code 0: every slave is connected and messages are taken, or the master is followed. 1: not
     so.
@@ -60,6 +68,7 @@ def status(
         _show_master(output, state)
         well = state.following.connected
     _show_peers(output, state)
+    _show_members(output, state)
     _show_role(output, state)
     if not well or state.problem:
         raise typer.Exit(1)
@@ -95,9 +104,12 @@ def promote(
     """Make a slave the master, in a term of its own: whoever hears of that stops taking messages.
 
     Promote the slave with the greatest (generation, end): `stratamq replica status` on each says
-    them, and a promotion is refused when a peer has more, when the master answers, or when the log
-    is empty or has nothing of its master's history. What is known to be missing is said. The old
-    master, when it comes back, keeps aside what this one does not have, and follows.
+    them. Before, n − k of the n members (k acknowledgements are required) promise the term to this
+    broker, itself among them: of any n − k, one has each message that was answered PUT_OK. A
+    promotion is refused when fewer promise, when another has more, when the master answers, or when
+    the log is empty, new in the cluster, or has nothing of its master's history. What is known to
+    be missing is said. The old master, when it comes back, keeps aside what this one does not have,
+    and follows.
 
     Exit codes: 0 it is the master, 1 it is not.
     """
@@ -122,7 +134,7 @@ def demote(
         typer.Option(
             metavar="HOST:PORT",
             help="where the new master's slaves connect (`stratamq replica status` there says "
-            "where); without it, a peer that is promoted is found (ha.peers)",
+            "where); without it, the member that is promoted is found (ha.members)",
         ),
     ] = None,
     force: Annotated[
@@ -143,8 +155,105 @@ def demote(
     typer.echo(
         f"this broker is a slave from now on and follows {done.master_address}"
         if done.master_address
-        else "this broker is a slave from now on and follows whichever peer is promoted"
+        else "this broker is a slave from now on and follows whichever member is promoted"
     )
+
+
+@replica_app.command("remove")
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="the member, as in ha.members")],
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    force: Annotated[bool, typer.Option("--force", help="although it answers")] = False,
+) -> None:
+    """Take a member that is dead for good out of its cluster: the others count without it.
+
+    At the master; when it is the master that is dead, promote another first. It is durable, the
+    others hear of it, and k becomes at most n − 1. Two members cannot decide by themselves which of
+    them is dead: that is the operator's word. Refused when the member answers, and while one of the
+    others lacks something.
+
+    Exit codes: 0 it is removed, 1 it is not.
+    """
+    with open_client(data, address) as client:
+        done = client.remove_member(name, force=force)
+    for sentence in done.costs:
+        typer.echo(f"note: {sentence}")
+    typer.echo(_members_in_force(done.members))
+
+
+@replica_app.command("admit")
+def admit(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="the member, as in ha.members")],
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+) -> None:
+    """Take a removed member in again, or add a new one, at the master.
+
+    A new one comes last in the master's ha.members. It counts for nothing before it has heard
+    enough of the others and has what the master had confirmed by then.
+
+    Exit codes: 0 it is admitted, 1 it is not.
+    """
+    with open_client(data, address) as client:
+        members = client.admit_member(name)
+    typer.echo(_members_in_force(members))
+
+
+@replica_app.command("restored")
+def restored(
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data", "-d", envvar=DATA_VARIABLE, help="the store directory of a stopped broker"
+        ),
+    ] = Path(DEFAULT_DATA),
+) -> None:
+    """Mark a store directory that was put back from a backup, before a broker runs on it.
+
+    The directory gets a new identity, and starts as a slave that has promised nothing: what it held
+    after the backup was made is forgotten, and it counts for nothing in its cluster until it has
+    what the master has. If the backup is all that is left, promote it: `stratamq replica promote
+    --force`.
+
+    Exit codes: 0 it is marked, 3 a broker runs on it, or it holds no store.
+    """
+    identity = mark_restored(RealFiles(data), random.SystemRandom())
+    typer.echo(
+        f"{data} is marked as restored, its identity is {identity.number}: start its broker, which "
+        "is a slave at first"
+    )
+
+
+def _members_in_force(members: Members) -> str:
+    names = ", ".join(member.name for member in members.active)
+    return (
+        f"members of version {members.version}: {names}; {members.required} acknowledgements of "
+        f"slaves are required, {members.quorum} members promise a promotion"
+    )
+
+
+def _show_members(output: Output, state: ReplicationState) -> None:
+    if state.members is None:
+        return
+    printer = Printer(output, ())
+    sentence = _members_in_force(state.members) + f"; this one is {state.member}"
+    row = {
+        "kind": "members",
+        "version": state.members.version,
+        "required": state.members.required,
+        "member": state.member,
+        "members": [member.name for member in state.members.active],
+        "rejoining": state.rejoining,
+        "promisedTo": state.promised_to,
+    }
+    printer.note(row, sentence, False)
+    if state.rejoining:
+        sentence = (
+            "this directory is new in its cluster: it counts for nothing until it has what the "
+            "master has"
+        )
+        printer.note({"kind": "problem", "rejoining": sentence}, sentence, True)
 
 
 def _show_peers(output: Output, state: ReplicationState) -> None:
@@ -155,6 +264,7 @@ def _show_peers(output: Output, state: ReplicationState) -> None:
         printer.row(
             {
                 "kind": "peer",
+                "member": one.member,
                 "address": one.address,
                 "answers": one.answers,
                 "role": one.role.name if one.role else "",
@@ -185,7 +295,9 @@ def _show_slaves(output: Output, state: ReplicationState) -> None:
                 "kind": "slave",
                 "address": one.address,
                 "name": one.name,
+                "member": one.member,
                 "connected": one.connected,
+                "counts": one.counts,
                 "acknowledged": one.acknowledged_offset,
                 "lagBytes": one.lag_bytes,
                 "lagMs": one.lag_ms,

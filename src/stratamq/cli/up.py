@@ -107,18 +107,25 @@ def up(
             "says where)",
         ),
     ] = None,
-    peer: Annotated[
+    member: Annotated[
         list[str] | None,
         typer.Option(
-            "--peer",
-            metavar="HOST:PORT",
-            help="where the slaves of another broker of this name connect, master or slave; may be "
-            "repeated. A master asks its peers whether one was promoted before it takes messages",
+            "--member",
+            metavar="NAME=HOST:PORT",
+            help="a member of the broker's cluster and where its slaves connect; once for each, "
+            "this one included, in the same order on all",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="this broker's name among the members; without it, the one that has its address",
         ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="of a master: take messages although no peer answers"),
+        typer.Option("--force", help="of a master: take messages although no other member answers"),
     ] = False,
 ) -> None:
     """Start the services of a broker over one directory, watch them, and stop them on Ctrl-C.
@@ -140,7 +147,7 @@ def up(
     """
     overrides = [
         *addresses(address),
-        *replication(role, master, peer or (), force),
+        *replication(role, master, member or (), name, force),
         *(settings or ()),
     ]
     data.mkdir(parents=True, exist_ok=True)
@@ -169,10 +176,10 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     if not is_given("ha", "replication_address", config, overrides=overrides):
         # Two brokers of one machine do not want the same port.
         sizes.append("ha.replication_address=127.0.0.1:0")
-    if is_given("ha", "peers", config, overrides=overrides) and not is_given(
+    if is_given("ha", "members", config, overrides=overrides) and not is_given(
         "commitlog", "wait_for_peers", config, overrides=overrides
     ):
-        # The log must not begin before its replication service says that there are peers.
+        # The log must not begin before its replication service has asked the other members.
         sizes.append("commitlog.wait_for_peers=true")
     arguments = [] if config is None else ["--config", str(config)]
     for override in (*sizes, *overrides):
@@ -215,18 +222,24 @@ def addresses(address: str | None) -> list[str]:
 
 
 def replication(
-    role: BrokerRole | None, master: str | None, peers: Sequence[str] = (), force: bool = False
+    role: BrokerRole | None,
+    master: str | None,
+    members: Sequence[str] = (),
+    name: str | None = None,
+    force: bool = False,
 ) -> list[str]:
     """Settings of a master or a slave. ConfigurationError when the options do not fit."""
-    for address in peers:
-        split_address(address)
-    settings = [f"ha.peers={','.join(peers)}"] if peers else []
+    settings = [f"ha.members={','.join(members)}"] if members else []
+    if name is not None:
+        if not members:
+            raise ConfigurationError(["--name says which --member this broker is: name them"])
+        settings.append(f"ha.member={name}")
     if force:
         settings.append("ha.force_master=true")
-    return [*_role_settings(role, master, bool(peers)), *settings]
+    return [*_role_settings(role, master, bool(members)), *settings]
 
 
-def _role_settings(role: BrokerRole | None, master: str | None, peers: bool) -> list[str]:
+def _role_settings(role: BrokerRole | None, master: str | None, members: bool) -> list[str]:
     if master is not None and role is not BrokerRole.SLAVE:
         raise ConfigurationError(["--master is for a slave: add --role slave"])
     if role is None:
@@ -237,8 +250,8 @@ def _role_settings(role: BrokerRole | None, master: str | None, peers: bool) -> 
     if master is not None:
         split_address(master)
         settings.append(f"ha.master={master}")
-    elif not peers:
-        raise ConfigurationError(["--role slave needs --master HOST:PORT, or --peer HOST:PORT"])
+    elif not members:
+        raise ConfigurationError(["--role slave needs --master HOST:PORT, or --member"])
     return settings
 
 

@@ -23,6 +23,7 @@ from stratamq.client.replication_state import (
     FollowingProgress,
     PeerView,
     Promotion,
+    Removal,
     ReplicationState,
     SlaveProgress,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "Pulled",
     "Queue",
     "ReceivedMessage",
+    "Removal",
     "ReplicaState",
     "ReplicationState",
     "Retention",

@@ -20,9 +20,12 @@ from stratamq.client.received import ReceivedMessage
 from stratamq.client.replication_state import (
     Demotion,
     Promotion,
+    Removal,
     ReplicationState,
+    admit_member,
     demote,
     promote,
+    remove_member,
     replication_state,
     resync,
 )
@@ -45,6 +48,7 @@ from stratamq.client.waiting import Patience
 from stratamq.client.wire import METHODS
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Random
+from stratamq.formats.members import Members
 from stratamq.runtime.clock import SystemClock
 from stratamq.runtime.framing import READ_RANGE_RESPONSE
 from stratamq.runtime.status import from_rpc_error
@@ -355,8 +359,18 @@ class AsyncClient:
 
     async def demote(self, master: str = "", *, force: bool = False) -> Demotion:
         """Make this broker a slave that follows the master whose slaves connect to `master`; "":
-        its peers know. NotWritableError if no slave has everything, unless `force`."""
+        the other members know. NotWritableError if no slave has everything, unless `force`."""
         return await self._run(demote(master, force))
+
+    async def remove_member(self, name: str, *, force: bool = False) -> Removal:
+        """Take a member that is dead for good out of its cluster, at the master. NotWritableError
+        when it answers, or another one lacks something, unless `force`."""
+        return await self._run(remove_member(name, force))
+
+    async def admit_member(self, name: str) -> Members:
+        """Take a removed member in again, or add one that is configured at this master. It counts
+        when it has what this master had confirmed."""
+        return await self._run(admit_member(name))
 
     async def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""

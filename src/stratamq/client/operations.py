@@ -449,6 +449,8 @@ def log_state() -> Operation[LogState]:
                     one.connected,
                     one.lag_bytes,
                     one.lag_ms,
+                    one.counts,
+                    one.member,
                 )
                 for one in state.replicas
             ),

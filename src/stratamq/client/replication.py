@@ -10,9 +10,11 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client.endpoints import Channels
 from stratamq.client.lost import stream_error
+from stratamq.client.members import members_message, members_value
 from stratamq.client.values import Role
 from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import UnavailableError
+from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import Generations
 from stratamq.runtime.framing import APPEND_DATA_REQUEST
 
@@ -43,6 +45,20 @@ class LogFacts:
     """A master whose log takes its own bytes from its slaves."""
     master_confirmed: int | None = None
     """Of a slave: how far its master is known to have confirmed; None: not known."""
+    confirmed: int = 0
+    safe: int = 0
+    """Below here the log has its bytes as safely as its flush setting says."""
+    identity: int = 0
+    members: Members | None = None
+    """In force; None without configured members."""
+    member: str = ""
+    """This broker's name among them."""
+    rejoining: bool = False
+    """The directory is new in its cluster, and counts for nothing."""
+    promised_to: str = ""
+    """The member to which `term` is promised."""
+    required: int = 1
+    """The setting: how many slaves must acknowledge."""
 
     @property
     def generation(self) -> int:
@@ -58,6 +74,9 @@ class ReplicaReport:
     connected: bool
     lag_bytes: int
     lag_ms: int
+    counts: bool
+    """Its acknowledgements count towards PUT_OK."""
+    member: str = ""
 
 
 class OwnLog:
@@ -87,6 +106,14 @@ class OwnLog:
                 if status.HasField("master_confirmed_offset")
                 else None
             ),
+            confirmed=status.confirmed_offset,
+            safe=status.flushed_offset if status.sync_flush else status.appended_offset,
+            identity=status.identity,
+            members=members_value(status.members) if status.HasField("members") else None,
+            member=status.member,
+            rejoining=status.rejoining,
+            promised_to=status.promised_to,
+            required=status.required_replicas,
         )
 
     async def set_role(
@@ -97,9 +124,11 @@ class OwnLog:
         master: str = "",
         reason: str = "",
         goes_on: bool = False,
+        candidate: str = "",
     ) -> tuple[int, int]:
         """The log's last generation and its start, once the role is durable. `goes_on`: a master
-        has taken back what its slaves held, and goes on in its term."""
+        has taken back what its slaves held, and goes on in its term. `candidate`: a slave promises
+        `term` to that member."""
         response = await self._call(
             "SetRole",
             pb.SetRoleRequest(
@@ -108,6 +137,7 @@ class OwnLog:
                 master_replication_address=master,
                 reason=reason,
                 goes_on=goes_on,
+                candidate=candidate,
             ),
         )
         return response.generation.generation, response.generation.start_offset
@@ -115,6 +145,16 @@ class OwnLog:
     async def hold(self, reason: str, *, has_peers: bool) -> None:
         """Let a master take no messages because of `reason`, or again with ""."""
         await self._call("HoldWrites", pb.HoldWritesRequest(reason=reason, has_peers=has_peers))
+
+    async def put_members(self, members: Members, member: str) -> None:
+        """Durable on return: they are in force."""
+        request = pb.PutMembersRequest(members=members_message(members), member=member)
+        await self._call("PutMembers", request)
+
+    async def set_joined(self, joined: bool, generation: int) -> None:
+        """Whether the directory counts as its member, durable on return; refused if the log is in
+        another generation by now."""
+        await self._call("SetJoined", pb.SetJoinedRequest(joined=joined, generation=generation))
 
     async def report(self, generation: int, replicas: Iterable[ReplicaReport]) -> None:
         await self._call(
@@ -128,6 +168,8 @@ class OwnLog:
                         connected=one.connected,
                         lag_bytes=one.lag_bytes,
                         lag_ms=one.lag_ms,
+                        counts=one.counts,
+                        member=one.member,
                     )
                     for one in replicas
                 ],

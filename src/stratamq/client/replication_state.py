@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
+from stratamq.client.members import members_value
 from stratamq.client.operations import Operation
 from stratamq.client.values import Role
 from stratamq.client.wire import METHODS
+from stratamq.formats.members import Members
 
 CHANGE_S = 30.0
 """A change of role may flush, and wait for slaves and for peers that do not answer."""
@@ -25,6 +27,10 @@ class SlaveProgress:
     lag_ms: int
     bytes_per_second: float
     problem: str
+    member: str = ""
+    """Its name among the members; "": it is none."""
+    counts: bool = False
+    """Its acknowledgements count towards PUT_OK."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,8 @@ class FollowingProgress:
 
 @dataclass(frozen=True, slots=True)
 class PeerView:
-    """What a configured peer answered last; `problem` why it did not."""
+    """What another member answered last; `problem` why it did not. `rejoining`: its directory is
+    new in the cluster. `promised_to`: the member to which its term is promised."""
 
     address: str
     answers: bool
@@ -54,13 +61,19 @@ class PeerView:
     generation: int
     end_offset: int
     problem: str
+    member: str = ""
+    rejoining: bool = False
+    promised_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationState:
     """Offsets in bytes from the start of the log. `replication_address`: where slaves connect;
     `listening_address`: where they would if this broker were a master. `role_reason`: why the role
-    is not the configured one. `held_reason`: why a master takes no messages for the time being."""
+    is not the configured one. `held_reason`: why a master takes no messages for the time being.
+    `members`: in force, None without; `member`: this broker's name among them. `rejoining`: its
+    directory is new in the cluster, and counts for nothing. `promised_to`: the member to which
+    `term` is promised."""
 
     role: Role | None
     generation: int
@@ -76,6 +89,10 @@ class ReplicationState:
     problem: str = ""
     listening_address: str = ""
     peers: tuple[PeerView, ...] = ()
+    members: Members | None = None
+    member: str = ""
+    rejoining: bool = False
+    promised_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +107,16 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """A member was removed: the members in force, and what the operator answers for."""
+
+    members: Members
+    costs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Demotion:
-    """A demotion that has happened: whom the broker follows, "" if its peers must say so."""
+    """A demotion that has happened: whom the broker follows, "" if the members must say so."""
 
     master_address: str
     missing: tuple[str, ...]
@@ -115,6 +140,8 @@ def replication_state() -> Operation[ReplicationState]:
                     one.lag_ms,
                     one.bytes_per_second,
                     one.problem,
+                    one.member,
+                    one.counts,
                 )
                 for one in state.slaves
             ),
@@ -134,9 +161,16 @@ def replication_state() -> Operation[ReplicationState]:
                     one.generation,
                     one.end_offset,
                     one.problem,
+                    one.member,
+                    one.rejoining,
+                    one.promised_to,
                 )
                 for one in state.peers
             ),
+            members=members_value(state.members) if state.HasField("members") else None,
+            member=state.member,
+            rejoining=state.rejoining,
+            promised_to=state.promised_to,
         )
 
     return Operation(METHODS["GetReplicationStatus"], pb.GetReplicationStatusRequest(), result)
@@ -182,6 +216,26 @@ def demote(master: str, force: bool) -> Operation[Demotion]:
         METHODS["Demote"],
         request,
         lambda done: Demotion(done.master_replication_address, tuple(done.missing)),
+        safe=False,
+        wait_s=CHANGE_S,
+    )
+
+
+def remove_member(name: str, force: bool) -> Operation[Removal]:
+    return Operation(
+        METHODS["RemoveMember"],
+        pb.RemoveMemberRequest(name=name, force=force),
+        lambda done: Removal(members_value(done.members), tuple(done.costs)),
+        safe=False,
+        wait_s=CHANGE_S,
+    )
+
+
+def admit_member(name: str) -> Operation[Members]:
+    return Operation(
+        METHODS["AdmitMember"],
+        pb.AdmitMemberRequest(name=name),
+        lambda done: members_value(done.members),
         safe=False,
         wait_s=CHANGE_S,
     )

@@ -244,13 +244,16 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A slave as the log knows it."""
+    """A slave as the log knows it. `counts`: its acknowledgements count towards PUT_OK; `member`:
+    its name among the members, "" if it is none."""
 
     address: str
     acknowledged_offset: int
     connected: bool
     lag_bytes: int
     lag_ms: int
+    counts: bool = True
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,23 @@ TERM_BITS, STARTS_BITS, RANDOM_BITS = 12, 24, 27
 assert TERM_BITS + STARTS_BITS + RANDOM_BITS == 63
 
 GREATEST_TERM = (1 << TERM_BITS) - 1
+SLOTS = 8
+"""At most so many members has a cluster; a term belongs to the member of slot term mod 8."""
+LARGEST_TERM_STEP = 256
+"""A member takes no term that is more above its own: a single message cannot use up all terms."""
+
+
+def next_term(known: int, slot: int | None) -> int:
+    """The smallest term above `known` that belongs to `slot`; None: the next one, of a broker
+    without members. It may lie beyond GREATEST_TERM."""
+    if slot is None:
+        return known + 1
+    return known + 1 + (slot - known - 1) % SLOTS
+
+
+def slot_of(term: int) -> int:
+    """Of the member that alone may open the term."""
+    return term % SLOTS
 
 
 def make_number(term: int, starts: int, chance: int) -> int:

@@ -6,10 +6,13 @@
     master → slave    u32 n, then n bytes: what it shall keep
                       from here on the 8+4+N frames of `replication`
 
-    what it has         i64 end  i64 minimum  i64 segment bytes  u8 name bytes  name
+    what it has         i64 end  i64 minimum  i64 segment bytes  u64 identity  u8 rejoining
+                        u8 name bytes  name  u8 bytes  member
                         u16 count, count × (i64 generation, i64 start)
-    what it shall keep  u8 verdict  i64 cut to  i64 minimum  i64 end  i64 confirmed
+    what it shall keep  u8 verdict  u8 forgot  i64 cut to  i64 minimum  i64 end
+                        i64 confirmed
                         u16 sentence bytes  sentence  u16 address bytes  address
+                        u8 bytes  member
                         u16 count, count × (i64 generation, i64 start)
 
 A master that lost what it had not flushed takes it back from a slave of its own: it opens with
@@ -41,10 +44,13 @@ _HAS = struct.Struct(
     "q"  # end of the slave's log
     "q"  # its minimum
     "q"  # bytes of a segment
+    "Q"  # identity
+    "B"  # rejoining
 )
 _KEEPS = struct.Struct(
     ">"
     "B"  # verdict
+    "B"  # forgot
     "q"  # cut to
     "q"  # the master's minimum
     "q"  # up to where it ships now
@@ -67,19 +73,24 @@ class Verdict(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """What a slave says of its log. `name` is its broker's."""
+    """What a slave says of its log. `name` is its broker's, `member` its own among the members, ""
+    without them; `identity` is its directory's. `rejoining`: it does not count yet."""
 
     end: int
     minimum: int
     segment_bytes: int
     name: str
     generations: Generations
+    member: str = ""
+    identity: int = 0
+    rejoining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Keeps:
     """The master's answer. `confirmed`: what its consumers may see. `address`: where its log takes
-    messages, "" if that is not known."""
+    messages, "" if that is not known. `member`: the master's name among the members. `forgot`: the
+    slave's directory has less than it acknowledged to this master before."""
 
     verdict: Verdict
     cut_to: int
@@ -89,13 +100,16 @@ class Keeps:
     sentence: str
     address: str
     generations: Generations
+    member: str = ""
+    forgot: bool = False
 
 
 def encode_has(has: Has) -> bytes:
     """With its length before it."""
     return with_length(
-        _HAS.pack(has.end, has.minimum, has.segment_bytes)
+        _HAS.pack(has.end, has.minimum, has.segment_bytes, has.identity, has.rejoining)
         + encode_text(has.name, U8)
+        + encode_text(has.member, U8)
         + encode_generations(has.generations)
     )
 
@@ -103,9 +117,17 @@ def encode_has(has: Has) -> bytes:
 def encode_keeps(keeps: Keeps) -> bytes:
     """With its length before it."""
     return with_length(
-        _KEEPS.pack(keeps.verdict, keeps.cut_to, keeps.minimum, keeps.end, keeps.confirmed)
+        _KEEPS.pack(
+            keeps.verdict,
+            keeps.forgot,
+            keeps.cut_to,
+            keeps.minimum,
+            keeps.end,
+            keeps.confirmed,
+        )
         + encode_text(keeps.sentence)
         + encode_text(keeps.address)
+        + encode_text(keeps.member, U8)
         + encode_generations(keeps.generations)
     )
 
@@ -113,23 +135,36 @@ def encode_keeps(keeps: Keeps) -> bytes:
 def decode_has(data: bytes) -> Has:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
-    end, minimum, segment_bytes = reader.take(_HAS)
-    name = reader.text(U8)
+    end, minimum, segment_bytes, identity, rejoining = reader.take(_HAS)
+    name, member = reader.text(U8), reader.text(U8)
     generations = reader.generations()
-    if end < minimum or minimum < 0 or segment_bytes <= 0:
+    if end < minimum or minimum < 0 or segment_bytes <= 0 or rejoining > 1:
         raise reader.bad(f"a log of [{minimum}, {end})")
-    return Has(end, minimum, segment_bytes, name, generations)
+    return Has(end, minimum, segment_bytes, name, generations, member, identity, bool(rejoining))
 
 
 def decode_keeps(data: bytes) -> Keeps:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
-    number, cut_to, minimum, end, confirmed = reader.take(_KEEPS)
-    sentence, address = reader.text(), reader.text()
+    number, forgot, cut_to, minimum, end, confirmed = reader.take(_KEEPS)
+    sentence, address, member = reader.text(), reader.text(), reader.text(U8)
     generations = reader.generations()
-    if number not in list(Verdict) or min(cut_to, confirmed) < 0 or not 0 <= minimum <= end:
-        raise reader.bad(f"verdict {number}, cut to {cut_to}, minimum {minimum}")
-    return Keeps(Verdict(number), cut_to, minimum, end, confirmed, sentence, address, generations)
+    if number not in list(Verdict) or forgot > 1 or min(cut_to, confirmed) < 0:
+        raise reader.bad(f"verdict {number}, forgot {forgot}, cut to {cut_to}")
+    if not 0 <= minimum <= end:
+        raise reader.bad(f"a log of [{minimum}, {end})")
+    return Keeps(
+        Verdict(number),
+        cut_to,
+        minimum,
+        end,
+        confirmed,
+        sentence,
+        address,
+        generations,
+        member,
+        bool(forgot),
+    )
 
 
 __all__ = [

@@ -5,9 +5,13 @@
     asker → peer   u32 n, then n bytes: how the asker stands
     peer → asker   u32 n, then n bytes: how the peer stands
 
-    how it stands  u64 instance  u8 role  u8 held  u16 term  i64 minimum  i64 end
-                   u8 name bytes  name  u16 bytes  where its log takes messages
+    how it stands  u64 instance  u64 identity  u8 role  u8 held  u8 rejoining  u16 term
+                   i64 minimum  i64 end  i64 confirmed
+                   u8 name bytes  name  u8 bytes  member  u8 bytes  promised to
+                   u16 bytes  where its log takes messages
                    u16 bytes  where its slaves connect  u16 bytes  whom it follows
+                   members in force: u32 version  u8 k  u8 count, count × (u8 slot  u8 removed
+                                     u32 since  u8 bytes  name  u16 bytes  address); version 0: none
                    u16 count, count × (i64 generation, i64 start)
 
 Both learn the same, so that a master hears of a promotion from whoever speaks first.
@@ -18,6 +22,7 @@ import struct
 from dataclasses import dataclass
 
 from stratamq.formats.generation_number import GREATEST_TERM, last_term
+from stratamq.formats.members import Member, Members, members_fault
 from stratamq.formats.replication_fields import (
     U8,
     Generations,
@@ -31,11 +36,26 @@ PEER_MARK = b"\xffSTP"
 _STANDS = struct.Struct(
     ">"
     "Q"  # instance
+    "Q"  # identity
     "B"  # role
     "B"  # held
+    "B"  # rejoining
     "H"  # term
     "q"  # minimum
     "q"  # end
+    "q"  # confirmed
+)
+_MEMBERS = struct.Struct(
+    ">"
+    "I"  # version
+    "B"  # k
+    "B"  # count
+)
+_MEMBER = struct.Struct(
+    ">"
+    "B"  # slot
+    "B"  # removed
+    "I"  # since
 )
 
 
@@ -51,7 +71,13 @@ class StandingRole(enum.IntEnum):
 class Standing:
     """How a broker stands. `instance`: at random for each process, to know oneself by. `held`: a
     master that takes no messages yet. `term`: the highest it has or has heard of. Addresses are ""
-    where there is none."""
+    where there is none.
+
+    `identity`: of its directory. `member`: its name among `members`, "" without them.
+    `promised_to`: the member to which `term` is promised, durably; "": to nobody. `rejoining`: its
+    directory is new in the cluster, and counts for nothing yet. `confirmed`: what it knows to be
+    acknowledged.
+    """
 
     instance: int
     role: StandingRole
@@ -64,6 +90,17 @@ class Standing:
     replication_address: str
     follows: str
     generations: Generations
+    identity: int = 0
+    member: str = ""
+    promised_to: str = ""
+    rejoining: bool = False
+    confirmed: int = 0
+    members: Members | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Its log holds nothing."""
+        return self.end == self.minimum
 
     @property
     def is_master(self) -> bool:
@@ -84,16 +121,22 @@ def encode_standing(standing: Standing) -> bytes:
     return with_length(
         _STANDS.pack(
             standing.instance,
+            standing.identity,
             standing.role,
             standing.held,
+            standing.rejoining,
             standing.term,
             standing.minimum,
             standing.end,
+            standing.confirmed,
         )
         + encode_text(standing.name, U8)
+        + encode_text(standing.member, U8)
+        + encode_text(standing.promised_to, U8)
         + encode_text(standing.log_address)
         + encode_text(standing.replication_address)
         + encode_text(standing.follows)
+        + _encode_members(standing.members)
         + encode_generations(standing.generations)
     )
 
@@ -101,14 +144,15 @@ def encode_standing(standing: Standing) -> bytes:
 def decode_standing(data: bytes) -> Standing:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
-    instance, role, held, term, minimum, end = reader.take(_STANDS)
-    name = reader.text(U8)
+    instance, identity, role, held, rejoining, term, minimum, end, confirmed = reader.take(_STANDS)
+    name, member, promised_to = reader.text(U8), reader.text(U8), reader.text(U8)
     log_address, replication_address, follows = reader.text(), reader.text(), reader.text()
+    members = _decode_members(reader)
     generations = reader.generations()
-    if role not in list(StandingRole) or held > 1 or term > GREATEST_TERM:
-        raise reader.bad(f"role {role}, held {held}, term {term}")
-    if not 0 <= minimum <= end or any(number < 0 for number, _ in generations):
-        raise reader.bad(f"a log of [{minimum}, {end})")
+    if role not in list(StandingRole) or max(held, rejoining) > 1 or term > GREATEST_TERM:
+        raise reader.bad(f"role {role}, held {held}, rejoining {rejoining}, term {term}")
+    if not 0 <= minimum <= end or confirmed < 0 or any(number < 0 for number, _ in generations):
+        raise reader.bad(f"a log of [{minimum}, {end}), confirmed up to {confirmed}")
     return Standing(
         instance,
         StandingRole(role),
@@ -121,4 +165,36 @@ def decode_standing(data: bytes) -> Standing:
         replication_address,
         follows,
         generations,
+        identity,
+        member,
+        promised_to,
+        bool(rejoining),
+        confirmed,
+        members,
     )
+
+
+def _encode_members(members: Members | None) -> bytes:
+    if members is None:
+        return _MEMBERS.pack(0, 0, 0)
+    return _MEMBERS.pack(members.version, members.required, len(members.members)) + b"".join(
+        _MEMBER.pack(one.slot, one.removed, one.since)
+        + encode_text(one.name, U8)
+        + encode_text(one.address)
+        for one in members.members
+    )
+
+
+def _decode_members(reader: Reader) -> Members | None:
+    version, required, count = reader.take(_MEMBERS)
+    found = []
+    for _ in range(count):
+        slot, removed, since = reader.take(_MEMBER)
+        found.append(Member(slot, reader.text(U8), reader.text(), bool(removed), since))
+    if not version:
+        return None
+    members = Members(version, required, tuple(found))
+    fault = members_fault(members)
+    if fault:
+        raise reader.bad(fault)
+    return members

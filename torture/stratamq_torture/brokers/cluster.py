@@ -16,12 +16,23 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import PutMessage, PutResult, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange
-from stratamq_ha.peer_policy import Answer, Follow, Promise, Serve, Wait, decide
-from stratamq_ha.promotion import assess, next_term
+from stratamq_ha.peer_policy import (
+    Answer,
+    Follow,
+    Forgot,
+    Join,
+    Open,
+    Promise,
+    Serve,
+    Wait,
+    decide,
+)
+from stratamq_ha.promotion import assess, candidate_term
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import SimulatedClock, SimulatedCrash
 from stratamq.formats.hosts import Host
+from stratamq.formats.members import configured_members
 from stratamq_torture.brokers.ledger import Ledger
 from stratamq_torture.brokers.link import Link
 from stratamq_torture.brokers.node import Node
@@ -45,6 +56,8 @@ class Cluster:
             Node(self, number, settings.role if number == 0 else Role.SLAVE)
             for number in range(settings.brokers)
         ]
+        named = [(node.address, node.address) for node in self.nodes]
+        self.members = configured_members(named, settings.required)
         self.links = {node.number: Link(self, node) for node in self.nodes}
         self.apart: set[frozenset[int]] = set()
         """Pairs that cannot hear each other."""
@@ -95,7 +108,7 @@ class Cluster:
             return
         slaves = [link for link in self.links.values() if link.master is master]
         replicas = [
-            Replica(link.slave.address, link.acknowledged, connected=True)
+            Replica(link.slave.address, link.acknowledged, connected=True, counts=link.counts)
             for link in slaves
             if link.acknowledged >= 0
         ]
@@ -178,7 +191,7 @@ class Cluster:
         if len(serving) != 1 or len(self.masters()) != 1:
             return False
         for node in self.nodes:
-            if node.log is None or node.changing:
+            if node.log is None or node.changing or node.log.membership.rejoining:
                 return False
             if node.log.offsets.flushed != node.log.offsets.appended:
                 return False
@@ -242,28 +255,52 @@ class Cluster:
         if own.is_master and not engine.roles.state.peers:
             self._hold(node, ASKING)
             return
-        decision = decide(own, self.answers(node), connected=self.links[node.number].connected)
+        if engine.membership.members is None:
+            self._change(node, partial(engine.membership.put, self.members, node.address))
+            return
+        link, answers = self.links[node.number], self.answers(node)
+        if node.joining.has_joined(own, answers, node.safe):
+            self.met("a new directory counted as a member")
+            link.break_off()
+            self._change(node, partial(engine.membership.set_joined, True))
+            return
+        decision = decide(own, answers, connected=link.connected, longer=node.longer)
         if isinstance(decision, Wait):
-            if engine.gate.held != decision.reason:
+            if engine.gate.held != decision.reason and own.is_master:
                 self._hold(node, decision.reason)
         elif isinstance(decision, Serve):
             self._hold(node, "")
+        elif isinstance(decision, Join):
+            self._change(node, partial(engine.membership.set_joined, True))
+        elif isinstance(decision, Forgot):
+            self.met("a directory had forgotten something")
+            self.note(f"{node.address} has forgotten: {decision.reason}")
+            link.break_off()
+            self._change(node, partial(engine.membership.set_joined, False))
+        elif isinstance(decision, Open):
+            change = RoleChange(engine.role, decision.term)
+            self._change(node, partial(engine.set_role, change))
         elif isinstance(decision, Promise):
-            node.changing = True
-            self.links[node.number].break_off()
-
-            def promised(error: StrataError | None) -> None:
-                node.changing = False
-
-            change = RoleChange(Role.SLAVE, decision.term, decision.address, decision.reason)
-            engine.set_role(change, promised)
+            link.break_off()
+            self._change(node, partial(engine.set_role, _promise(decision)))
         elif isinstance(decision, Follow):
             if own.is_master:
                 self.step_down(node, decision.term, decision.address)
             else:
                 self.note(f"{node.address} follows another: {decision.reason}")
                 node.override = decision.address
-                self.links[node.number].break_off()
+                link.break_off()
+
+    def _change(self, node: Node, call: Callable[[Callable[[StrataError | None], None]], None]):
+        """One change of a log's state at a time."""
+        node.changing = True
+
+        def done(error: StrataError | None) -> None:
+            node.changing = False
+            if error is not None:
+                self.note(f"{node.address}: {error}")
+
+        call(done)
 
     def answers(self, node: Node) -> list[Answer]:
         return [
@@ -321,7 +358,7 @@ class Cluster:
             if against:
                 self.note(f"{node.address} is not promoted: {'; '.join(against)}")
                 continue
-            self._ask_for_promises(node, next_term(own, answers))
+            self._ask_for_promises(node, candidate_term(own, answers))
             return f"{node.address}, {lost.address} is lost"
         return "none can be promoted"
 
@@ -337,7 +374,7 @@ class Cluster:
         self.links[node.number].break_off()
 
         def promised(number: int, error: StrataError | None) -> None:
-            self.nodes[number].changing = False
+            self.nodes[number].changing = self.candidate is self.nodes[number]
             if error is not None:
                 self.note(f"{number} promises nothing: {error}")
             self._heard_of(number)
@@ -348,18 +385,16 @@ class Cluster:
             if other is not node
             and self.reach(node, other)
             and other.log is not None
-            and not other.is_master
             and not other.changing
         ]
         self.candidate, self.term = node, term
-        self.waiting = {other.number for other in asked}
-        for other in asked:
+        self.waiting = {other.number for other in (node, *asked)}
+        for other in (node, *asked):
             assert other.log is not None
             other.changing = True
             self.links[other.number].break_off()
-            change = RoleChange(Role.SLAVE, term, node.address, "a promotion is under way")
-            other.log.set_role(change, partial(promised, other.number))
-        self._heard_of(node.number)
+            found = Promise(node.address, term, node.address, "a promotion is under way")
+            other.log.set_role(_promise(found), partial(promised, other.number))
 
     def _heard_of(self, number: int) -> None:
         """A broker has promised, or is gone; once nobody is waited for the candidate goes on."""
@@ -383,6 +418,7 @@ class Cluster:
             if error is not None:
                 raise Violation("promote", f"{node.address}: {error}")
             self.promotions += 1
+            node.longer = ""
             self.ledger.promoted()
             self.note(f"{node.address} is the master of term {term}")
             self.check(node)
@@ -471,3 +507,9 @@ class Cluster:
         if not newer:
             # An old master that is cut off serves what it has, and promises nothing more.
             self.ledger.check(node.address, read)
+
+
+def _promise(found: Promise) -> RoleChange:
+    return RoleChange(
+        Role.SLAVE, found.term, found.address, found.reason, candidate=found.candidate
+    )

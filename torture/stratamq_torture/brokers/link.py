@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING
 from stratamq_commitlog.cutting import Cut
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.role_change import highest_term
-from stratamq_ha.history import judge
+from stratamq_ha.history import (
+    History,
+    judge,
+    longer_end,
+    longer_sentence,
+    refusal_to_follow,
+    related,
+)
 from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
-from stratamq_ha.peer_policy import related
 from stratamq_ha.promotion import Heard
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
@@ -69,6 +75,13 @@ class Link:
         self._appending = False
         self._told_confirmed: int | None = None
         self._life = 0
+        self._rejoining = False
+        """As the slave said when it opened."""
+
+    @property
+    def counts(self) -> bool:
+        """Its acknowledgements count towards PUT_OK."""
+        return self.acknowledged >= 0 and not self._rejoining
 
     @property
     def _news(self) -> bool:
@@ -171,6 +184,9 @@ class Link:
                     engine.segment_bytes,
                     BROKER_NAME,
                     history.generations,
+                    engine.membership.member,
+                    engine.membership.identity.number,
+                    engine.membership.rejoining,
                 )
             )[LENGTH.size :]
         )
@@ -185,7 +201,9 @@ class Link:
             segment_bytes=theirs.segment_bytes,
             name=BROKER_NAME,
             address=master.address,
+            own_terms=True,
         )
+        answer = replace(answer, member=theirs.membership.member)
         keeps = decode_keeps(encode_keeps(answer)[LENGTH.size :])
         slave.heard = Heard(
             master.address,
@@ -197,24 +215,36 @@ class Link:
         if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
             self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")
             return
-        term = last_term(keeps.generations)
-        if term < highest_term(engine):
-            self._cluster.note(f"{slave.address} follows no master of term {term}")
+        new = has.rejoining or history.end == history.minimum
+        promised_to = engine.roles.state.candidate
+        refusal = refusal_to_follow(history, highest_term(engine), promised_to, keeps, new)
+        if refusal:
+            self._cluster.note(f"{slave.address} does not follow {master.address}: {refusal}")
             return
+        self._rejoining = has.rejoining
         self.master = master
         self._master_generation = theirs.generation
         self._cut(keeps)
 
     def _steps_down(self, master: Node, has: Has) -> bool:
-        """A master that hears of a higher term of its history does not serve."""
+        """A master that hears of a higher term of its history, or of more of its own than it has,
+        does not serve."""
         engine = master.log
         assert engine is not None
         term = last_term(has.generations)
         known = master.history(engine).generations
-        if term <= highest_term(engine) or not related(known, has.generations):
+        if engine.membership.rejoining:
+            return True
+        if not related(known, has.generations):
             return False
-        self._cluster.step_down(master, term, "")
-        return True
+        if term > highest_term(engine):
+            self._cluster.step_down(master, term, "")
+            return True
+        ours, theirs = master.history(engine), History(has.generations, has.minimum, has.end)
+        longer = longer_end(ours, theirs, own_terms=True)
+        if longer is not None:
+            master.longer = longer_sentence(f"the slave {has.member}", longer, ours)
+        return longer is not None
 
     def _cut(self, keeps: Keeps) -> None:
         life = self._life

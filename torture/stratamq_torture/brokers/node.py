@@ -14,6 +14,7 @@ from stratamq_commitlog.messages import Role
 from stratamq_commitlog.role_change import highest_term
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
+from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Heard
 
 from stratamq.errors import StrataError
@@ -46,6 +47,9 @@ class Node:
         self.override = ""
         """A peer that was found to be the master."""
         self.heard = Heard()
+        self.joining = Joining()
+        self.longer = ""
+        """Why a slave was refused that has more of this log's history."""
         self.flushed = 0
         """Durable for certain, as of its last life."""
         self.was_master = False
@@ -105,6 +109,8 @@ class Node:
         self.changing = False
         self.override = ""
         self.heard = Heard()
+        self.joining = Joining()
+        self.longer = ""
         self._reopened = None
 
     def lose_power(self, choice: CrashChoice | None = None) -> None:
@@ -191,7 +197,21 @@ class Node:
             replication_address=self.address,
             follows=self.follows if engine.role is Role.SLAVE else "",
             generations=history.generations,
+            identity=engine.membership.identity.number,
+            member=engine.membership.member,
+            promised_to=engine.roles.state.candidate,
+            rejoining=engine.membership.rejoining,
+            confirmed=max(engine.offsets.confirmed, engine.master_confirmed.value or 0),
+            members=engine.membership.members,
         )
+
+    @property
+    def safe(self) -> int:
+        """Below here its log is as safe as its flush setting says."""
+        engine = self.log
+        if engine is None:
+            return 0
+        return engine.offsets.flushed if engine.sync_flush else engine.offsets.appended
 
     @property
     def follows(self) -> str:

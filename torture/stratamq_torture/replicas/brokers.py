@@ -106,14 +106,14 @@ class Brokers:
     def __init__(self, directory: Path, settings: Iterable[str], role: Role) -> None:
         self.role = role
         wires = {name: Wire(NOWHERE) for name in NAMES}
-        peers = ",".join(wire.address for wire in wires.values())
+        members = ",".join(f"{name}={wire.address}" for name, wire in wires.items())
         common = [
             *settings,
             "commitlog.wait_for_peers=true",
             "ha.replication_address=127.0.0.1:0",
             "ha.reconnect_longest_ms=200",
             "ha.metadata_interval_ms=200",
-            f"ha.peers={peers}",
+            f"ha.members={members}",
         ]
         first = wires[NAMES[0]].address
         own = {
@@ -121,7 +121,8 @@ class Brokers:
             NAMES[1]: ["commitlog.broker_id=1", "commitlog.role=SLAVE", f"ha.master={first}"],
         }
         self._all = {
-            name: Broker(directory, name, [*common, *own[name]], wires[name]) for name in NAMES
+            name: Broker(directory, name, [*common, f"ha.member={name}", *own[name]], wires[name])
+            for name in NAMES
         }
         self._stack = ExitStack()
 
@@ -173,7 +174,7 @@ class Brokers:
 
         def counted() -> bool:
             log = broker.log()
-            return log is not None and any(one.connected for one in log.replicas)
+            return log is not None and any(one.connected and one.counts for one in log.replicas)
 
         self.wait(counted, f"{name} counts its slave")
 

@@ -9,9 +9,11 @@ import grpc
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import commitlog_pb2_grpc, common_pb2
+from stratamq.client.members import members_message, members_value
 from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
+    NotWritableError,
     StrataError,
     UnavailableError,
 )
@@ -197,6 +199,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
                     connected=replica.connected,
                     lag_bytes=max(0, status.appended - replica.acknowledged),
                     lag_ms=replica.lag_ms,
+                    counts=replica.counts,
+                    member=replica.member,
                 )
                 for replica in engine.replicas.known
             ],
@@ -215,6 +219,12 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             has_peers=engine.roles.state.peers,
             clock_doubt=engine.store_clock.doubt,
             master_confirmed_offset=engine.master_confirmed.value,
+            identity=engine.membership.identity.number,
+            members=members_message(engine.membership.members),
+            member=engine.membership.member,
+            rejoining=engine.membership.rejoining,
+            promised_to=engine.roles.state.candidate,
+            required_replicas=engine.config.required_replicas,
         )
 
     async def GetQueueTable(
@@ -325,6 +335,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             request.master_replication_address,
             request.reason,
             request.goes_on,
+            request.candidate,
         )
         error = await _answer(lambda done: engine.set_role(change, done))
         if error is not None:
@@ -349,6 +360,25 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     ) -> pb.TrustClockResponse:
         self._ready().store_clock.confirm()
         return pb.TrustClockResponse()
+
+    async def PutMembers(
+        self, request: pb.PutMembersRequest, context: Any
+    ) -> pb.PutMembersResponse:
+        engine = self._ready()
+        members = members_value(request.members)
+        error = await _answer(lambda done: engine.membership.put(members, request.member, done))
+        if error is not None:
+            raise error
+        return pb.PutMembersResponse()
+
+    async def SetJoined(self, request: pb.SetJoinedRequest, context: Any) -> pb.SetJoinedResponse:
+        engine = self._ready()
+        if request.generation != engine.generation:
+            raise NotWritableError(f"the log is in generation {engine.generation}", "generation")
+        error = await _answer(lambda done: engine.membership.set_joined(request.joined, done))
+        if error is not None:
+            raise error
+        return pb.SetJoinedResponse()
 
     async def Cut(self, request: pb.CutRequest, context: Any) -> pb.CutResponse:
         # A caller that goes away leaves no log half open.
@@ -378,7 +408,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self, request: pb.ReportReplicationRequest, context: Any
     ) -> pb.ReportReplicationResponse:
         replicas = [
-            Replica(r.address, r.acknowledged_offset, r.connected, r.lag_ms)
+            Replica(r.address, r.acknowledged_offset, r.connected, r.lag_ms, r.counts, r.member)
             for r in request.replicas
         ]
         confirmed = self._ready().report_replication(request.generation, replicas)

@@ -306,7 +306,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +334,12 @@ class GetStatusResponse(_message.Message):
     TAKING_BACK_FIELD_NUMBER: _ClassVar[int]
     MASTER_CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CLOCK_DOUBT_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    REJOINING_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_TO_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -361,7 +367,13 @@ class GetStatusResponse(_message.Message):
     taking_back: bool
     master_confirmed_offset: int
     clock_doubt: str
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ...) -> None: ...
+    identity: int
+    members: _common_pb2.Members
+    member: str
+    rejoining: bool
+    promised_to: str
+    required_replicas: int
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ...) -> None: ...
 
 class TrustClockRequest(_message.Message):
     __slots__ = ()
@@ -520,18 +532,20 @@ class PutTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
 
 class SetRoleRequest(_message.Message):
-    __slots__ = ("role", "term", "master_replication_address", "reason", "goes_on")
+    __slots__ = ("role", "term", "master_replication_address", "reason", "goes_on", "candidate")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     MASTER_REPLICATION_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     GOES_ON_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_FIELD_NUMBER: _ClassVar[int]
     role: _common_pb2.BrokerRole
     term: int
     master_replication_address: str
     reason: str
     goes_on: bool
-    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., reason: _Optional[str] = ..., goes_on: bool = ...) -> None: ...
+    candidate: str
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., reason: _Optional[str] = ..., goes_on: bool = ..., candidate: _Optional[str] = ...) -> None: ...
 
 class SetRoleResponse(_message.Message):
     __slots__ = ("generation",)
@@ -548,6 +562,30 @@ class HoldWritesRequest(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., has_peers: bool = ...) -> None: ...
 
 class HoldWritesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PutMembersRequest(_message.Message):
+    __slots__ = ("members", "member")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    members: _common_pb2.Members
+    member: str
+    def __init__(self, members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ...) -> None: ...
+
+class PutMembersResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetJoinedRequest(_message.Message):
+    __slots__ = ("joined", "generation")
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    joined: bool
+    generation: int
+    def __init__(self, joined: bool = ..., generation: _Optional[int] = ...) -> None: ...
+
+class SetJoinedResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -592,18 +630,22 @@ class DeleteBelowResponse(_message.Message):
     def __init__(self, minimum_offset: _Optional[int] = ..., deleted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("address", "acknowledged_offset", "connected", "lag_bytes", "lag_ms")
+    __slots__ = ("address", "acknowledged_offset", "connected", "lag_bytes", "lag_ms", "counts", "member")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
     LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
     address: str
     acknowledged_offset: int
     connected: bool
     lag_bytes: int
     lag_ms: int
-    def __init__(self, address: _Optional[str] = ..., acknowledged_offset: _Optional[int] = ..., connected: bool = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ...) -> None: ...
+    counts: bool
+    member: str
+    def __init__(self, address: _Optional[str] = ..., acknowledged_offset: _Optional[int] = ..., connected: bool = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., counts: bool = ..., member: _Optional[str] = ...) -> None: ...
 
 class ReportReplicationRequest(_message.Message):
     __slots__ = ("generation", "replicas")

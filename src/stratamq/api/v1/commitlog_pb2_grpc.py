@@ -99,6 +99,16 @@ class CommitLogServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesResponse.FromString,
                 _registered_method=True)
+        self.PutMembers = channel.unary_unary(
+                '/stratamq.api.v1.CommitLogService/PutMembers',
+                request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutMembersRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutMembersResponse.FromString,
+                _registered_method=True)
+        self.SetJoined = channel.unary_unary(
+                '/stratamq.api.v1.CommitLogService/SetJoined',
+                request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetJoinedRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetJoinedResponse.FromString,
+                _registered_method=True)
         self.Cut = channel.unary_unary(
                 '/stratamq.api.v1.CommitLogService/Cut',
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.CutRequest.SerializeToString,
@@ -225,6 +235,20 @@ class CommitLogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutMembers(self, request, context):
+        """Make the cluster's members durable: they are in force from the answer on. For the replication service.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetJoined(self, request, context):
+        """Whether this directory counts as the member that it is configured as. For the replication service.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Cut(self, request, context):
         """Cut a slave's log to an offset of its master's history; what is cut is kept aside.
         """
@@ -333,6 +357,16 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     servicer.HoldWrites,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesResponse.SerializeToString,
+            ),
+            'PutMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutMembers,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutMembersRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutMembersResponse.SerializeToString,
+            ),
+            'SetJoined': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetJoined,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetJoinedRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetJoinedResponse.SerializeToString,
             ),
             'Cut': grpc.unary_unary_rpc_method_handler(
                     servicer.Cut,
@@ -716,6 +750,60 @@ class CommitLogService(object):
             '/stratamq.api.v1.CommitLogService/HoldWrites',
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.CommitLogService/PutMembers',
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutMembersRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetJoined(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.CommitLogService/SetJoined',
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetJoinedRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetJoinedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,7 +1,9 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -71,6 +73,30 @@ class Generation(_message.Message):
     generation: int
     start_offset: int
     def __init__(self, generation: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("slot", "name", "address", "removed", "since")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    name: str
+    address: str
+    removed: bool
+    since: int
+    def __init__(self, slot: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., removed: bool = ..., since: _Optional[int] = ...) -> None: ...
+
+class Members(_message.Message):
+    __slots__ = ("version", "required_acknowledgements", "members")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_ACKNOWLEDGEMENTS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    required_acknowledgements: int
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, version: _Optional[int] = ..., required_acknowledgements: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class QueueOffset(_message.Message):
     __slots__ = ("topic", "queue_id", "next_queue_offset")

@@ -54,6 +54,16 @@ class ReplicationServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteResponse.FromString,
                 _registered_method=True)
+        self.RemoveMember = channel.unary_unary(
+                '/stratamq.api.v1.ReplicationService/RemoveMember',
+                request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.RemoveMemberRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.RemoveMemberResponse.FromString,
+                _registered_method=True)
+        self.AdmitMember = channel.unary_unary(
+                '/stratamq.api.v1.ReplicationService/AdmitMember',
+                request_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.AdmitMemberRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.AdmitMemberResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServiceServicer(object):
@@ -88,6 +98,20 @@ class ReplicationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveMember(self, request, context):
+        """Take a member that is dead for good out of its cluster, at the master. Refused while another one lacks something.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdmitMember(self, request, context):
+        """Take a removed member in again, or add one that is configured at this master.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +134,16 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
                     servicer.Demote,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteResponse.SerializeToString,
+            ),
+            'RemoveMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveMember,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.RemoveMemberRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.RemoveMemberResponse.SerializeToString,
+            ),
+            'AdmitMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdmitMember,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_replication__pb2.AdmitMemberRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_replication__pb2.AdmitMemberResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -220,6 +254,60 @@ class ReplicationService(object):
             '/stratamq.api.v1.ReplicationService/Demote',
             stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_replication__pb2.DemoteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.ReplicationService/RemoveMember',
+            stratamq_dot_api_dot_v1_dot_replication__pb2.RemoveMemberRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_replication__pb2.RemoveMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdmitMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.ReplicationService/AdmitMember',
+            stratamq_dot_api_dot_v1_dot_replication__pb2.AdmitMemberRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_replication__pb2.AdmitMemberResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,133 @@
+"""This broker among the others of its cluster: how it stands, and what they answer.
+
+What the log says decides: how this broker stands is whatever the log last said.
+"""
+
+import asyncio
+import contextlib
+
+from stratamq.client.replication import LogFacts, OwnLog
+from stratamq.client.values import Role
+from stratamq.errors import UnavailableError
+from stratamq.formats.members import Members, configured_members
+from stratamq.formats.replication_peers import Standing, StandingRole
+from stratamq_ha.config import HaConfig
+from stratamq_ha.master import Master
+from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.peer_policy import Answer
+from stratamq_ha.peers import ask_all
+from stratamq_ha.slave import Slave
+
+PATIENCE, PAUSE_S = 15, 0.2
+"""How long an operator's word waits for the log, and for others."""
+ASKING = "the other members (ha.members) are being asked whether one of them was promoted"
+
+
+class Cluster:
+    """`instance`: at random, for this process; `member`: this broker's name among the configured
+    members, "" without. Of one event loop."""
+
+    def __init__(
+        self,
+        config: HaConfig,
+        own: OwnLog,
+        view: OwnLogView,
+        master: Master,
+        slave: Slave,
+        instance: int,
+        member: str,
+    ) -> None:
+        self.answers: list[Answer] = []
+        """Of the other members, as of the last time they were asked."""
+        self.one_at_a_time = asyncio.Lock()
+        """Held by whoever changes the broker's role or members."""
+        self.changed = asyncio.Event()
+        """Something was heard or done: look now whether the role is still right."""
+        self.longer = ""
+        """Why a slave was refused that has more of this log's history than this log."""
+        self._config = config
+        self._own = own
+        self._view = view
+        self._master = master
+        self._slave = slave
+        self._instance = instance
+        self._member = member
+
+    def standing(self, facts: LogFacts) -> Standing:
+        """How this broker stands."""
+        assert facts.role is not None
+        history = self._view.view
+        return Standing(
+            instance=self._instance,
+            role=StandingRole(facts.role.value),
+            held=bool(facts.held),
+            term=facts.term,
+            minimum=facts.minimum,
+            end=max(facts.appended, history.shippable),
+            name=facts.broker_name,
+            log_address=self._master.log_address,
+            replication_address=self._master.address,
+            follows=self._slave.address(facts) if facts.role is Role.SLAVE else "",
+            generations=facts.generations,
+            identity=facts.identity,
+            member=facts.member,
+            promised_to=facts.promised_to,
+            rejoining=facts.rejoining,
+            confirmed=max(facts.confirmed, facts.master_confirmed or 0),
+            members=facts.members,
+        )
+
+    def configured(self, facts: LogFacts) -> Members | None:
+        """What the settings say, whatever is in force."""
+        named = self._config.named_members
+        return configured_members(named, facts.required) if named else None
+
+    async def keep_members(self, facts: LogFacts) -> LogFacts:
+        """The log knows its cluster, durably, before it goes on with anybody of it: the configured
+        members at first, with the configured addresses later."""
+        configured, now = self.configured(facts), facts.members
+        wanted = now
+        if configured is not None:
+            wanted = configured if now is None else now.with_addresses_of(configured)
+        if wanted is not None and (wanted != now or self._member not in ("", facts.member)):
+            await self._own.put_members(wanted, self._member or facts.member)
+            facts = await self.facts()
+        members = facts.members
+        has_peers = members is not None and bool(members.others(facts.member))
+        if facts.role is Role.SLAVE or facts.has_peers is has_peers:
+            return facts
+        await self._own.hold(ASKING if has_peers else "", has_peers=has_peers)
+        return await self.facts()
+
+    async def facts(self) -> LogFacts:
+        """StrataError when the log does not answer."""
+        facts = await self._own.facts()
+        self._view.learned(facts)
+        if facts.role is None:
+            raise UnavailableError("the log does not say what it is")
+        return facts
+
+    async def facts_soon(self) -> LogFacts:
+        """The same, for an operator who may have started the log a moment ago."""
+        for _ in range(PATIENCE):
+            with contextlib.suppress(UnavailableError):
+                return await self.facts()
+            await asyncio.sleep(PAUSE_S)
+        return await self.facts()
+
+    async def ask(self, own: Standing, *, master_too: bool) -> list[Answer]:
+        """Every other member's answer; `master_too`: and that of the master it follows."""
+        followed = self._followed(own) if master_too else []
+        members = own.members.others(own.member) if own.members is not None else ()
+        theirs = [member.address for member in members]
+        answers = await ask_all(list(dict.fromkeys([*theirs, *followed])), own)
+        self.answers = [one for one in answers if one.address in theirs]
+        for one in answers:
+            if one.standing is not None and one.address == own.follows:
+                self._slave.heard_of_master(one.standing)
+        return answers
+
+    def _followed(self, own: Standing) -> list[str]:
+        """The master, if it is one that answers questions."""
+        ours = self._config.master_kind == "STRATAMQ"
+        return [own.follows] if ours and own.follows and not own.is_master else []

@@ -1,0 +1,292 @@
+"""What an operator asks for: who is the master, and who is a member.
+
+promote         ask ──► promotion.assess ──► the term is promised here, then by others ──► assess
+                again ──► the log
+demote          hold ──► slaves catch up ──► the log
+remove, admit   ask ──► all that are left have everything ──► the log; others hear of it when
+                they ask
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stratamq.client.replication import LogFacts, OwnLog
+from stratamq.client.values import Role
+from stratamq.errors import InvalidRequestError, NotWritableError
+from stratamq.files.port import Clock
+from stratamq.formats.members import Member, Members
+from stratamq.formats.replication_peers import Standing
+from stratamq_ha.cluster import PATIENCE, PAUSE_S, Cluster
+from stratamq_ha.config import HaConfig
+from stratamq_ha.master import Master
+from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.peer_policy import Answer, usable
+from stratamq_ha.promotion import Assessment, assess, candidate_term
+from stratamq_ha.slave import Slave
+from stratamq_ha.slaves import SlaveState
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    role: Role
+    term: int
+    generation: int
+    start: int
+    missing: list[str]
+
+
+class OperatorWords:
+    """Each is carried out alone. StrataError of the log; NotWritableError with what speaks against
+    it; InvalidRequestError for what cannot be done here."""
+
+    def __init__(
+        self,
+        config: HaConfig,
+        cluster: Cluster,
+        own: OwnLog,
+        view: OwnLogView,
+        master: Master,
+        slave: Slave,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._own = own
+        self._view = view
+        self._master = master
+        self._slave = slave
+        self._clock = clock
+
+    async def promote(self, wanted: Role | None, *, force: bool) -> Promoted:
+        """NotWritableError with what speaks against it; StrataError of the log."""
+        if wanted is Role.SLAVE:
+            raise InvalidRequestError("a promotion makes an ASYNC_MASTER or a SYNC_MASTER")
+        async with self._cluster.one_at_a_time:
+            facts = await self._cluster.facts_soon()
+            own = self._cluster.standing(facts)
+            answers = await self._cluster.ask(own, master_too=True)
+            own = self._cluster.standing(await self._cluster.facts())
+            assessment = assess(own, answers, self._slave.of_master)
+            _refuse(assessment, force)
+            role = wanted or self._master_role(facts)
+            term = candidate_term(own, answers)
+            if own.members is not None:
+                assessment = await self._promised(facts, own, term, answers, force=force)
+            self._cluster.longer = ""
+            generation, start = await self._own.set_role(
+                role, term=term, reason=f"it was promoted to term {term}"
+            )
+            await self._cluster.keep_members(await self._cluster.facts())
+            await self._release()
+        self._cluster.changed.set()
+        return Promoted(role, term, generation, start, assessment.missing)
+
+    async def _promised(
+        self,
+        facts: LogFacts,
+        own: Standing,
+        term: int,
+        answers: Sequence[Answer],
+        *,
+        force: bool,
+    ) -> Assessment:
+        """Nobody of those that answer follows an older master any more, this broker first of all;
+        then ends are compared for good. NotWritableError with what speaks against it."""
+        if own.rejoining:
+            # The operator takes the answer for what it has forgotten.
+            await self._own.set_joined(True, facts.generation)
+        self._slave.drop()
+        await self._own.set_role(
+            Role.SLAVE, term=term, reason=f"it is being promoted to term {term}",
+            candidate=own.member,
+        )  # fmt: skip
+        own = self._cluster.standing(await self._cluster.facts())
+        for _ in range(PATIENCE):
+            answers = await self._cluster.ask(own, master_too=False)
+            if all(theirs.promised_to == own.member for _, theirs in usable(own, answers)):
+                break
+            await asyncio.sleep(PAUSE_S)
+        assessment = assess(own, answers, self._slave.of_master, promised=term)
+        if assessment.against and not force:
+            self._slave.again()
+        _refuse(assessment, force)
+        return assessment
+
+    async def remove_member(self, name: str, *, force: bool) -> tuple[Members, list[str]]:
+        """An operator declares a member dead for good. The members in force then, and what it
+        costs."""
+        async with self._cluster.one_at_a_time:
+            facts, members, answers = await self._asked_all()
+            if facts.role is Role.SLAVE or facts.held:
+                raise NotWritableError(
+                    "a member is removed at the master, while it takes messages: when it is the "
+                    "master that is dead, promote another first",
+                    "members",
+                )
+            member = members.find(name)
+            if member is None or member.removed:
+                raise InvalidRequestError(f"{name!r} is no active member")
+            if name == facts.member:
+                raise InvalidRequestError("a member is removed at another one")
+            found = next((one for one in answers if one.address == member.address), None)
+            if found is not None and found.standing is not None and not force:
+                raise NotWritableError(
+                    f"the member {name} answers at {member.address}: it is not dead. Stop it first "
+                    "(--force removes it all the same)",
+                    "members",
+                )
+            lacking = await self._lacking(facts.appended, members.without(name), facts.member)
+            if lacking and not force:
+                raise NotWritableError(
+                    f"{', '.join(lacking)} must be connected and have everything first: what only "
+                    f"{name} guaranteed would be lost (--force removes it all the same)",
+                    "members",
+                )
+            changed = members.without(name)
+            await self._own.put_members(changed, facts.member)
+            await self._cluster.facts()
+        self._cluster.changed.set()
+        return changed, _cost_of_removal(members, changed, name)
+
+    async def admit_member(self, name: str) -> Members:
+        """An operator takes a removed member in again, or adds one that is configured here."""
+        async with self._cluster.one_at_a_time:
+            facts, members, _ = await self._asked_all()
+            if facts.role is Role.SLAVE:
+                raise NotWritableError("a member is admitted at the master", "members")
+            if members.is_active(name):
+                raise InvalidRequestError(f"{name!r} is a member")
+            configured = self._cluster.configured(facts)
+            wanted = configured.find(name) if configured is not None else None
+            member = members.find(name) or wanted
+            if member is None:
+                raise InvalidRequestError(f"{name!r} is not among ha.members")
+            if wanted is not None:
+                member = Member(member.slot, name, wanted.address)
+            if any(one.slot == member.slot and one.name != name for one in members.members):
+                raise InvalidRequestError(
+                    f"slot {member.slot} belonged to another member: new ones come last in "
+                    "ha.members, removed ones stay in it"
+                )
+            changed = members.admitting(member, facts.required)
+            await self._own.put_members(changed, facts.member)
+            await self._cluster.facts()
+        self._cluster.changed.set()
+        return changed
+
+    async def _asked_all(self) -> tuple[LogFacts, Members, list[Answer]]:
+        facts = await self._cluster.keep_members(await self._cluster.facts_soon())
+        if facts.members is None:
+            raise InvalidRequestError("this broker has no members (ha.members)")
+        answers = await self._cluster.ask(self._cluster.standing(facts), master_too=False)
+        return facts, facts.members, answers
+
+    async def _lacking(self, end: int, members: Members, own: str) -> list[str]:
+        """Those of the members that do not count with all of the log below `end`, after a while."""
+        wanted = {member.name for member in members.others(own)}
+        for _ in range(PATIENCE):
+            whole = {one.member for one in self._slaves() if one.counts and one.acknowledged >= end}
+            if wanted <= whole:
+                break
+            await asyncio.sleep(PAUSE_S)
+        return sorted(wanted - whole)
+
+    async def _release(self) -> None:
+        """A promotion is an operator's word: the log does not wait for peers any more."""
+        facts = await self._cluster.facts()
+        if facts.held:
+            await self._own.hold("", has_peers=facts.has_peers)
+            await self._cluster.facts()
+
+    def _master_role(self, facts: LogFacts) -> Role:
+        for role in (facts.role, facts.configured_role, self._slave.master_role):
+            if role is not None and role is not Role.SLAVE:
+                return role
+        return Role.ASYNC_MASTER
+
+    async def demote(self, master: str, *, force: bool) -> tuple[str, list[str]]:
+        """Whom it follows now, and what its slaves did not have. NotWritableError if no slave has
+        everything."""
+        async with self._cluster.one_at_a_time:
+            facts = await self._cluster.facts_soon()
+            if facts.role is Role.SLAVE:
+                return await self._follow_another(facts, master), []
+            if not master and facts.members is None:
+                raise InvalidRequestError(
+                    "say whom it shall follow (--master HOST:PORT): there are no members "
+                    "(ha.members) to ask"
+                )
+            await self._own.hold("it is being demoted", has_peers=facts.has_peers)
+            if not facts.held:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._config.stop_slaves_ms / 1000):
+                        await self._shipped_all()
+            missing = self._lagging()
+            whole = [one for one in self._slaves() if one.connected and not one.lag_bytes]
+            if not (whole or force or facts.held):
+                await self._own.hold("", has_peers=facts.has_peers)
+                raise NotWritableError(
+                    "; ".join(missing) + ": what it has alone would be gone (--force does it all "
+                    "the same)",
+                    "demote",
+                )
+            await self._own.set_role(Role.SLAVE, master=master, reason="it was demoted")
+            await self._cluster.facts()
+            self._slave.again()
+        self._cluster.changed.set()
+        return master, missing
+
+    async def _follow_another(self, facts: LogFacts, master: str) -> str:
+        now = self._slave.address(facts)
+        if not master:
+            raise NotWritableError(
+                f"this broker is a slave already, it follows {now or 'nobody'}", "role"
+            )
+        await self._own.set_role(Role.SLAVE, master=master, reason="it was told whom to follow")
+        await self._cluster.facts()
+        self._slave.drop()
+        return master
+
+    async def _shipped_all(self) -> None:
+        """Until everything that was stored can be shipped, and every slave has it."""
+        while True:
+            facts = await self._cluster.facts()
+            if self._view.view.shippable >= facts.appended:
+                break
+            await asyncio.sleep(0.02)
+        await self._master.caught_up()
+
+    def _slaves(self) -> list[SlaveState]:
+        return self._master.slaves.known(self._now_ms())
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000
+
+    def _lagging(self) -> list[str]:
+        slaves = self._slaves()
+        if not any(one.connected for one in slaves):
+            return ["no slave is connected"]
+        return [
+            f"the slave {one.address} has not acknowledged {one.lag_bytes} bytes"
+            for one in slaves
+            if one.connected and one.lag_bytes
+        ]
+
+
+def _refuse(assessment: Assessment, force: bool) -> None:
+    if assessment.against and not force:
+        raise NotWritableError(
+            "; ".join(assessment.against) + " (--force does it all the same)", "promote"
+        )
+
+
+def _cost_of_removal(before: Members, after: Members, name: str) -> list[str]:
+    return [
+        f"{after.count} of {before.count} members are left, and {after.required} acknowledgements "
+        f"of slaves are required instead of {before.required}",
+        f"if {name} lives, and others take it for a member, it may have acknowledged messages that "
+        "the rest does not have, or be the master: stop it for good, or take it in again "
+        f"(`stratamq replica admit {name}`)",
+    ]
