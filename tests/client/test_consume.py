@@ -3,13 +3,21 @@ broker, with both clients."""
 
 import asyncio
 import itertools
+import random
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 
+import grpc
 import pytest
 
-from stratamq.client import AtTime, PullStatus, TimeBoundary, connect, connect_async
+from stratamq.client import AtTime, Consumer, PullStatus, TimeBoundary, connect, connect_async
+from stratamq.client.consuming import Range, Reading
+from stratamq.client.endpoints import Channels, Endpoints
+from stratamq.client.streams import Streams
+from stratamq.client.waiting import Patience
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
+from stratamq.runtime.clock import SystemClock
 from tests.client.conftest import SEGMENT_BYTES
 from tests.support.brokers import DISPATCHER, Broker
 
@@ -271,6 +279,78 @@ def test_a_message_that_was_not_finished_is_given_again(client):
     assert bodies(client.consume("unfinished", group="g3")) == [2, 3, 4]
 
 
+def until_committed(client, group, expected):
+    """Wait for what a group has committed; the test's own time limit ends a wait in vain."""
+    while client.committed_offsets(group) != expected:
+        continue
+
+
+def test_a_quiet_group_commits_on_the_interval(client):
+    """No further message comes, and whoever reads does not ask, or waits."""
+    send(client, "quiet", 5, queue_id=0)
+    with client.consume("quiet", group="q1", follow=True, commit_interval_s=0.05) as reader:
+        assert bodies(itertools.islice(reader, 5)) == list(range(5))
+        until_committed(client, "q1", {("quiet", 0): 4})
+        with ThreadPoolExecutor(1) as pool:
+            sixth = pool.submit(next, reader)
+            until_committed(client, "q1", {("quiet", 0): 5})
+            send(client, "quiet", 1, queue_id=0)
+            assert sixth.result(60).queue_offset == 5
+
+
+def test_a_regular_commit_that_is_refused_ends_the_reading_with_its_error(client, broker):
+    send(client, "refused", 1, queue_id=0)
+    channels = Channels(Endpoints(broker.root), grpc.insecure_channel)
+    streams = Streams(channels)
+
+    def refuse(operation):
+        raise InvalidRequestError(f"refused: {operation.method.path}")
+
+    def no_plan():
+        raise NotImplementedError
+
+    reader = Consumer(
+        channels,
+        streams,
+        refuse,
+        no_plan,
+        Reading([Range("refused", 0, 0, None)], (), 0),
+        group="q4",
+        follow=True,
+        patience=Patience(None, SystemClock(), random.Random(1)),
+        refresh_s=60,
+        commit_interval_s=0.01,
+    )
+    assert int(next(reader).body) == 0
+    with pytest.raises(InvalidRequestError, match="CommitOffsets"):
+        next(reader)
+    streams.end()
+    for channel in channels.close():
+        channel.close()
+
+
+def test_closing_commits_what_was_taken(client):
+    send(client, "shut", 5, queue_id=0)
+    reader = client.consume("shut", group="q2", commit_interval_s=3600)
+    assert bodies(itertools.islice(reader, 3)) == [0, 1, 2]
+    reader.close()
+    assert client.committed_offsets("q2") == {("shut", 0): 2}
+    assert bodies(client.consume("shut", group="q2")) == [2, 3, 4]
+
+
+def test_a_group_is_committed_by_nobody_once_its_reader_is_dropped(client):
+    send(client, "dropped", 2, queue_id=0)
+    before = set(threading.enumerate())
+    reader = client.consume("dropped", group="q3", follow=True, commit_interval_s=0.01)
+    started = set(threading.enumerate()) - before
+    (thread,) = [one for one in started if one.name == "stratamq-commit"]
+    next(reader)
+    dropped = weakref.ref(reader)
+    del reader
+    thread.join(60)
+    assert dropped() is None and not thread.is_alive()
+
+
 def test_an_explicit_commit_takes_the_message_in_hand(client):
     send(client, "explicit", 5, queue_id=0)
     reader = client.consume("explicit", group="g4")
@@ -352,6 +432,80 @@ def test_queues_are_listed_with_their_bounds(client, numbers):
 
 
 # --- asyncio ---
+
+
+def test_an_asyncio_reader_outlives_every_cancelled_wait_and_gives_each_message_once(
+    client, broker, run
+):
+    count = 400
+
+    async def read():
+        given, timeouts, chance = [], 0, random.Random(5)
+        async with (
+            connect_async(broker.root) as aio,
+            await aio.consume("cancelled", follow=True, max_bytes=500, refresh_s=0.2) as reader,
+        ):
+            while len(given) < count:
+                try:
+                    message = await asyncio.wait_for(anext(reader), chance.random() * 0.004)
+                except TimeoutError:
+                    timeouts += 1
+                else:
+                    given.append(int(message.body))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(reader), 0.3)
+        return given, timeouts
+
+    send(client, "cancelled", 1, queue_id=0)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(run, read())
+        for number in range(1, count):
+            client.send("cancelled", str(number).encode(), queue_id=0)
+        given, timeouts = reading.result()
+    assert given == list(range(count))
+    assert timeouts > 0
+
+
+def test_a_quiet_asyncio_group_commits_on_the_interval_and_when_it_is_closed(client, broker, run):
+    send(client, "aio-quiet", 5, queue_id=0)
+
+    async def read():
+        async with connect_async(broker.root) as aio:
+            options = {"group": "aq", "follow": True, "commit_interval_s": 0.05}
+            reader = await aio.consume("aio-quiet", **options)
+            assert [int((await anext(reader)).body) for _ in range(5)] == list(range(5))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(reader), 0.01)
+            while await aio.committed_offsets("aq") != {("aio-quiet", 0): 5}:
+                continue
+            await reader.close()
+            again = await aio.consume("aio-quiet", group="aq2", commit_interval_s=3600)
+            for _ in range(3):
+                await anext(again)
+            await again.close()
+            return await aio.committed_offsets("aq2")
+
+    assert run(read()) == {("aio-quiet", 0): 2}
+
+
+def test_only_one_task_waits_for_an_asyncio_readers_next_message(client, broker, run):
+    send(client, "aio-one", 1, queue_id=0)
+
+    async def read():
+        async with (
+            connect_async(broker.root) as aio,
+            await aio.consume("aio-one", follow=True) as reader,
+        ):
+            await anext(reader)
+            waiting = asyncio.ensure_future(anext(reader))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="another task"):
+                await anext(reader)
+            waiting.cancel()
+            await asyncio.to_thread(send, client, "aio-one", 1, queue_id=0)
+            return (await anext(reader)).queue_offset
+
+    assert run(read()) == 1
 
 
 def test_the_asyncio_client_reads_alike(broker, client, numbers, run):

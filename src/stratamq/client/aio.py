@@ -214,7 +214,6 @@ class AsyncClient:
             patience=patience,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
-            clock=self._clock,
         )
 
     async def between(
@@ -235,7 +234,6 @@ class AsyncClient:
             patience=Patience(30.0, self._clock, self._random),
             refresh_s=30.0,
             commit_interval_s=5.0,
-            clock=self._clock,
         )
 
     async def message_at(self, physical_offset: int) -> ReceivedMessage:

@@ -1,7 +1,9 @@
 """The asyncio reader of topics: an asynchronous iterator of messages."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -14,13 +16,20 @@ from stratamq.client.received import ReceivedMessage
 from stratamq.client.waiting import Patience
 from stratamq.client.wire import DISPATCHER, METHODS
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.files.port import Clock
+
+log = logging.getLogger(__name__)
+
+SHORTEST_COMMIT_INTERVAL_S = 0.01
 
 Run = Callable[[Operation[Any]], Awaitable[Any]]
 
 
 class AsyncConsumer:
-    """Made by `AsyncClient.consume`: iterate, then close, best by `async with`. See `Consumer`."""
+    """Made by `AsyncClient.consume`: iterate, then close, best by `async with`. See `Consumer`.
+
+    A task that waits for a message can be cancelled, by `asyncio.wait_for` for example: what is
+    read goes on being read, and the next task that asks gets it, each message once.
+    """
 
     def __init__(
         self,
@@ -34,7 +43,6 @@ class AsyncConsumer:
         patience: Patience,
         refresh_s: float,
         commit_interval_s: float,
-        clock: Clock,
     ) -> None:
         self._channels = channels
         self._run = run
@@ -44,87 +52,154 @@ class AsyncConsumer:
         self._follow = follow
         self._patience = patience
         self._refresh_s = refresh_s
-        self._commit_interval_ns = int(commit_interval_s * 1e9)
-        self._clock = clock
-        self._next_commit_ns = clock.monotonic_ns() + self._commit_interval_ns
         self._call: Any = None
         self._closed = asyncio.Event()
-        self._messages = self._read()
+        self._given: Iterator[ReceivedMessage] = iter(())
+        self._asking = False
+        self._next: asyncio.Task[bytes | None] | None = None
+        """Fetches the next answer, whoever waits for it."""
+        self._committing = asyncio.Lock()
+        self._refusal: StrataError | None = None
+        """Why the regular commit failed for good."""
+        self._commits: _RegularCommits | None = None
+        if group is not None:
+            self._commits = _RegularCommits(
+                weakref.ref(self), max(commit_interval_s, SHORTEST_COMMIT_INTERVAL_S)
+            )
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        return await anext(self._messages)
+        if self._asking:
+            raise RuntimeError("another task waits for this reader's next message")
+        self._asking = True
+        try:
+            while not self._closed.is_set():
+                # From here to the return nothing waits: no cancellation comes in between.
+                message = next(self._given, None)
+                if message is not None:
+                    return message
+                response = await self._answer()
+                if response is None:
+                    break
+                self._given = self._reading.receive(response)
+            await self._commit(given=False)
+        finally:
+            self._asking = False
+        raise StopAsyncIteration
 
     async def commit(self) -> None:
         """Store for the group what was given so far, the last message included."""
         await self._commit(given=True)
 
-    async def _commit(self, *, given: bool) -> None:
-        if self._group is None:
-            return
-        offsets = self._reading.uncommitted(given=given)
-        if offsets:
-            await self._run(commit_offsets(self._group, offsets))
-            self._reading.committed(offsets)
-        self._next_commit_ns = self._clock.monotonic_ns() + self._commit_interval_ns
-
     async def close(self) -> None:
-        """Stop reading; a task that waits for a message gets StopAsyncIteration."""
-        self._closed.set()
-        if self._call is not None:
-            self._call.cancel()
+        """Stop reading, and commit what was taken; a task that waits for a message gets
+        StopAsyncIteration."""
+        await self._stop()
+        await self._commit(given=False)
 
     async def __aenter__(self) -> "AsyncConsumer":
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        await self.close()
-        if error_type is None:
-            await self.commit()
+        await self._stop()
+        try:
+            await self._commit(given=error_type is None)
+        except StrataError as error:
+            if error_type is None:
+                raise
+            # Whoever leaves by an error hears of that one; the messages come again.
+            log.warning("offsets not committed", extra={"error": str(error)})
 
-    async def _read(self) -> AsyncIterator[ReceivedMessage]:
+    async def _stop(self) -> None:
+        self._closed.set()
+        if self._commits is not None:
+            self._commits.stop()
+        if self._call is not None:
+            self._call.cancel()
+        fetching = self._next
+        if fetching is not None:
+            await asyncio.wait([fetching])
+            if not fetching.cancelled():
+                fetching.exception()  # of a stream that nobody reads any more
+
+    async def _commit(self, *, given: bool) -> None:
+        if self._group is None:
+            return
+        async with self._committing:  # or an older commit could overtake a newer one
+            offsets = self._reading.uncommitted(given=given)
+            if offsets:
+                await self._run(commit_offsets(self._group, offsets))
+                self._reading.committed(offsets)
+
+    async def commit_in_time(self) -> None:
+        """What the regular commit does. What is refused ends the reading with that error."""
+        try:
+            await self._commit(given=False)
+        except UnavailableError:
+            return  # the reading tells if it lasts; the next commit takes it all
+        except StrataError as error:
+            self._refusal = error
+            if self._call is not None:
+                self._call.cancel()
+
+    # --- reading ---
+
+    async def _answer(self) -> bytes | None:
+        """As `_next_response`, which goes on when who waits for it here is cancelled."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._next_response())
+        await asyncio.wait([self._next])
+        done, self._next = self._next, None
+        return done.result()
+
+    async def _next_response(self) -> bytes | None:
+        """The next answer; None when everything was read, or the reader was closed."""
+        reading = self._reading
         while not self._closed.is_set():
-            if self._reading.ended and not self._follow:
+            if self._refusal is not None:
+                raise self._refusal
+            if reading.ended and not self._follow:
                 break
             try:
-                if not self._reading.ranges:  # it follows a topic that is not there yet
+                if not reading.ranges:  # it follows a topic that is not there yet
                     await self._wait(min(1.0, self._refresh_s))
-                    if self._closed.is_set():
-                        break
-                    self._reading.extend(await plan_run(self._run, self._make_plan()))
+                    if not self._closed.is_set():
+                        reading.extend(await plan_run(self._run, self._make_plan()))
                     continue
-                async for message in self._stream():
-                    yield message
-            except grpc.RpcError as failure:
-                await self._lost(stream_error(failure))
-            except UnavailableError as error:
+                response = await self._read()
+            except StrataError as error:
                 await self._lost(error)
-            except asyncio.CancelledError:
-                if not self._closed.is_set() or _being_cancelled():
-                    raise
-        await self._commit(given=False)
-
-    async def _stream(self) -> AsyncIterator[ReceivedMessage]:
-        """One stream, until it ends or it is time to look for new queues."""
-        reading = self._reading
-        pull = self._channels.callable(METHODS["PullStream"])
-        call = pull(reading.request(), timeout=self._refresh_s if self._follow else None)
-        self._call = call
-        try:
-            while (response := await call.read()) is not grpc.aio.EOF:
+                continue
+            if response is not None:
                 self._patience.reset()
-                for message in reading.receive(response):
-                    if self._clock.monotonic_ns() >= self._next_commit_ns:
-                        await self._commit(given=False)
-                    yield message
-                    if self._closed.is_set():
-                        return
+                return response
+            if not reading.ended and self._refusal is None:
+                await self._lost(UnavailableError("the dispatcher ended the stream"))
+        return None
+
+    async def _read(self) -> bytes | None:
+        """The next answer of a stream that ends when it is time to look for new queues."""
+        if self._call is None:
+            pull = self._channels.callable(METHODS["PullStream"])
+            timeout_s = self._refresh_s if self._follow else None
+            self._call = pull(self._reading.request(), timeout=timeout_s)
+        call, response = self._call, None
+        try:
+            answer = await call.read()
+            response = None if answer is grpc.aio.EOF else answer
+        except grpc.RpcError as failure:
+            raise stream_error(failure) from failure
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the loop ends; else the call was cancelled, and only that
         finally:
-            call.cancel()
-        if not reading.ended:
-            raise UnavailableError("the dispatcher ended the stream")
+            if response is None:
+                call.cancel()
+                self._call = None
+        return response
 
     async def _lost(self, error: StrataError) -> None:
         if self._closed.is_set():
@@ -154,10 +229,33 @@ class AsyncConsumer:
             return
 
 
-def _being_cancelled() -> bool:
-    """The task itself, and not only the call that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+class _RegularCommits:
+    """Lets a reader commit every so many seconds, until it is closed or dropped by everybody."""
+
+    def __init__(self, reader: "weakref.ref[AsyncConsumer]", interval_s: float) -> None:
+        self._reader = reader
+        self._interval_s = interval_s
+        self._loop = asyncio.get_running_loop()
+        self._stopped = False
+        self._committing: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(interval_s, self._due)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._timer.cancel()
+
+    def _due(self) -> None:
+        reader = self._reader()
+        if reader is not None:
+            self._committing = self._loop.create_task(reader.commit_in_time())
+            self._committing.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._committing = None
+        if not task.cancelled():
+            task.result()
+        if not self._stopped and not task.cancelled():
+            self._timer = self._loop.call_later(self._interval_s, self._due)
 
 
 async def plan_run(run: Run, plan: Plan) -> list[Range]:

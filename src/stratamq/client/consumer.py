@@ -1,6 +1,8 @@
 """The synchronous reader of topics: an iterator of messages."""
 
+import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,26 +10,31 @@ import grpc
 
 from stratamq.client.consuming import Plan, Range, Reading
 from stratamq.client.endpoints import Channels
-from stratamq.client.lost import stream_error
 from stratamq.client.operations import Operation, commit_offsets
 from stratamq.client.received import ReceivedMessage
+from stratamq.client.streams import Stream, Streams
 from stratamq.client.waiting import Patience
 from stratamq.client.wire import DISPATCHER, METHODS
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.files.port import Clock
+
+log = logging.getLogger(__name__)
+
+SHORTEST_COMMIT_INTERVAL_S = 0.01
 
 
 class Consumer:
     """Made by `Client.consume`: iterate, then close, best by `with`. One thread at a time.
 
     A lost connection is made again from where the reader is. With a group, what was taken is
-    committed every few seconds; a message counts as taken when the next one is asked for, so that
-    a crash in between gives it again. Leaving `with` in order commits everything given.
+    committed every `commit_interval_s`, whether messages come or not, and by `close`; a message
+    counts as taken when the next one is asked for, so that a crash in between gives it again.
+    Leaving `with` in order commits everything given.
     """
 
     def __init__(
         self,
         channels: Channels,
+        streams: Streams,
         run: Callable[[Operation[Any]], Any],
         make_plan: Callable[[], Plan],
         reading: Reading,
@@ -37,9 +44,9 @@ class Consumer:
         patience: Patience,
         refresh_s: float,
         commit_interval_s: float,
-        clock: Clock,
     ) -> None:
         self._channels = channels
+        self._streams = streams
         self._run = run
         self._make_plan = make_plan
         self._reading = reading
@@ -47,85 +54,127 @@ class Consumer:
         self._follow = follow
         self._patience = patience
         self._refresh_s = refresh_s
-        self._commit_interval_ns = int(commit_interval_s * 1e9)
-        self._clock = clock
-        self._next_commit_ns = clock.monotonic_ns() + self._commit_interval_ns
-        self._call: Any = None
+        self._stream: Stream | None = None
         self._closed = threading.Event()
-        self._messages = self._read()
+        self._given: Iterator[ReceivedMessage] = iter(())
+        self._committing = threading.Lock()
+        self._refusal: StrataError | None = None
+        """Why the regular commit failed for good."""
+        if group is not None:
+            interval_s = max(commit_interval_s, SHORTEST_COMMIT_INTERVAL_S)
+            threading.Thread(
+                target=_commit_regularly,
+                args=(weakref.ref(self), self._closed, interval_s),
+                name="stratamq-commit",
+                daemon=True,
+            ).start()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        return self._messages
+        return self
 
     def __next__(self) -> ReceivedMessage:
-        return next(self._messages)
+        while not self._closed.is_set():
+            message = next(self._given, None)
+            if message is not None:
+                return message
+            response = self._next_response()
+            if response is None:
+                break
+            self._given = self._reading.receive(response)
+        self._commit(given=False)
+        raise StopIteration
 
     def commit(self) -> None:
         """Store for the group what was given so far, the last message included."""
         self._commit(given=True)
 
-    def _commit(self, *, given: bool) -> None:
-        if self._group is None:
-            return
-        offsets = self._reading.uncommitted(given=given)
-        if offsets:
-            self._run(commit_offsets(self._group, offsets))
-            self._reading.committed(offsets)
-        self._next_commit_ns = self._clock.monotonic_ns() + self._commit_interval_ns
-
     def close(self) -> None:
-        """Stop reading, from whatever thread."""
-        self._closed.set()
-        call = self._call
-        if call is not None:
-            call.cancel()
+        """Stop reading, from whatever thread, and commit what was taken."""
+        self._stop()
+        self._commit(given=False)
 
     def __enter__(self) -> "Consumer":
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self.close()
-        if error_type is None:
-            self.commit()
+        self._stop()
+        try:
+            self._commit(given=error_type is None)
+        except StrataError as error:
+            if error_type is None:
+                raise
+            # Whoever leaves by an error hears of that one; the messages come again.
+            log.warning("offsets not committed", extra={"error": str(error)})
 
-    def _read(self) -> Iterator[ReceivedMessage]:
+    def _stop(self) -> None:
+        self._closed.set()
+        stream = self._stream
+        if stream is not None:
+            stream.end()
+
+    def _commit(self, *, given: bool) -> None:
+        if self._group is None:
+            return
+        with self._committing:  # or an older commit could overtake a newer one
+            offsets = self._reading.uncommitted(given=given)
+            if offsets:
+                self._run(commit_offsets(self._group, offsets))
+                self._reading.committed(offsets)
+
+    def _commit_in_time(self) -> None:
+        """On the thread that commits. What is refused ends the reading with that error."""
+        try:
+            self._commit(given=False)
+        except UnavailableError:
+            return  # the reading tells if it lasts; the next commit takes it all
+        except StrataError as error:
+            self._refusal = error
+            if self._stream is not None:
+                self._stream.end()
+
+    # --- reading ---
+
+    def _next_response(self) -> bytes | None:
+        """The next answer; None when everything was read, or the reader was closed."""
+        reading = self._reading
         while not self._closed.is_set():
-            if self._reading.ended and not self._follow:
+            if self._refusal is not None:
+                raise self._refusal
+            if reading.ended and not self._follow:
                 break
             try:
-                if not self._reading.ranges:  # it follows a topic that is not there yet
-                    if self._closed.wait(min(1.0, self._refresh_s)):
-                        break
-                    self._reading.extend(plan_run(self._run, self._make_plan()))
+                if not reading.ranges:  # it follows a topic that is not there yet
+                    if not self._closed.wait(min(1.0, self._refresh_s)):
+                        reading.extend(plan_run(self._run, self._make_plan()))
                     continue
-                yield from self._stream()
-            except grpc.RpcError as failure:
-                self._lost(stream_error(failure))
-            except UnavailableError as error:
+                response = self._read()
+            except StrataError as error:
                 self._lost(error)
-        self._commit(given=False)
-
-    def _stream(self) -> Iterator[ReceivedMessage]:
-        """One stream, until it ends or it is time to look for new queues."""
-        reading, grouped = self._reading, self._group is not None
-        pull = self._channels.callable(METHODS["PullStream"])
-        call = pull(reading.request(), timeout=self._refresh_s if self._follow else None)
-        self._call = call
-        if self._closed.is_set():
-            return
-        try:
-            for response in call:
+                continue
+            if response is not None:
                 self._patience.reset()
-                for message in reading.receive(response):
-                    if grouped and self._clock.monotonic_ns() >= self._next_commit_ns:
-                        self._commit(given=False)
-                    yield message
-                    if self._closed.is_set():
-                        return
+                return response
+            if not reading.ended and self._refusal is None:
+                self._lost(UnavailableError("the dispatcher ended the stream"))
+        return None
+
+    def _read(self) -> bytes | None:
+        """The next answer of a stream that ends when it is time to look for new queues."""
+        if self._stream is None:
+            timeout_s = self._refresh_s if self._follow else None
+            self._stream = self._streams.open(
+                METHODS["PullStream"], self._reading.request(), timeout_s
+            )
+            if self._closed.is_set():
+                self._stream.end()
+        response: bytes | None = None
+        try:
+            response = self._stream.read()
         finally:
-            call.cancel()
-        if not reading.ended:
-            raise UnavailableError("the dispatcher ended the stream")
+            if response is None:
+                self._stream.end()
+                self._stream = None
+        return response
 
     def _lost(self, error: StrataError) -> None:
         if self._closed.is_set():
@@ -146,6 +195,18 @@ class Consumer:
             self._reading.extend(plan_run(self._run, self._make_plan()))
         except UnavailableError:
             return  # the next stream will tell, and wait
+
+
+def _commit_regularly(
+    consumer: "weakref.ref[Consumer]", closed: threading.Event, interval_s: float
+) -> None:
+    """Until the reader is closed, or dropped by everybody else."""
+    while not closed.wait(interval_s):
+        reader = consumer()
+        if reader is None:
+            return
+        reader._commit_in_time()
+        del reader
 
 
 def plan_run(run: Callable[[Operation[Any]], Any], plan: Plan) -> list[Range]:

@@ -23,6 +23,7 @@ from stratamq.client.intake import (
     perhaps_stored,
 )
 from stratamq.client.lost import stream_error
+from stratamq.client.streams import Stream, Streams
 from stratamq.client.values import Message, SendResult, SendStatus
 from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
@@ -56,12 +57,14 @@ class Producer:
     def __init__(
         self,
         channels: Channels,
+        streams: Streams,
         settings: ProducerSettings,
         on_result: Callable[[SendResult], None] | None,
         clock: Clock,
         random: Random,
     ) -> None:
         self._channels = channels
+        self._streams = streams
         self._settings = settings
         self._on_result = on_result
         self._clock = clock
@@ -77,7 +80,7 @@ class Producer:
         self._opened = False  # once: the broker's limits are known
         self._refusal: StrataError | None = None  # why the first stream could not be opened
         self._thread: threading.Thread | None = None
-        self._call: Any = None
+        self._stream: Stream | None = None
 
     # --- sending ---
 
@@ -236,14 +239,14 @@ class Producer:
             with self._changed:
                 self._closing = True
                 self._changed.notify_all()
-                thread, call, idle = self._thread, self._call, self._outbox.idle
-            if call is not None and not idle:
-                _cancel(call)
+                thread, open_stream, idle = self._thread, self._stream, self._outbox.idle
+            if open_stream is not None and not idle:
+                _end(open_stream)
             # An interrupt can have come before the thread was started.
             if thread is not None and thread.is_alive():
                 thread.join(_GOODBYE_S)
-                if thread.is_alive() and call is not None:
-                    _cancel(call)
+                if thread.is_alive() and open_stream is not None:
+                    _end(open_stream)
 
     def __enter__(self) -> "Producer":
         return self
@@ -281,8 +284,6 @@ class Producer:
             try:
                 self._exchange(stream)
                 error: StrataError = UnavailableError("the log service ended the append stream")
-            except grpc.RpcError as failure:
-                error = stream_error(failure)
             except StrataError as failure:
                 error = failure
             self._broken(stream, error)
@@ -294,10 +295,9 @@ class Producer:
 
     def _exchange(self, stream: _Stream) -> None:
         """One stream from its opening to its end."""
-        call = self._channels.callable(METHODS["AppendStream"])(self._requests(stream))
-        self._call = call
+        self._stream = opened = self._streams.open(METHODS["AppendStream"], self._requests(stream))
         try:
-            for response in call:
+            for response in opened:
                 settled = []
                 if response.HasField("opened"):
                     with self._changed:
@@ -321,7 +321,7 @@ class Producer:
             with self._changed:
                 stream.broken = True
                 self._changed.notify_all()
-            call.cancel()
+            opened.end()
 
     def _requests(self, stream: _Stream) -> Iterator[bytes]:
         yield opening(self._settings.client_name, self._settings.require_replicas)
@@ -466,7 +466,7 @@ class Producer:
             self._outbox.learn(topics)
 
 
-def _cancel(call: Any) -> None:
+def _end(stream: Stream) -> None:
     """From a thread of its own: after an interrupt gRPC has been seen to wait for ever for the
     call's lock, and whoever closes a producer wants to go."""
-    threading.Thread(target=call.cancel, name="stratamq-cancel", daemon=True).start()
+    threading.Thread(target=stream.end, name="stratamq-end", daemon=True).start()

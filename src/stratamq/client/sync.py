@@ -1,10 +1,12 @@
 """The synchronous client. Thread-safe; one connection to each service."""
 
+import atexit
 import os
 import random as random_module
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import grpc
 
@@ -37,6 +39,7 @@ from stratamq.client.replication_state import (
     replication_state,
     resync,
 )
+from stratamq.client.streams import Streams
 from stratamq.client.values import (
     CleaningLook,
     FollowerServiceState,
@@ -78,6 +81,7 @@ class Client:
         random: Random | None = None,
     ) -> None:
         self._channels = Channels(endpoints, grpc.insecure_channel)
+        self._streams = Streams(self._channels)
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._clock = clock or SystemClock()
@@ -85,6 +89,7 @@ class Client:
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        _clients.add(self)
 
     # --- storing ---
 
@@ -157,7 +162,9 @@ class Client:
         """For many messages. `changes` are fields of `ProducerSettings`:
         `client.producer(batch_bytes=1 << 20, retry=3)`."""
         settings = settings or ProducerSettings(**changes)
-        return Producer(self._channels, settings, on_result, self._clock, self._random)
+        return Producer(
+            self._channels, self._streams, settings, on_result, self._clock, self._random
+        )
 
     # --- reading ---
 
@@ -216,6 +223,7 @@ class Client:
         patience = Patience(None if follow else patience_s, self._clock, self._random)
         return Consumer(
             self._channels,
+            self._streams,
             self._run,
             make_plan,
             Reading(ranges, tags, max_bytes),
@@ -224,7 +232,6 @@ class Client:
             patience=patience,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
-            clock=self._clock,
         )
 
     def between(
@@ -237,6 +244,7 @@ class Client:
 
         return Consumer(
             self._channels,
+            self._streams,
             self._run,
             make_plan,
             Reading(plan_run(self._run, make_plan()), tags, 0),
@@ -245,7 +253,6 @@ class Client:
             patience=Patience(30.0, self._clock, self._random),
             refresh_s=30.0,
             commit_interval_s=5.0,
-            clock=self._clock,
         )
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
@@ -260,15 +267,13 @@ class Client:
         OffsetOutOfRangeError where the log does not hold the range (any more).
         """
         request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
-        call = self._channels.callable(METHODS["ReadRange"])(request)
+        stream = self._streams.open(METHODS["ReadRange"], request)
         try:
-            for response in call:
+            for response in stream:
                 head, (data,) = READ_RANGE_RESPONSE.decode(response)
                 yield head.offset, data
-        except grpc.RpcError as failure:
-            raise from_rpc_error(failure) from failure
         finally:
-            call.cancel()
+            stream.end()
 
     def queue_frames(
         self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
@@ -285,9 +290,9 @@ class Client:
         open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
         if not open_ranges:
             return
-        call = self._channels.callable(METHODS["PullStream"])(reading.request())
+        stream = self._streams.open(METHODS["PullStream"], reading.request())
         try:
-            for response in call:
+            for response in stream:
                 head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
                 number = open_ranges[head.stream_index]
                 topic, queue_id, _, _ = ranges[number]
@@ -300,10 +305,8 @@ class Client:
                     )
                 next_offsets[number] = head.next_offset
                 yield number, head.next_offset, frames
-        except grpc.RpcError as failure:
-            raise from_rpc_error(failure) from failure
         finally:
-            call.cancel()
+            stream.end()
         for number in open_ranges:
             if next_offsets[number] < ranges[number][3]:
                 raise UnavailableError("the dispatcher ended the stream")
@@ -457,8 +460,10 @@ class Client:
     # --- the end ---
 
     def close(self) -> None:
-        """Close the connections. Producers and readers are closed by their owners before."""
+        """End what still reads, and close the connections. Producers and readers are closed by
+        their owners before, or lose what they have not sent or committed."""
         self._closed.set()
+        self._streams.end()
         for channel in self._channels.close():
             channel.close()
 
@@ -494,6 +499,20 @@ class Client:
             delay_s = patience.next_delay_s()
             if delay_s is None or self._closed.wait(delay_s):
                 raise error
+
+
+_clients: WeakSet[Client] = WeakSet()
+
+
+@atexit.register
+def _close_clients() -> None:
+    """Those that nobody closed: later it could take for ever (`streams`)."""
+    for client in list(_clients):
+        client.close()
+
+
+# Connections of a process are no business of those that are forked from it.
+os.register_at_fork(after_in_child=_clients.clear)
 
 
 def connect(

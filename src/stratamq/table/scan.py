@@ -4,18 +4,16 @@ import stratamq
 flights = stratamq.scan("data", topic="flights", columns=["keys", "body"]).to_pandas()
 """
 
-import atexit
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import pyarrow as pa
 
-from stratamq.client import Client, connect
+from stratamq.client import connect
 from stratamq.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
 from stratamq.table.broker_reader import read_broker
 from stratamq.table.decode import Decoder
@@ -96,7 +94,6 @@ class Scan:
         """Record batches of a few MiB; none is empty."""
         if is_address(self._source):
             with connect(str(self._source)) as client:
-                _connected.add(client)
                 yield from read_broker(client, self._decoder, self._selection)
             return
         log, selection = open_log(self._source), self._selection
@@ -132,17 +129,6 @@ class Scan:
         import polars
 
         return polars.from_arrow(self.to_arrow())
-
-
-_connected: "WeakSet[Client]" = WeakSet()
-
-
-@atexit.register
-def _close_connections() -> None:
-    """Of scans that were left half read: later, when Python takes its modules apart, gRPC's threads
-    are gone, and closing a connection would wait for them for ever."""
-    for client in list(_connected):
-        client.close()
 
 
 def _source(where: Where) -> Where:
