@@ -43,6 +43,8 @@ def test_a_slave_that_has_everything_is_promoted_without_a_word():
         # A master that was started again has begun a generation, and written nothing in it.
         (SLAVE, ["a:1 slave T0 [0.1@0 0.2@500 0.3@600] 0–600"], []),
         (SLAVE, ["a:1 slave T9 [0.7@0 9.1@1] 0–900"], []),
+        # An old master that was put back from a backup counts for nothing.
+        (SLAVE, ["a:1 async held new T0 [0.1@0 0.9@400] 0–700"], []),
         (SLAVE, ["a:1 slave T0 [0.1@0] 0–400 confirmed=601"],
          ["against: messages up to 601 were acknowledged, and this log ends at 600: promote one "
           "that has them"]),

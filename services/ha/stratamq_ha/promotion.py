@@ -48,7 +48,7 @@ def assess(own: Standing, answers: Sequence[Answer], heard: Heard, promised: int
                 f"the broker at {answer.address} is a master and answers: demote it first "
                 "(`stratamq replica demote` there), so that nothing is lost"
             )
-        elif _has_more(own, theirs):
+        elif not theirs.rejoining and _has_more(own, theirs):
             against.append(
                 f"the broker at {answer.address} has more, up to {theirs.end} of term "
                 f"{reach(theirs)[0]}: promote that one"
