@@ -6,6 +6,7 @@ wrong bytes. Frames that lie side by side in the log come as one piece.
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -38,10 +39,11 @@ _STORE_TIME_SPAN = layout.BORN_HOST_POSITION + 20 + 8 - layout.SYS_FLAG_POSITION
 """From SYSFLAG to the end of STORETIMESTAMP behind an IPv6 host; every frame is longer."""
 _COLD_GAP_BYTES = 16 << 10
 """Reading over a gap of this size costs less than another call."""
-_HOT_GAP_BYTES = 64 << 10
-"""To copy so much of the page cache costs as much as one more call and its checks."""
+_HOT_GAP_BYTES = 4 << 10
+"""To copy so much of the page cache costs as much as one more call."""
 
-
+_LARGE_BYTES = 8 << 20
+"""So large frames are read by themselves, and only once their head says the same."""
 _NOT_THERE = "where its frame is not"
 
 
@@ -120,44 +122,99 @@ def read_frames(
 
     if int(physical.min()) < 0:
         raise damaged(int((physical < 0).argmax()), "before the log begins")
-    pieces: list[Piece] = []
-    spans = deque(_spans(physical, sizes, segment_bytes, log.gap_bytes))
-    while spans:
-        first, stop = spans.popleft()
-        base = int(physical[first])
-        length = int(physical[stop - 1] + sizes[stop - 1]) - base
-        try:
-            window = log.window(base, length)
-        except OffsetOutOfRangeError as error:
-            if base >= error.maximum:
-                raise damaged(first, "behind the log's end") from error
-            end = base - base % segment_bytes + segment_bytes
-            raise OffsetOutOfRangeError(error.message, end, end) from error
-        except UnreadableError as error:
-            if stop - first == 1:
-                raise damaged(first, f"which cannot be read: {error}") from error
-            # Only the frame that lies there is lost: each by itself.
-            spans.extendleft((row, row + 1) for row in reversed(range(first, stop)))
-            continue
-        starts = physical[first:stop] - base
+    spans = _spans(physical, sizes, segment_bytes, log.gap_bytes)
+    gathered = _gather(log, physical, sizes, spans)
+    window, starts = gathered.data, gathered.starts
+    count = len(starts)
+    fault = None
+    if count:
         fault = _first_fault(
-            window, starts, sizes[first:stop], queue_offsets[first:stop], base, log.sealed_from
+            window, starts, physical[:count], sizes[:count], queue_offsets[:count], log.sealed_from
         )
-        if fault is not None:
-            raise damaged(first + fault[0], fault[1])
-        pieces += _pieces(window, starts, starts + sizes[first:stop], joined)
-    return pieces
+    if fault is not None:
+        raise damaged(*fault)
+    error = gathered.error
+    if isinstance(error, str):
+        raise damaged(count, error)
+    if error is not None and int(physical[count]) >= error.maximum:
+        raise damaged(count, "behind the log's end") from error
+    if error is not None:
+        end = int(physical[count]) // segment_bytes * segment_bytes + segment_bytes
+        raise OffsetOutOfRangeError(error.message, end, end) from error
+    return _pieces(window, starts, starts + sizes, joined)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Frames that lay in several places, one behind the other. `error`: why there are no more."""
+
+    data: Piece
+    starts: NDArray[np.int64]
+    error: OffsetOutOfRangeError | str | None = None
+    """Of the first that is not among them: its segment is gone, or what is wrong."""
+
+
+def _gather(
+    log: LogBytes,
+    physical: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    spans: list[tuple[int, int]],
+) -> _Gathered:
+    """What these spans hold, up to the first frame that cannot be read."""
+    windows: list[Piece] = []
+    shifts: list[int] = []
+    counts: list[int] = []
+    position = 0
+    error: OffsetOutOfRangeError | str | None = None
+    waiting = deque(spans)
+    ends = physical + sizes
+    while waiting and error is None:
+        first, stop = waiting.popleft()
+        base = int(physical[first])
+        length = int(ends[stop - 1]) - base
+        try:
+            if sizes[first] > _LARGE_BYTES and not _is_so_large(log, base, int(sizes[first])):
+                window: Piece = b""
+            else:
+                window = log.window(base, length)
+        except UnreadableError as unreadable:
+            if stop - first > 1:
+                # Only the frame that lies there is lost: each by itself.
+                waiting.extendleft((row, row + 1) for row in reversed(range(first, stop)))
+                continue
+            error = f"which cannot be read: {unreadable}"
+            break
+        except OffsetOutOfRangeError as gone:
+            error = gone
+            break
+        if len(window) < length:
+            error = _NOT_THERE
+            stop = first + int((ends[first:stop] <= base + len(window)).argmin())
+        windows.append(window)
+        shifts.append(position - base)
+        counts.append(stop - first)
+        position += len(window)
+    starts = physical[: sum(counts)] + np.repeat(np.array(shifts, np.int64), counts)
+    return _Gathered(windows[0] if len(windows) == 1 else b"".join(windows), starts, error)
+
+
+def _is_so_large(log: LogBytes, offset: int, size: int) -> bool:
+    """Whether a frame of this size begins there: a damaged unit may say anything."""
+    head = log.window(offset, layout.I32.size)
+    return int.from_bytes(head, "big") == size
 
 
 def _spans(
     physical: NDArray[np.int64], sizes: NDArray[np.int64], segment_bytes: int, gap_bytes: int
 ) -> list[tuple[int, int]]:
-    """Ranges of units that are read together: of one segment, without large gaps."""
+    """Ranges of units that are read together: of one segment, without large gaps or frames."""
     if len(physical) == 1:
         return [(0, 1)]
     gap = physical[1:] - (physical[:-1] + sizes[:-1])
     segment = physical // segment_bytes
     apart = (segment[1:] != segment[:-1]) | (gap < 0) | (gap > gap_bytes)
+    large = sizes > _LARGE_BYTES
+    apart |= large[1:] | large[:-1]
     cuts = (np.flatnonzero(apart) + 1).tolist()
     return list(zip([0, *cuts], [*cuts, len(physical)], strict=True))
 
@@ -165,9 +222,9 @@ def _spans(
 def _first_fault(
     window: Piece,
     starts: NDArray[np.int64],
+    physical: NDArray[np.int64],
     sizes: NDArray[np.int64],
     queue_offsets: NDArray[np.int64],
-    base: int,
     sealed_from: int,
 ) -> tuple[int, str] | None:
     """The first unit whose frame is not there or not as it was written, and a clause that says so.
@@ -186,12 +243,15 @@ def _first_fault(
     magic = heads["magic"]
     good = (heads["size"] == sizes) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
     good &= (heads["queue_offset"] == queue_offsets[:count]) & (
-        heads["physical_offset"] == starts + base
+        heads["physical_offset"] == physical[:count]
     )
     if not good.all():
         count = int(np.argmin(good))
         fault = (count, _NOT_THERE)
-    damaged = first_damaged(window, starts[:count], sizes[:count], sealed_from - base)
+    sealed = starts[physical[: len(starts)] >= sealed_from]
+    damaged = first_damaged(
+        window, starts[:count], sizes[:count], int(sealed.min()) if len(sealed) else NOWHERE
+    )
     if damaged is not None:
         return damaged[0], f"where its frame is damaged ({damaged[1]})"
     return fault
