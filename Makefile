@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml scripts/make_venv.sh
 	scripts/make_venv.sh
 
 test: venv  ## every test that needs no Java, with all the lints
-	$(PYTEST) -n 2 --dist loadgroup -m "not java and not spark and not compose" $(ARGS)
+	$(PYTEST) -n 2 -m "not java and not spark and not compose" $(ARGS)
 
 test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 1 -m "spark and not java" $(ARGS)

@@ -31,14 +31,3 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.every_call = config.getoption("--every-call")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture of their module run in one worker (`--dist loadgroup`): two would
-    build it twice, and most of these fixtures are whole services."""
-    for item in items:
-        if isinstance(item, pytest.Function):
-            definitions = item._fixtureinfo.name2fixturedefs.values()
-            if any(each.scope == "module" for found in definitions for each in found):
-                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

@@ -106,6 +106,11 @@ def end_of(disk: SimulatedDisk, log: TestLog, generation: int) -> tuple[list[str
     follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
     known, position = follower.engine.resume_point()
     assert position <= log.end
+    if generation == 7:
+        # Where the log was cut the files follow before the watermark does; otherwise a crash alone
+        # damages no file that a watermark names.
+        report = follower.engine.report_lines
+        assert [line for line in report if "missing or damaged" in line] == []
     if known not in (0, generation):
         # The life ended before the log's second answer was taken note of.
         assert known == 7
@@ -156,6 +161,86 @@ def test_crash_after_crash_changes_nothing_in_the_end(seed):
         disk.clear_faults()
         disk.crash(random_choice(random.Random(chance.random())))
     assert end_of(disk, log, 7)[1] == log.index_files()
+
+
+def test_what_was_reported_as_durable_is_not_indexed_again_after_a_power_loss():
+    """Nobody may need to: the log deletes what all its followers have on disk."""
+    disk = SimulatedDisk(3)
+    log = logged(disk)
+    follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    follower.connect()
+    for count in (3, 5):
+        follower.apply(count=count, between=follower.sync)
+        follower.sync()
+        durable = follower.engine.report().durable
+        assert durable == log.end
+        assert follower.engine.series.pending_items == 0, "what is written does not wait"
+        log.fill(15, seed=count)
+    disk.crash(keep_nothing)
+    log.files = disk.files(name="log")
+    again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    assert again.engine.resume_point() == (7, durable)
+
+
+@pytest.mark.parametrize("kept", CHOICES)
+def test_a_crash_after_a_clean_stop_is_not_taken_for_another_programs_work(kept):
+    """Then the whole index would be held against the log."""
+
+    def all_at_once(follower: Follower) -> None:
+        """The first thing that is written goes over several files."""
+        follower.load().connect()
+        follower.apply()
+        follower.sync()
+
+    def second_life(call: int | None) -> tuple[SimulatedDisk, TestLog, int]:
+        disk = SimulatedDisk(call or 1)
+        log = logged(disk)
+        assert live(disk, log, steady, 0)
+        log.files = disk.files(name="log")
+        log.fill(20, seed=8)
+        before = disk.calls
+        if call is not None:
+            disk.crash_at(before + call)
+        assert live(disk, log, all_at_once, 0) is (call is None)
+        return disk, log, disk.calls - before
+
+    *_, calls = second_life(None)
+    for call in sampled(range(1, calls + 1)):
+        disk, log, _ = second_life(call)
+        disk.clear_faults()
+        disk.crash(CHOICES[kept](call))
+        log.files = disk.files(name="log")
+        again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+        report = again.engine.report_lines
+        assert [line for line in report if "another program" in line] == [], call
+
+
+def test_items_of_a_tail_that_the_log_lost_are_not_left_behind_the_last_one():
+    """They were written, and the watermark that counts them was not."""
+    disk = SimulatedDisk(3)
+    log = logged(disk, count=10)
+    follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    follower.connect()
+    follower.apply(count=4, between=follower.sync)
+    follower.sync()
+    durable = follower.engine.report().durable
+    log.fill(3, seed=9)
+    disk.crash_on("replace", "stratamq/index.json*")
+    with pytest.raises(SimulatedCrash):
+        follower.apply()
+        follower.sync()
+    follower.lanes.discard()
+    disk.clear_faults()
+    disk.crash(keep_everything)
+    log.files = disk.files(name="log")
+    log.cut(durable)
+    again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    assert any("are cut" in line for line in again.engine.report_lines)
+    again.connect(cut_to=durable, generation=8)
+    again.apply()
+    again.sync()
+    again.stop()
+    assert contents(log.files) == log.index_files()
 
 
 def test_a_kill_without_power_loss_loses_no_more_than_the_watermark_says():
