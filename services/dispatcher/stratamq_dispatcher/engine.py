@@ -2,25 +2,16 @@
 
 It starts no thread and knows no event loop. Frames come from the log's own segments. Units go to
 the tails of queues at once, where pulls see them, and to their files once a second, as far as the
-log has flushed. An answer of the log after which something must be looked at again begins a *pass*:
-
-    CHECKED    our watermark stands; only what lies behind it in the files is unknown
-    CUT        the log went back to an earlier offset, and the queues with it
-    COMPARED   nothing is known of the files: all of the log is read again, and they are compared
-
-A pass is over when the queues are where they must be to serve, and what is stale in the files has
-been zeroed. In a COMPARED pass the watermark is *partial* until then: the files hold all of the log
-below it, and anything behind it. An interrupted pass goes on from there (`resuming`).
+log has flushed. What must be looked at again after a start or a cut is a pass (`passes`).
 
 Units wait in memory until they are written. When there are too many the engine stops reading the
 log until some are: `apply` yields what must be waited for.
 """
 
-import enum
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from stratamq.errors import (
     CorruptionError,
@@ -32,7 +23,6 @@ from stratamq.files.frame_windows import next_frames
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.sealed import sealed_from
 from stratamq.files.segment_reader import SegmentReader
-from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.follow import Event, Opened, Report, Wait
 from stratamq.formats.frame_verify import NOWHERE
@@ -40,15 +30,18 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
 from stratamq_dispatcher.consume_queue import ConsumeQueue, first_at_or_above, unit_at
 from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
+from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.flusher import Cycle, Flusher
 from stratamq_dispatcher.frame_reads import HotLog, store_timestamp
 from stratamq_dispatcher.loading import load_queues
 from stratamq_dispatcher.long_poll import ANYTHING, WaitingRoom
 from stratamq_dispatcher.mending import Mended, MendPlan, plan_mend, write_mended
+from stratamq_dispatcher.passes import Pass
 from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.queue_table import QueueKey, QueueTable
 from stratamq_dispatcher.queue_writer import QueueWriter
 from stratamq_dispatcher.resuming import LogWitness
+from stratamq_dispatcher.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
@@ -58,29 +51,6 @@ COMMIT_LOG = "commitlog"
 REPORT_LINES = 200
 """More is cut off: a damaged directory can have thousands of findings."""
 EXPIRED_PER_TICK = 64
-
-
-class Pass(enum.Enum):
-    """Why the queues are not yet what the log says. The module's docstring tells."""
-
-    CHECKED = "checked"
-    CUT = "cut"
-    COMPARED = "compared"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """What the engine takes from the service's settings."""
-
-    queue_file_bytes: int = 6_000_000
-    flush_interval_ms: int = 1000
-    flush_bytes: int = 8 << 20
-    max_unwritten_bytes: int = 32 << 20
-    flush_window_bytes: int = 64 << 10
-    max_open_files: int = 512
-    step_messages: int = 1024
-    maximum_maps: int = 16
-    delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS
 
 
 class DispatchEngine:
@@ -133,8 +103,7 @@ class DispatchEngine:
         the files agree with."""
         self._rebuilt = DispatchState()
         """What a COMPARED pass has brought to disk."""
-        self._written_to = 0
-        """Units of messages below this log offset are in the files, stale ones aside."""
+        self._watermark = Watermark()
         self._when_written: list[Callable[[], None]] = []
         """Who waits for the end of the cycle that runs, or of the next one."""
         self._never_ours = False
@@ -149,12 +118,6 @@ class DispatchEngine:
         self._generation_start = 0
         self._target = -1
         """Where the queues must be to serve."""
-        self._newest_ms = 0
-        self._covered = (0, 0)
-        """The watermark that may be stored next: a step's end that the log has flushed, and the
-        store time there."""
-        self._steps: deque[tuple[int, int]] = deque()
-        """Ends of applied steps beyond it."""
         self._expiring: list[QueueKey] = []
         self._failure: BaseException | None = None
         self._next_flush_ns = 0
@@ -190,11 +153,10 @@ class DispatchEngine:
                 self._trusted, self._rebuilt = Pass.COMPARED, state
             log.close()
         if state is not None and self._trusted is not None:
-            self._written_to = state.position
             self.generation = state.generation
             self.applied = self.durable = state.position
-            self.durable_store_timestamp_ms = self._newest_ms = state.store_timestamp_ms
-            self._covered = (state.position, state.store_timestamp_ms)
+            self.durable_store_timestamp_ms = state.store_timestamp_ms
+            self._watermark.load(state.position, state.store_timestamp_ms)
             self.minimum = state.minimum
         self._writer = QueueWriter(
             self._files,
@@ -463,24 +425,12 @@ class DispatchEngine:
             self._report.append(
                 f"the log goes on at {cut_to}, not at {self.applied}: {count} queues were cut"
             )
-        self._rewind(cut_to, vacuous=compared or cut_to > self.applied)
-        self.waiting.wake_all()
-
-    def _rewind(self, cut_to: int, *, vacuous: bool) -> None:
-        """Set all offsets to `cut_to`; `vacuous` when there is nothing of ours below it."""
-        while self._steps and self._steps[-1][0] > cut_to:
-            self._steps.pop()
-        if vacuous or self._covered[0] > cut_to:
-            self._steps.clear()
-            self._covered = (cut_to, 0)
-        reached = self._steps[-1] if self._steps else self._covered
-        if reached[0] < cut_to:
-            # The store time at the cut is not known; the one before it is a safe answer.
-            self._steps.append((cut_to, reached[1]))
+        self._watermark.rewind(cut_to, vacuous=compared or cut_to > self.applied)
         self.applied = cut_to
-        self._written_to = min(self._written_to, cut_to)
-        self.durable = min(self.durable, self._covered[0])
-        self.durable_store_timestamp_ms = min(self.durable_store_timestamp_ms, self._covered[1])
+        offset, store_timestamp_ms = self._watermark.covered
+        self.durable = min(self.durable, offset)
+        self.durable_store_timestamp_ms = min(self.durable_store_timestamp_ms, store_timestamp_ms)
+        self.waiting.wake_all()
 
     def _progressed(self) -> None:
         if self._target < 0 or self.applied < self._target:
@@ -528,10 +478,9 @@ class DispatchEngine:
             # Units are missing, here or in the log: the next start compares all queues.
             self._doubtful = True
             raise
-        if len(columns):
-            self._newest_ms = int(columns.store_timestamp_ms[-1])
         self.applied = position
-        self._steps.append((position, self._newest_ms))
+        newest_ms = int(columns.store_timestamp_ms[-1]) if len(columns) else None
+        self._watermark.applied(position, newest_ms)
         if len(self.waiting):
             self.waiting.grown(grown)
 
@@ -543,7 +492,7 @@ class DispatchEngine:
             return
         interval_ns = self._settings.flush_interval_ms * 1_000_000
         self._next_flush_ns = self._clock.monotonic_ns() + interval_ns
-        self._cover()
+        self._watermark.flushed(self.flushed)
         ending = self._pass is not None and self.applied >= self._target
         erase = ending or self._pass is not Pass.COMPARED
         if self._pass is not None and erase and self._marked_pass != self._pass_number:
@@ -555,7 +504,11 @@ class DispatchEngine:
             # watermark is unknown.
             clean = erase and bool(self._when_flushed)
             after = DispatchState(
-                self.generation, *self._covered, complete=erase, clean=clean, minimum=self.minimum
+                self.generation,
+                *self._watermark.covered,
+                complete=erase,
+                clean=clean,
+                minimum=self.minimum,
             )
             idle = self._stored is not None and self._stored.clean and not self.queues.dirty
             if after == self._stored or (idle and replace(after, clean=True) == self._stored):
@@ -569,7 +522,7 @@ class DispatchEngine:
                 done()
             return
         cycle = Cycle(
-            limit=self._covered[0],
+            limit=self._watermark.covered[0],
             erase=erase,
             compare=self._compare and self._pass is Pass.COMPARED,
             before=before,
@@ -588,15 +541,10 @@ class DispatchEngine:
             return self._rebuilt
         return replace(self._stored, clean=False)
 
-    def _cover(self) -> None:
-        """Let the next watermark go up to what the log has flushed."""
-        while self._steps and self._steps[0][0] <= self.flushed:
-            self._covered = self._steps.popleft()
-
     def _can_write(self) -> bool:
         """Whether the log has flushed more than is written, and files can be written."""
-        self._cover()
-        return self._covered[0] > self._written_to and not self.flush_blocked
+        self._watermark.flushed(self.flushed)
+        return self._watermark.is_ahead and not self.flush_blocked
 
     def _is_full(self) -> bool:
         """Whether the log is to be read further only when units have been written. Units that the
@@ -619,7 +567,7 @@ class DispatchEngine:
         if error is None:
             self._stored = cycle.after or cycle.before or self._stored
             if number == self._pass_number:
-                self._written_to = cycle.limit
+                self._watermark.written_to = cycle.limit
                 if ending:
                     self._pass = None
                 if cycle.after is not None and not cycle.after.complete:

@@ -1,0 +1,22 @@
+"""Why the queues are looked at again: a *pass* over the log, of one of three kinds.
+
+An answer of the log after which something must be looked at again begins a *pass*:
+
+    CHECKED    our watermark stands; only what lies behind it in the files is unknown
+    CUT        the log went back to an earlier offset, and the queues with it
+    COMPARED   nothing is known of the files: all of the log is read again, and they are compared
+
+A pass is over when the queues are where they must be to serve, and what is stale in the files has
+been zeroed. In a COMPARED pass the watermark is *partial* until then: the files hold all of the log
+below it, and anything behind it. An interrupted pass goes on from there (`resuming`).
+"""
+
+import enum
+
+
+class Pass(enum.Enum):
+    """Why the queues are not yet what the log says."""
+
+    CHECKED = "checked"
+    CUT = "cut"
+    COMPARED = "compared"
