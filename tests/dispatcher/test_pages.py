@@ -2,8 +2,7 @@
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import InvalidRequestError, UnavailableError
-from tests.dispatcher.running_service import RunningService
-from tests.dispatcher.test_servicer import error_of
+from tests.dispatcher.running_service import RunningService, error_of
 
 
 async def pages_of(method, request) -> list:

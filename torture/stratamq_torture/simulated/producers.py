@@ -162,7 +162,7 @@ class Producers:
         """A batch of the fast stream: all of it or nothing."""
         group = self._model.new_group()
         shape = FrameShape(
-            encode_host(BORN), engine.store_address_bytes + 4, engine.property_crc_bytes > 0
+            encode_host(BORN), len(engine.store_host), engine.config.property_checksum
         )
         encoder = BatchEncoder(shape)
         sent: list[Message] = []
