@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -359,6 +360,28 @@ def test_a_walker_ends_with_the_pipe_to_recovery(tmp_path):
         assert lane._process.stdin is not None
         lane._process.stdin.close()
         assert lane._process.wait(timeout=60) == 0
+    finally:
+        walkers.close()
+
+
+def test_a_wait_for_a_walker_ends_when_recovery_is_interrupted(tmp_path):
+    """The walker stands still, as on a disk that does; what is begun afterwards ends at once."""
+    root = on(RealFiles(tmp_path), a_log()).root
+    task = Task(segment_path(SEGMENT), SEGMENT, SURVEYED, True, False)
+    walkers = WalkerPool(root, 2)
+    try:
+        walkers.begin([task])
+        (pid,) = walkers.pids
+        os.kill(pid, signal.SIGSTOP)
+        taken: list[Found | None] = []
+        waiting = threading.Thread(target=lambda: taken.append(walkers.take(SEGMENT)))
+        waiting.start()
+        walkers.interrupt()
+        waiting.join(60)
+        # It may have answered before it was stopped.
+        assert taken in ([None], [carry_out(RealFiles(root), task)])
+        walkers.begin([task])
+        assert walkers.take(SEGMENT) in (None, carry_out(RealFiles(root), task))
     finally:
         walkers.close()
 
