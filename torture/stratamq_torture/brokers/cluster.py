@@ -1,9 +1,7 @@
-"""Two or three brokers of one name, the network between them, and who looks after them.
+"""Two or three brokers of one name, the network between them, and what happens to both.
 
-`keep` is what the keeper of a replication service does every second, by the same pure policy;
-`promote` is a careful operator: it asks everybody but the broker that is lost, and promotes one
-that nothing speaks against, as the keeper of that one does it: all that answer promise the term
-first, so that the lost one may come back at any moment.
+`keeper` does what each replication service does every second, by the production policy; `operator`
+promotes whatever broker at whatever moment. Faults happen here, and what counts is checked here.
 """
 
 import random
@@ -14,34 +12,26 @@ from functools import partial
 
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import PutMessage, PutResult, Role
-from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange
-from stratamq_ha.peer_policy import (
-    Answer,
-    Follow,
-    Forgot,
-    Join,
-    Open,
-    Promise,
-    Serve,
-    Wait,
-    decide,
-)
-from stratamq_ha.promotion import assess, candidate_term
 
 from stratamq.errors import StrataError
+from stratamq.files.identity import mark_restored
 from stratamq.files.simulated import SimulatedClock, SimulatedCrash
+from stratamq.files.simulated_faults import keep_everything
 from stratamq.formats.hosts import Host
 from stratamq.formats.members import configured_members
-from stratamq_torture.brokers.ledger import Ledger
+from stratamq_torture.brokers import keeper
+from stratamq_torture.brokers.ledger import Ledger, Promise
 from stratamq_torture.brokers.link import Link
+from stratamq_torture.brokers.masters_side import Connection, HalfOpen, Serving
 from stratamq_torture.brokers.node import Node
+from stratamq_torture.brokers.operator import promotion
 from stratamq_torture.brokers.settings import Settings
 from stratamq_torture.simulated import log_reader
+from stratamq_torture.simulated.disk import TortureDisk
 from stratamq_torture.simulated.model import Violation
 
 TICK_MS = 100
-ASKING = "its peers have not been asked yet"
 BORN = Host("10.0.0.7", 4711)
 
 
@@ -61,15 +51,18 @@ class Cluster:
         self.links = {node.number: Link(self, node) for node in self.nodes}
         self.apart: set[frozenset[int]] = set()
         """Pairs that cannot hear each other."""
+        self.paused: set[int] = set()
+        """Brokers that stand still, as if stopped by a signal."""
+        self.half_open: list[HalfOpen] = []
+        self._serving: dict[int, Serving] = {}
         self.ledger = Ledger()
-        self.hurt: set[int] = set()
-        """Brokers that lost power since all was whole."""
-        self.bare: set[int] = set()
-        """Brokers whose machine was replaced since all was whole."""
-        self.candidate: Node | None = None
-        """Who is being promoted to `term`, and waits for the promises of `waiting`."""
-        self.term = 0
-        self.waiting: set[int] = set()
+        self.forgetful: set[int] = set()
+        """Brokers whose disk was replaced, or put back, since all was whole."""
+        self.backups: dict[int, TortureDisk] = {}
+        self.opened: dict[int, str] = {}
+        """Who opened each term by a promotion."""
+        self.newest = 0
+        """The highest term that was opened."""
         self.crash_means_power = False
         self.situations: Counter[str] = Counter()
         self.kills = self.power_losses = self.crash_points = self.promotions = 0
@@ -98,21 +91,23 @@ class Cluster:
     def reach(self, one: Node, other: Node) -> bool:
         return frozenset((one.number, other.number)) not in self.apart
 
+    def misses(self) -> bool:
+        """A question, or its answer, does not arrive in time."""
+        return self.chance.random() < self.settings.misses
+
     def masters(self) -> list[Node]:
         return [node for node in self.nodes if node.is_master]
 
-    def report(self, master: Node) -> None:
-        """The log hears what its slaves have acknowledged."""
-        engine = master.log
-        if engine is None or engine.role is Role.SLAVE:
-            return
-        slaves = [link for link in self.links.values() if link.master is master]
-        replicas = [
-            Replica(link.slave.address, link.acknowledged, connected=True, counts=link.counts)
-            for link in slaves
-            if link.acknowledged >= 0
-        ]
-        engine.report_replication(engine.generation, replicas)
+    def serving(self, master: Node) -> Serving:
+        """What this master holds of its slaves, in its present generation."""
+        found = self._serving.get(master.number)
+        if found is None or found.over:
+            found = self._serving[master.number] = Serving(self, master)
+        return found
+
+    def close(self, connection: Connection) -> None:
+        """The master closes it."""
+        self.half_open = [old for old in self.half_open if old.connection is not connection]
 
     # --- lives ---
 
@@ -134,41 +129,69 @@ class Cluster:
 
     def lose_power(self, node: Node) -> None:
         self.power_losses += 1
+        had = self._holding(node)
         node.die()
-        if not self.settings.sync_flush:
-            self._excuse_unflushed(node)
         node.lose_power()
-        self.hurt.add(node.number)
         self._gone(node)
+        if not self.settings.sync_flush:
+            self.ledger.forgotten(
+                "", lambda one: one in had and not node.has(one.offset, one.raw), lambda one: False
+            )
+            self.ledger.excuse(
+                lambda one: (
+                    not one.replicated
+                    and one.broker == node.address
+                    and not node.has(one.offset, one.raw)
+                )
+            )
 
     def replace(self, node: Node, role: Role) -> None:
         """The machine is gone for good, and a new one takes its place, configured as `role`."""
         self.met("an empty broker took a place")
+        had = self._holding(node)
         node.replace(role)
-        self.bare.add(node.number)
-        self.ledger.excuse(lambda p: not p.replicated and p.broker == node.address)
+        self._forgot(node, had)
+
+    def back_up(self, node: Node) -> None:
+        """As an operator does it: of a broker that is stopped."""
+        self.backups[node.number] = node.disk.twin(keep_everything, self.chance, self.clock)
+
+    def restore(self, node: Node, *, told: bool = True) -> None:
+        """The directory is put back to its last copy; `told`: with the command."""
+        self.met("a directory was restored")
+        had = self._holding(node)
+        node.die()
+        node.disk = self.backups[node.number].twin(keep_everything, self.chance, self.clock)
+        if told:
+            mark_restored(node.disk.files(name=f"{node.address}-restored"), self.chance)
+        self._forgot(node, had)
+
+    def _holding(self, node: Node) -> set[Promise]:
+        books = (self.ledger.promises, self.ledger.views)
+        known = [one for book in books for one in book.values()]
+        return {one for one in known if node.has(one.offset, one.raw)}
+
+    def _forgot(self, node: Node, had: set[Promise]) -> None:
+        self.forgetful.add(node.number)
         self._gone(node)
 
-    def _excuse_unflushed(self, node: Node) -> None:
-        lost, durable = node.address, node.flushed
-        self.ledger.excuse(lambda p: not p.replicated and p.broker == lost and p.end > durable)
-        if self.hurt - {node.number}:
-            everywhere = min(self._flushed_of(each) for each in self.nodes)
-            self.ledger.excuse(lambda p: p.end > everywhere)
+        def elsewhere(one: Promise) -> bool:
+            return any(each.has(one.offset, one.raw) for each in self.nodes)
 
-    def _flushed_of(self, node: Node) -> int:
-        return node.log.offsets.flushed if node.log is not None else node.flushed
+        self.ledger.forgotten(node.address, had.__contains__, elsewhere)
 
     def heal(self) -> None:
-        """The network is whole again."""
+        """The network is whole again, and nobody stands still."""
         self.apart.clear()
+        self.paused.clear()
 
     def _gone(self, node: Node) -> None:
-        if node is self.candidate:
-            self.candidate = None
-        self._heard_of(node.number)
+        self.paused.discard(node.number)
+        self.half_open = [old for old in self.half_open if old.serving.master is not node]
         for link in self.links.values():
-            if link.slave is node or link.master is node:
+            if link.slave is node and self.chance.random() < 0.5:
+                link.half_open()
+            elif link.slave is node or link.master is node:
                 link.break_off()
 
     def _died(self, node: Node) -> None:
@@ -178,12 +201,6 @@ class Cluster:
             self.lose_power(node)
         else:
             self.kill(node)
-
-    def needs_promotion(self, node: Node) -> bool:
-        """Under async flush a master that lost its power comes back with less than it promised:
-        one of its slaves takes its place before it starts."""
-        lost_its_end = not self.settings.sync_flush and node.number in self.hurt
-        return lost_its_end and node.was_master and not self.masters()
 
     def whole(self) -> bool:
         """One broker serves, the others have everything, and all of it is on every disk."""
@@ -197,13 +214,14 @@ class Cluster:
                 return False
             if node is not serving[0] and not self.links[node.number].idle:
                 return False
-        return not self.apart
+        return not self.apart and not self.paused
 
     def take_stock(self) -> None:
-        """All is whole: what failed before counts no more."""
-        if self.whole():
-            self.hurt.clear()
-            self.bare.clear()
+        """A disk that was lost counts no more once its broker counts again."""
+        for node in self.nodes:
+            membership = node.log.membership if node.log is not None else None
+            if membership is not None and membership.members and not membership.rejoining:
+                self.forgetful.discard(node.number)
 
     # --- steps ---
 
@@ -231,101 +249,43 @@ class Cluster:
 
     def _ready(self) -> Iterator[tuple[Node, Callable[[], object]]]:
         for node in self.nodes:
-            for step in node.steps():
-                yield node, step
-            for step in self.links[node.number].steps():
-                yield node, step
+            yield from ((node, step) for step in self.links[node.number].steps())
+            if node.number in self.paused:
+                continue
+            yield from ((node, step) for step in node.steps())
+            if node.looked is not None:
+                yield node, partial(keeper.act, self, node)
+            elif node.curious and node.promotion is None and not node.changing:
+                yield node, partial(keeper.look, self, node)
+            if node.promotion is not None:
+                yield node, partial(self._go_on, node)
+        for old in self.half_open:
+            master = old.serving.master
+            if master.number not in self.paused:
+                yield from ((master, step) for step in old.steps())
 
     def tick(self) -> None:
         self.clock.advance_ms(self.chance.choice((TICK_MS, TICK_MS, 10 * TICK_MS)))
+        now = self.clock.monotonic_ns() // 1_000_000
+        for old in list(self.half_open):
+            if old.serving.master.number not in self.paused and old.closes(now):
+                self.close(old.connection)
+                old.serving.left(old.connection)
         for node in self.nodes:
-            self.act(node, node.tick)
             self.links[node.number].tick()
+            if node.number in self.paused:
+                continue
+            self.act(node, node.tick)
             if self.chance.random() < 0.5:
-                self.act(node, partial(self.keep, node))
+                self.act(node, partial(keeper.look, self, node))
         self.take_stock()
-
-    # --- the keeper ---
-
-    def keep(self, node: Node) -> None:
-        """Ask the others, decide, do it."""
-        engine, own = node.log, node.standing()
-        if engine is None or own is None or node.changing:
-            return
-        if own.is_master and not engine.roles.state.peers:
-            self._hold(node, ASKING)
-            return
-        if engine.membership.members is None:
-            self._change(node, partial(engine.membership.put, self.members, node.address))
-            return
-        link, answers = self.links[node.number], self.answers(node)
-        if node.joining.has_joined(own, answers, node.safe):
-            self.met("a new directory counted as a member")
-            link.break_off()
-            self._change(node, partial(engine.membership.set_joined, True))
-            return
-        decision = decide(own, answers, connected=link.connected, longer=node.longer)
-        if isinstance(decision, Wait):
-            if engine.gate.held != decision.reason and own.is_master:
-                self._hold(node, decision.reason)
-        elif isinstance(decision, Serve):
-            self._hold(node, "")
-        elif isinstance(decision, Join):
-            self._change(node, partial(engine.membership.set_joined, True))
-        elif isinstance(decision, Forgot):
-            self.met("a directory had forgotten something")
-            self.note(f"{node.address} has forgotten: {decision.reason}")
-            link.break_off()
-            self._change(node, partial(engine.membership.set_joined, False))
-        elif isinstance(decision, Open):
-            change = RoleChange(engine.role, decision.term)
-            self._change(node, partial(engine.set_role, change))
-        elif isinstance(decision, Promise):
-            link.break_off()
-            self._change(node, partial(engine.set_role, _promise(decision)))
-        elif isinstance(decision, Follow):
-            if own.is_master:
-                self.step_down(node, decision.term, decision.address)
-            else:
-                self.note(f"{node.address} follows another: {decision.reason}")
-                node.override = decision.address
-                link.break_off()
-
-    def _change(self, node: Node, call: Callable[[Callable[[StrataError | None], None]], None]):
-        """One change of a log's state at a time."""
-        node.changing = True
-
-        def done(error: StrataError | None) -> None:
-            node.changing = False
-            if error is not None:
-                self.note(f"{node.address}: {error}")
-
-        call(done)
-
-    def answers(self, node: Node) -> list[Answer]:
-        return [
-            Answer(other.address, other.standing() if self.reach(node, other) else None, "away")
-            for other in self.nodes
-            if other is not node
-        ]
-
-    def _hold(self, node: Node, reason: str) -> None:
-        engine = node.log
-        assert engine is not None
-        node.changing = True
-
-        def held(error: StrataError | None) -> None:
-            node.changing = False
-            if not reason and error is None and node.serves:
-                self.check(node)
-
-        engine.hold_writes(reason, True, held)
 
     def step_down(self, node: Node, term: int, master: str) -> None:
         """A master becomes a slave, because another was promoted."""
         engine = node.log
         if engine is None or node.changing:
             return
+        node.promotion = None
         self.met("a master heard of a higher term and stepped down")
         self.note(f"{node.address} steps down for term {term}")
         node.changing = True
@@ -339,92 +299,32 @@ class Cluster:
 
     # --- the operator ---
 
-    def promote(self, lost: Node) -> str:
-        """`lost` cannot be reached by anybody: one of the others takes its place."""
-        others = [node for node in self.nodes if node is not lost]
-        if any(node.log is None or node.changing for node in others):
-            return "not all others answer"
-        if any(node.serves for node in others):
-            return "there is another master"
-        if lost.serves and any(self.reach(lost, node) for node in others):
-            return "the master is not lost"
-        if not self._may_promote(lost):
-            return "more than one failure at a time"
-        for node in self.chance.sample(others, len(others)):
-            own = node.standing()
-            assert own is not None
-            answers = self.answers(node)
-            against = assess(own, answers, node.heard).against
-            if against:
-                self.note(f"{node.address} is not promoted: {'; '.join(against)}")
-                continue
-            self._ask_for_promises(node, candidate_term(own, answers))
-            return f"{node.address}, {lost.address} is lost"
-        return "none can be promoted"
+    def promote(self, node: Node, *, force: bool = False) -> str:
+        """Begin to."""
+        if node.log is None or node.changing or node.promotion is not None:
+            return f"{node.address} does not answer"
+        node.looked = None
+        node.promotion = promotion(self, node, force=force)
+        return node.address
 
-    def _may_promote(self, lost: Node) -> bool:
-        """An empty machine in place of one that had acknowledged, or under async flush one that
-        lost its power, is a second failure: what only the lost one has would be gone."""
-        failed = self.bare if self.settings.sync_flush else self.bare | self.hurt
-        return not failed - {lost.number}
+    def _go_on(self, node: Node) -> None:
+        assert node.promotion is not None
+        try:
+            next(node.promotion)
+        except StopIteration:
+            node.promotion = None
 
-    def _ask_for_promises(self, node: Node, term: int) -> None:
-        """Of every slave that answers, before the ends are compared for good."""
-        node.changing = True
-        self.links[node.number].break_off()
-
-        def promised(number: int, error: StrataError | None) -> None:
-            self.nodes[number].changing = self.candidate is self.nodes[number]
-            if error is not None:
-                self.note(f"{number} promises nothing: {error}")
-            self._heard_of(number)
-
-        asked = [
-            other
-            for other in self.nodes
-            if other is not node
-            and self.reach(node, other)
-            and other.log is not None
-            and not other.changing
-        ]
-        self.candidate, self.term = node, term
-        self.waiting = {other.number for other in (node, *asked)}
-        for other in (node, *asked):
-            assert other.log is not None
-            other.changing = True
-            self.links[other.number].break_off()
-            found = Promise(node.address, term, node.address, "a promotion is under way")
-            other.log.set_role(_promise(found), partial(promised, other.number))
-
-    def _heard_of(self, number: int) -> None:
-        """A broker has promised, or is gone; once nobody is waited for the candidate goes on."""
-        self.waiting.discard(number)
-        if self.candidate is None or self.waiting:
-            return
-        node, self.candidate = self.candidate, None
-        self._promote(node, self.term)
-
-    def _promote(self, node: Node, term: int) -> None:
-        engine, own = node.log, node.standing()
-        assert engine is not None and own is not None
-        against = assess(own, self.answers(node), node.heard, term).against
-        if against:
-            node.changing = False
-            self.note(f"{node.address} is not promoted after all: {'; '.join(against)}")
-            return
-
-        def promoted(error: StrataError | None) -> None:
-            node.changing = False
-            if error is not None:
-                raise Violation("promote", f"{node.address}: {error}")
-            self.promotions += 1
-            node.longer = ""
-            self.ledger.promoted()
-            self.note(f"{node.address} is the master of term {term}")
-            self.check(node)
-
-        change = RoleChange(self.settings.role, term, reason="promoted")
-        engine.set_role(change, promoted)
+    def promoted(self, node: Node, term: int) -> None:
+        """A broker is the master of a term."""
+        first = self.opened.setdefault(term, node.address)
+        if first != node.address:
+            raise Violation("term", f"{node.address} and {first} are masters of term {term}")
+        self.promotions += 1
+        node.longer = ""
+        self.newest = max(self.newest, term)
+        self.ledger.promoted()
+        self.note(f"{node.address} is the master of term {term}")
+        self.check(node)
 
     # --- producers and consumers ---
 
@@ -463,27 +363,18 @@ class Cluster:
         return f"{count} to {node.address}"
 
     def pull(self, node: Node) -> str:
-        """A consumer reads everything up to *confirmed*."""
+        """A consumer reads everything up to *confirmed*, on a master or a slave."""
         engine = node.log
-        if engine is None or not node.serves:
-            return "nobody serves"
-        offsets = engine.offsets
-        replicated = self.settings.hold and engine.role is Role.SYNC_MASTER
-        start = max(self._shown_end(node.address, replicated), offsets.minimum)
+        if engine is None:
+            return "not open"
+        settings = self.settings
+        offsets, replicated = engine.offsets, settings.sync_master and settings.hold
         for offset, raw in log_reader.frames(
-            node.disk, start, offsets.confirmed, engine.segment_bytes
+            node.disk, offsets.minimum, offsets.confirmed, engine.segment_bytes
         ):
             self.ledger.pulled(offset, raw, broker=node.address, replicated=replicated)
         self.check(node)
         return f"{node.address} up to {offsets.confirmed}"
-
-    def _shown_end(self, broker: str, replicated: bool) -> int:
-        ends = [
-            view.end
-            for view in self.ledger.views.values()
-            if view.replicated is replicated and (replicated or view.broker == broker)
-        ]
-        return max(ends, default=0)
 
     # --- checks ---
 
@@ -498,18 +389,6 @@ class Cluster:
                 return None
             return engine.read_back(offset, size)
 
-        term = engine.hub.generations[-1].term
-        newer = [
-            other
-            for other in self.nodes
-            if other.log is not None and other.log.hub.generations[-1].term > term
-        ]
-        if not newer:
-            # An old master that is cut off serves what it has, and promises nothing more.
+        # An old master that is cut off serves what it has, and promises nothing more.
+        if node.serves and engine.hub.generations[-1].term >= self.newest:
             self.ledger.check(node.address, read)
-
-
-def _promise(found: Promise) -> RoleChange:
-    return RoleChange(
-        Role.SLAVE, found.term, found.address, found.reason, candidate=found.candidate
-    )

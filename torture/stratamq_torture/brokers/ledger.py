@@ -4,15 +4,12 @@
     PUT_OK of a SYNC_MASTER    whoever is promoted, as architecture section 3 says
     any other that is stored   in that broker's log, until another is promoted
 
-    flush, failures            what is excused
-    sync                       nothing; a forced promotion of a broker that lacks it
-    async, one broker lost     the answers of that log alone that it had not flushed
-      its power
-    async, a second one before what not every broker has on its disk
-      all was whole again
+What is excused is what a fault itself took away: a disk that is replaced, or put back to an earlier
+copy, may have been the last one that had a message; a power loss under async flush takes what was
+not flushed, and nothing inside the cluster can see that it did. Promotions excuse nothing.
 
-What a consumer was shown counts as the answers do: with `hold_without_slave` under SYNC_MASTER like
-PUT_OK, otherwise like the rest.
+What a consumer was shown, by master or slave, counts as the answers do: under SYNC_MASTER, with
+`hold_without_slave`, like PUT_OK, otherwise like the rest.
 """
 
 from collections.abc import Callable
@@ -66,6 +63,17 @@ class Ledger:
             raise Violation("replaced", f"another message stands at {promise.offset}")
         if before is None or promise.replicated or not before.replicated:
             book[promise.offset] = promise
+
+    def forgotten(
+        self, broker: str, had: Callable[[Promise], bool], elsewhere: Callable[[Promise], bool]
+    ) -> None:
+        """The disk of `broker` is another one now, and does not have what it `had`. What is not
+        `elsewhere` is gone."""
+        self.excuse(
+            lambda one: (
+                (not one.replicated and one.broker == broker) or (had(one) and not elsewhere(one))
+            )
+        )
 
     def excuse(self, excused: Callable[[Promise], bool]) -> None:
         """These do not count any more."""

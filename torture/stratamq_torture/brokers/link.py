@@ -40,6 +40,8 @@ from stratamq.formats.replication_opening import (
     encode_has,
     encode_keeps,
 )
+from stratamq_torture.brokers import keeper
+from stratamq_torture.brokers.masters_side import Connection, HalfOpen, Serving
 from stratamq_torture.brokers.node import BROKER_NAME, Node
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ MASTER_SETTINGS = MasterSettings(
 SLAVE_SETTINGS = SlaveSettings(
     report_ms=1_000, housekeeping_ms=20_000, append_bytes=700, notices=True
 )
+
+REPORT_BYTES = 8
 
 
 class Link:
@@ -75,13 +79,9 @@ class Link:
         self._appending = False
         self._told_confirmed: int | None = None
         self._life = 0
-        self._rejoining = False
-        """As the slave said when it opened."""
-
-    @property
-    def counts(self) -> bool:
-        """Its acknowledgements count towards PUT_OK."""
-        return self.acknowledged >= 0 and not self._rejoining
+        self._serving: Serving | None = None
+        self._at_master: Connection | None = None
+        """This connection, as its master holds it."""
 
     @property
     def _news(self) -> bool:
@@ -99,6 +99,12 @@ class Link:
         return self._of_master.acknowledged if self._of_master is not None else -1
 
     @property
+    def under_way(self) -> int:
+        """The last acknowledgement on its way to the master; −1: none is, or only a part."""
+        whole = self._up and not len(self._up) % REPORT_BYTES
+        return int.from_bytes(self._up[-REPORT_BYTES:], "big") if whole else -1
+
+    @property
     def idle(self) -> bool:
         """The slave has all there is, and the master knows it."""
         master = self.master.log if self.master is not None else None
@@ -110,18 +116,30 @@ class Link:
             and self.acknowledged == master.offsets.appended
         )
 
+    def half_open(self) -> None:
+        """The slave gives the connection up; its master knows nothing of it."""
+        if self._serving is not None and self._at_master is not None:
+            old = HalfOpen(self._serving, self._at_master, bytes(self._up))
+            self._cluster.half_open.append(old)
+            self._cluster.met("a connection was half-open")
+            self._serving = None
+        self.break_off()
+
     def break_off(self) -> None:
         """What was under way is lost."""
+        serving, at_master = self._serving, self._at_master
+        self._serving = self._at_master = None
         if self.master is not None:
-            told, self.master = self.master, None
+            self.master = None
             self._life += 1
-            self._cluster.report(told)
         self._down.clear()
         self._up.clear()
         self._appends.clear()
         self._of_master = self._of_slave = None
         self._told_confirmed = None
         self._appending = False
+        if serving is not None and at_master is not None:
+            serving.left(at_master)
 
     def steps(self) -> Iterator[Callable[[], None]]:
         """What could happen next."""
@@ -132,33 +150,40 @@ class Link:
             return
         master = self.master.log
         broken = master is None or slave is None or slave.role is not Role.SLAVE
-        if broken or not self._cluster.reach(self.slave, self.master):
+        if broken:
             yield self.break_off
+            return
+        if not self._cluster.reach(self.slave, self.master):
+            yield self.half_open if self._cluster.chance.random() < 0.5 else self.break_off
             return
         if self._of_slave is None or self._of_master is None or master is None:
             return
         if master.generation != self._master_generation or master.role is Role.SLAVE:
             yield self.break_off
             return
-        if not self._down:
+        paused = self._cluster.paused
+        if not self._down and self.master.number not in paused:
             yield self._ship
-        else:
+        if self._down and self.slave.number not in paused:
             yield self._receive
-        if (self._appends or self._news) and not self._appending:
+        waiting = bool(self._appends) or self._news
+        if waiting and not self._appending and self.slave.number not in paused:
             yield self._append
-        if self._up:
+        if self._up and self.master.number not in paused:
             yield self._hear
 
     def tick(self) -> None:
-        now = self._now_ms()
-        if self._of_slave is not None:
+        now, paused = self._now_ms(), self._cluster.paused
+        if self._of_slave is not None and self.slave.number not in paused:
             said = self._of_slave.tick(now)
             if isinstance(said, Left):
                 self.break_off()
                 return
             if said is not None:
                 self._up += said.data
-        if self._of_master is not None and self.master is not None and self.master.log is not None:
+        if self._of_master is None or self.master is None or self.master.number in paused:
+            return
+        if self.master.log is not None:
             closed = self._of_master.tick(self.master.view(self.master.log), now)
             if closed is not None:
                 self._cluster.note(f"{self.master.address} closes {self.slave.address}: {closed}")
@@ -171,6 +196,8 @@ class Link:
         engine = slave.log
         assert engine is not None
         if master is None or master is slave or not self._cluster.reach(slave, master):
+            return
+        if {slave.number, master.number} & self._cluster.paused:
             return
         theirs = master.log
         if theirs is None or theirs.role is Role.SLAVE:
@@ -203,7 +230,8 @@ class Link:
             address=master.address,
             own_terms=True,
         )
-        answer = replace(answer, member=theirs.membership.member)
+        forgot = not has.rejoining and has.end < master.remembered.get(has.identity, -1)
+        answer = replace(answer, member=theirs.membership.member, forgot=forgot)
         keeps = decode_keeps(encode_keeps(answer)[LENGTH.size :])
         slave.heard = Heard(
             master.address,
@@ -221,10 +249,13 @@ class Link:
         if refusal:
             self._cluster.note(f"{slave.address} does not follow {master.address}: {refusal}")
             return
-        self._rejoining = has.rejoining
+        if keeps.forgot:
+            self._cluster.met("a master remembered more of a slave than it has")
+            keeper.set_joined(slave, joined=False)
+            return
         self.master = master
         self._master_generation = theirs.generation
-        self._cut(keeps)
+        self._cut(keeps, has)
 
     def _steps_down(self, master: Node, has: Has) -> bool:
         """A master that hears of a higher term of its history, or of more of its own than it has,
@@ -232,21 +263,22 @@ class Link:
         engine = master.log
         assert engine is not None
         term = last_term(has.generations)
-        known = master.history(engine).generations
+        ours = master.history(engine)
         if engine.membership.rejoining:
             return True
-        if not related(known, has.generations):
+        if not related(ours.generations, has.generations):
             return False
         if term > highest_term(engine):
             self._cluster.step_down(master, term, "")
             return True
-        ours, theirs = master.history(engine), History(has.generations, has.minimum, has.end)
+        theirs = History(has.generations, has.minimum, has.end)
         longer = longer_end(ours, theirs, own_terms=True)
         if longer is not None:
+            self._cluster.met("a master heard of a longer history of its own")
             master.longer = longer_sentence(f"the slave {has.member}", longer, ours)
         return longer is not None
 
-    def _cut(self, keeps: Keeps) -> None:
+    def _cut(self, keeps: Keeps, has: Has) -> None:
         life = self._life
         empty = keeps.verdict is Verdict.BEGIN
         generations = tuple(Generation(number, start) for number, start in keeps.generations)
@@ -264,6 +296,8 @@ class Link:
             end = slave.offsets.appended
             self._generation = slave.generation
             self._of_master = MasterConnection(MASTER_SETTINGS, self._now_ms())
+            self._serving = self._cluster.serving(self.master)
+            self._at_master = Connection(f"{self.slave.address}:{self._life}", has, self._of_master)
             self._of_slave = SlaveConnection(
                 SLAVE_SETTINGS, slave.segment_bytes, end, self._now_ms()
             )
@@ -332,7 +366,8 @@ class Link:
         view = self.master.view(engine)
         for action in self._of_master.received(piece, view, self._now_ms()):
             if isinstance(action, Acknowledged):
-                self._cluster.report(self.master)
+                assert self._serving is not None and self._at_master is not None
+                self._serving.heard(self._at_master)
             else:
                 self._cluster.fail("master", f"{self.master.address} closes: {action.sentence}")
 

@@ -14,12 +14,13 @@ from stratamq_commitlog.messages import Role
 from stratamq_commitlog.role_change import highest_term
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
-from stratamq_ha.peer_policy import Joining
+from stratamq_ha.peer_policy import Answer, Joining
 from stratamq_ha.promotion import Heard
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedFiles, SimulatedScheduler, random_choice
 from stratamq.formats.replication_peers import Standing, StandingRole
+from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.disk import TortureDisk
 from stratamq_torture.simulated.model import Violation
 
@@ -50,10 +51,18 @@ class Node:
         self.joining = Joining()
         self.longer = ""
         """Why a slave was refused that has more of this log's history."""
-        self.flushed = 0
-        """Durable for certain, as of its last life."""
-        self.was_master = False
-        """It was one when it died."""
+        self.remembered: dict[int, int] = {}
+        """Of a master: how much each directory has acknowledged, by identity."""
+        self.asked_by: dict[int, Answer] = {}
+        """Who asked since the last look and is of a higher term, by instance."""
+        self.curious = False
+        """It was asked, and looks at once."""
+        self.looked: tuple[Standing, list[Answer]] | None = None
+        """How it stood and what it heard when it asked last; nothing was done about it yet."""
+        self.promotion: Iterator[None] | None = None
+        """Under way."""
+        self.refused = ""
+        """Why the last change of role has not happened."""
         self.starts = 0
         self._reopened: Callable[[StrataError | None], None] | None = None
 
@@ -99,9 +108,6 @@ class Node:
 
     def die(self) -> None:
         """SIGKILL: the page cache survives."""
-        if self.engine is not None and self.engine.gate.open:
-            self.flushed = self.engine.offsets.flushed
-            self.was_master = self.engine.role is not Role.SLAVE
         if self.files is not None:
             self.files.kill()
         self.scheduler.discard()
@@ -111,6 +117,12 @@ class Node:
         self.heard = Heard()
         self.joining = Joining()
         self.longer = ""
+        """Why a slave was refused that has more of this log's history."""
+        self.remembered: dict[int, int] = {}
+        """Of a master: how much each directory has acknowledged, by identity."""
+        self.joining, self.longer, self.remembered = Joining(), "", {}
+        self.asked_by, self.looked, self.promotion = {}, None, None
+        self.curious = False
         self._reopened = None
 
     def lose_power(self, choice: CrashChoice | None = None) -> None:
@@ -121,9 +133,15 @@ class Node:
         """A new machine by the same name, with nothing on its disk."""
         self.die()
         self.disk = TortureDisk(self.cluster.chance, clock=self.cluster.clock)
-        self.flushed = 0
         self.configured = role
-        self.was_master = False
+
+    def has(self, offset: int, raw: bytes) -> bool:
+        """Whether its disk shows these bytes of the log, whoever runs on it."""
+        size = self.cluster.settings.log.segment_bytes
+        base = offset - offset % size
+        if base not in log_reader.segments(self.disk):
+            return False
+        return log_reader.read(self.disk, offset, len(raw), size) == raw
 
     # --- work ---
 

@@ -18,6 +18,8 @@ class Settings:
     sync_master: bool
     hold: bool
     sync_flush: bool
+    misses: float
+    """The chance that a question, or its answer, does not arrive."""
     log: CommitLogConfig
 
     @property
@@ -31,7 +33,7 @@ def chosen(chance: random.Random) -> Settings:
     brokers = chance.choice((2, 3, 3))
     required = chance.randint(1, brokers - 1)
     sync_master = chance.random() < 0.8
-    hold = chance.random() < 0.5
+    hold = chance.random() < 0.8
     sync_flush = chance.random() < 0.6
     log = standard(
         flush=SYNC if sync_flush else ASYNC,
@@ -50,4 +52,5 @@ def chosen(chance: random.Random) -> Settings:
         wait_for_peers=True,
         take_back=False,  # a promoted slave has it; taking back is tests/ha/test_taking_back.py's
     )
-    return Settings(brokers, required, sync_master, hold, sync_flush, log)
+    misses = chance.choice((0.0, 0.1, 0.4))
+    return Settings(brokers, required, sync_master, hold, sync_flush, misses, log)

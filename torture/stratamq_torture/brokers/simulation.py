@@ -7,12 +7,14 @@ a seed of its own.
 import random
 import traceback
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_ha.promotion import reach
 
+from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.simulated import SimulatedCrash
+from stratamq.formats.replication_peers import Standing
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.node import Node
 from stratamq_torture.brokers.settings import chosen
@@ -23,18 +25,36 @@ WEIGHTS = {
     "send": 30,
     "run": 40,
     "tick": 10,
-    "pull": 6,
+    "pull": 12,
     "start": 20,
     "kill": 4,
     "power_loss": 3,
     "crash_point": 3,
     "cut_off": 4,
     "part": 3,
+    "pause": 3,
+    "half_open": 2,
     "heal": 10,
-    "promote": 8,
-    "replace": 4,
+    "promote": 12,
+    "replace": 3,
+    "back_up": 4,
+    "restore": 4,
+    "put_back": 4,
     "rest": 12,
 }
+FAULTS = (
+    "kill",
+    "power_loss",
+    "crash_point",
+    "cut_off",
+    "part",
+    "pause",
+    "half_open",
+    "replace",
+    "restore",
+    "put_back",
+)
+"""A seed meets some of them, so that what needs many of one kind happens as well."""
 CRASH_PATTERNS = (
     ("replace", "*"),
     ("replace", "stratamq/role.json*"),
@@ -65,6 +85,11 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
+def _has(own: Standing) -> tuple[bool, bool, tuple[int, int]]:
+    """How much an operator can rely on a broker, where all are seen."""
+    return not own.is_empty, not own.rejoining, reach(own)
+
+
 class Simulation:
     """`run` once."""
 
@@ -74,6 +99,9 @@ class Simulation:
         self.cluster = Cluster(chosen(self._plan), random.Random(seed))
         self._trace: list[str] | None = [] if trace else None
         self.cluster.notes = [] if trace else None
+        self._weights = dict(WEIGHTS)
+        for fault in FAULTS:
+            self._weights[fault] *= self._plan.choice((0, 1, 2))
         self._number = 0
 
     def run(self, operations: int) -> Outcome:
@@ -84,7 +112,7 @@ class Simulation:
                 cluster.start(node)
             self._apply("rest", self._plan.getrandbits(32))
             for _ in range(operations):
-                kind = self._plan.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+                kind = self._plan.choices(list(self._weights), list(self._weights.values()))[0]
                 self._apply(kind, self._plan.getrandbits(32))
             self._finish()
         except Violation as violation:
@@ -147,16 +175,13 @@ class Simulation:
         self.cluster.tick()
 
     def _pull(self) -> str:
-        serving = [node for node in self.cluster.nodes if node.serves]
-        return self.cluster.pull(self._chance.choice(serving)) if serving else "nobody serves"
+        return self.cluster.pull(self._any())
 
     def _start(self) -> str:
         down = [node for node in self.cluster.nodes if not node.up]
         if not down:
             return "all are up"
         node = self._chance.choice(down)
-        if self.cluster.needs_promotion(node):
-            return f"{node.address} waits for a promotion"
         return f"{node.address}: {'up' if self.cluster.start(node) else 'died on the way'}"
 
     def _kill(self) -> str:
@@ -197,27 +222,83 @@ class Simulation:
     def _heal(self) -> None:
         self.cluster.heal()
 
+    def _pause(self) -> str:
+        """A broker stands still while time passes for the others."""
+        node = self._any()
+        self.cluster.paused.add(node.number)
+        return node.address
+
+    def _half_open(self) -> str:
+        node = self._any()
+        self.cluster.links[node.number].half_open()
+        return f"{node.address} leaves its master, who does not notice"
+
     def _promote(self) -> str:
+        """One of them, or two at once; often the reason is that it cannot hear the master."""
         cluster = self.cluster
-        lost = [
-            node
-            for node in cluster.nodes
-            if not node.serves
-            or all(not cluster.reach(node, o) for o in cluster.nodes if o is not node)
-        ]
-        lost = [n for n in lost if n.was_master or n.is_master or n.number in cluster.bare]
-        if not lost:
-            return "no master is lost"
-        return cluster.promote(self._chance.choice(lost))
+        slaves = [node for node in cluster.nodes if not node.serves] or cluster.nodes
+        wanted = self._chance.sample(slaves, min(len(slaves), self._chance.choice((1, 1, 1, 2))))
+        if self._chance.random() < 0.7:
+            for node in wanted:
+                for master in cluster.masters():
+                    if master is not node:
+                        cluster.apart.add(frozenset((node.number, master.number)))
+        return ", ".join(cluster.promote(node) for node in wanted)
 
     def _replace(self) -> str:
-        """One machine breaks while all the others are well."""
         cluster, node = self.cluster, self._any()
-        if not cluster.whole() or cluster.hurt or cluster.bare or not cluster.ledger.promises:
-            return "not now"
-        role = cluster.settings.role if self._chance.random() < 0.5 else Role.SLAVE
+        if not self._may_forget(node):
+            return "not so many at a time"
+        role = cluster.settings.role if self._chance.random() < 0.3 else Role.SLAVE
         cluster.replace(node, role)
         return f"{node.address}, configured as {role.value}"
+
+    def _back_up(self) -> str:
+        down = [
+            node for node in self.cluster.nodes if not node.up and node.disk.tree.find(LOCK_PATH)
+        ]
+        if not down:
+            return "no store is at rest"
+        node = self._chance.choice(down)
+        self.cluster.back_up(node)
+        return node.address
+
+    def _restore(self) -> str:
+        cluster = self.cluster
+        copied = [node for node in cluster.nodes if node.number in cluster.backups]
+        if not copied:
+            return "nothing was copied"
+        node = self._chance.choice(copied)
+        if not self._may_forget(node):
+            return "not so many at a time"
+        cluster.restore(node)
+        return node.address
+
+    def _put_back(self) -> str:
+        """The same without the command, while all others are there to notice it."""
+        cluster = self.cluster
+        copied = [node for node in cluster.nodes if node.number in cluster.backups]
+        if not copied or cluster.forgetful or not cluster.whole():
+            return "not now"
+        node = self._chance.choice(copied)
+        cluster.restore(node, told=False)
+        misses, cluster.settings = cluster.settings, replace(cluster.settings, misses=0.0)
+        for each in cluster.nodes:
+            each.disk.clear_faults()
+        cluster.start(node)
+        for _ in range(REST_STEPS):
+            cluster.step()
+            if cluster.whole() or (node.log is not None and node.log.membership.rejoining):
+                break
+        else:
+            raise Violation("unnoticed", f"{node.address} has forgotten, and nobody noticed")
+        cluster.settings = misses
+        return node.address
+
+    def _may_forget(self, node: Node) -> bool:
+        """k disks may be lost at a time: k + 1 have what was acknowledged."""
+        others = self.cluster.forgetful - {node.number}
+        return len(others) < self.cluster.settings.required
 
     def _rest(self) -> str:
         """Nothing happens for a while."""
@@ -235,12 +316,15 @@ class Simulation:
         """All faults over, everything up: one master, all logs equal, all there is there."""
         cluster = self.cluster
         self._chance.seed(FINISH_SEED)
+        cluster.settings = replace(cluster.settings, misses=0.0)
         for node in cluster.nodes:
             node.disk.clear_faults()
         cluster.run(200)
         cluster.heal()
-        for _ in range(10):
+        for number in range(10):
             self._all_up()
+            if number > 4:
+                self._force()
             self._say("finish", self._rest())
             if cluster.whole():
                 break
@@ -253,51 +337,24 @@ class Simulation:
         """What a patient operator does."""
         cluster = self.cluster
         for node in cluster.nodes:
-            if node.up:
-                continue
-            if cluster.needs_promotion(node):
-                self._bring_up_others(node)
-                said = cluster.promote(node)
-                self._say("finish", said)
-                if "is lost" not in said:
-                    # More than one failure: what that log alone promised is gone.
-                    everywhere = min(each.flushed for each in cluster.nodes)
-                    cluster.ledger.excuse(lambda p, end=everywhere: p.end > end)
-                    cluster.hurt.discard(node.number)
-                cluster.run(200)
-            cluster.start(node)
+            if not node.up:
+                cluster.start(node)
+        cluster.run(400)
         for node in cluster.nodes:
             if not any(each.serves for each in cluster.nodes):
-                self._say("finish", cluster.promote(node))
-                cluster.run(200)
+                self._say("finish", f"promote {cluster.promote(node)}")
+                cluster.run(400)
 
-        if not any(node.serves for node in cluster.nodes):
-            self._count_losses()
-        self._settle_rivals()
-
-    def _count_losses(self) -> None:
-        """More failed at a time than is promised for: what not every log has may be gone."""
+    def _force(self) -> None:
+        """All are up, and none can be promoted: more is unknown than k allows for."""
         cluster = self.cluster
-        ends = [
-            n.log.offsets.appended for n in cluster.nodes if n.log and n.number not in cluster.bare
-        ]
-        end = min(ends, default=0)
-        cluster.ledger.excuse(lambda promise: promise.end > end)
-        cluster.hurt.clear()
-
-    def _settle_rivals(self) -> None:
-        """Two were promoted to one term: the one that waits follows the other, as it is told."""
-        serving = [node for node in self.cluster.nodes if node.serves]
-        for node in self.cluster.masters():
-            if serving and not node.serves and node.log is not None and not node.changing:
-                change = RoleChange(Role.SLAVE, 0, serving[0].address, "demoted")
-                node.log.set_role(change, lambda error: None)
-
-    def _bring_up_others(self, lost: Node) -> None:
-        for node in self.cluster.nodes:
-            if node is not lost:
-                self.cluster.start(node)
-        self.cluster.run(200)
+        if any(node.serves for node in cluster.nodes):
+            return
+        standings = [(node.standing(), node.number) for node in cluster.nodes]
+        _, most = max((_has(own), number) for own, number in standings if own is not None)
+        cluster.met("a promotion was forced")
+        self._say("finish", f"force {cluster.promote(cluster.nodes[most], force=True)}")
+        cluster.run(400)
 
     def _where(self) -> str:
         parts = []

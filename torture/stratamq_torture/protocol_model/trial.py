@@ -22,20 +22,24 @@ SHORT = (
 """Seconds."""
 LONG = (
     *SHORT,
-    Scope(2, 1, entries=2, promotions=3, restarts=1, reconnects=1),
+    Scope(2, 1, entries=2, promotions=2, restarts=1, reconnects=1),
     Scope(2, 1, promotions=2, restarts=1, losses=1),
     Scope(2, 1, promotions=2, restarts=1, restores=1),
     Scope(2, 1, promotions=2, restarts=1, reconnects=1, deaths=1),
     Scope(3, 1, promotions=2, reconnects=1),
     Scope(3, 2, promotions=2, reconnects=1),
-    Scope(3, 1, promotions=1, restarts=1),
-    Scope(3, 2, promotions=1, restarts=1),
-    Scope(3, 1, promotions=1, losses=1),
-    Scope(3, 2, promotions=1, losses=1),
     Scope(3, 1, promotions=1, restores=1),
     Scope(3, 2, promotions=1, restores=1),
     Scope(3, 1, promotions=2, deaths=1),
     Scope(3, 2, promotions=2, deaths=1),
+    Scope(3, 1, entries=2, promotions=2),
+    Scope(3, 2, entries=2, promotions=2),
+    Scope(3, 1, promotions=3),
+    Scope(3, 2, promotions=3),
+    Scope(3, 1, promotions=2, restarts=1),
+    Scope(3, 2, promotions=2, restarts=1),
+    Scope(3, 1, promotions=2, losses=1),
+    Scope(3, 2, promotions=2, losses=1),
 )
 """Minutes."""
 
