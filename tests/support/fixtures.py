@@ -42,7 +42,9 @@ def unpack(name: str, into: Path) -> Path:
     """Unpack a store below `into`; the path of its root directory."""
     with tarfile.open(STORES / f"{name}.tar.gz") as archive:
         members = archive.getmembers()
-        archive.extractall(into, filter="data")
+        # `extractall(filter=…)` came with Python 3.11.4. Without filters all members are taken.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(into)
     for member in sorted(members, key=lambda member: member.name, reverse=True):
         mtime_ns = int(Decimal(member.pax_headers.get("mtime", str(member.mtime))) * 10**9)
         os.utime(into / member.name, ns=(mtime_ns, mtime_ns))
