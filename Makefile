@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos docs clean
+.PHONY: help venv test test-bare test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -26,6 +26,9 @@ test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, o
 test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
 	scripts/require_java.sh
 	$(PYTEST) -n 2 -m java $(ARGS)
+
+test-bare:  ## a slice in a Debian 12 with nothing but Python and make, as root and as an ordinary user
+	scripts/bare_root.sh scripts/bare_slice.sh
 
 test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
 	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
