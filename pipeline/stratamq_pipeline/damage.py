@@ -7,12 +7,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from stratamq.formats.log_damage import Damage
 from stratamq.table.decode import Decoder
-from stratamq.table.log_files import open_log
 from stratamq.table.part_reader import read_part
 from stratamq.table.selection import Selection
 from stratamq_pipeline.batch import divide
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import LogPart
+from stratamq_pipeline.same_file import check_same, log_for_workers
 
 DAMAGE_SCHEMA = pa.schema(
     [
@@ -32,12 +32,13 @@ class DamageReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         everything = Selection(queued_only=False)
-        parts = divide(open_log(self.options.path), self.options, everything)
+        parts = divide(log_for_workers(self.options.path), self.options, everything)
         return [LogPart(part, everything) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPart):
             return  # Spark makes one partition where there is none
+        check_same(partition.part, partition.witness)
         found: list[tuple[str, Damage]] = []
         batches = read_part(
             partition.part,

@@ -12,12 +12,13 @@ from pyspark.sql.datasource import InputPartition
 
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.formats.columns import FrameColumns
-from stratamq.table.log_files import LogFiles, open_log
+from stratamq.table.log_files import LogFiles
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import Selection
 from stratamq.table.where import is_address
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import LogPart
+from stratamq_pipeline.same_file import log_for_workers
 
 Chunk = tuple[NDArray[np.uint8], FrameColumns]
 """Bytes, and the frames that lie in them whole."""
@@ -93,7 +94,7 @@ def open_view(options: SourceOptions, known: int = 0, last: LogView | None = Non
         from stratamq_pipeline.broker_view import BrokerView, open_broker
 
         return last.again() if isinstance(last, BrokerView) else open_broker(options.path)
-    return FilesView(open_log(options.path, known))
+    return FilesView(log_for_workers(options.path, known))
 
 
 def part_bytes_of(options: SourceOptions, total: int) -> int:

@@ -15,6 +15,7 @@ from stratamq.table.log_files import Part
 from stratamq.table.part_reader import read_part
 from stratamq.table.selection import Selection
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.same_file import check_same, witness
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ class LogPart(InputPartition):
         super().__init__(None)
         self.part = part
         self.selection = selection
+        self.witness = witness(part)
+        """What the driver, who makes this, saw of the file."""
 
 
 class BrokerPart(InputPartition):
@@ -58,6 +61,7 @@ def _read_files(
 ) -> Iterator[pa.RecordBatch]:
     part = partition.part
     try:
+        check_same(part, partition.witness)
         yield from read_part(
             part,
             decoder,

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from stratamq_pipeline.export import manifest as manifest_module
+from stratamq_pipeline.export import job as export_job
 from stratamq_pipeline.export.job import ExportOptions, run_export
-from stratamq_pipeline.export.manifest import ExportDirectory, Manifest
+from stratamq_pipeline.export.manifest import ExportDirectory, Manifest, staged_name
+from stratamq_pipeline.jobs import output_files
+from stratamq_pipeline.jobs.output_files import LocalFiles
 
 import stratamq
 from stratamq.errors import (
@@ -99,7 +102,7 @@ def test_each_run_takes_what_is_new(spark, tmp_path):
     second = export(tmp_path / "store", out)
     assert second.facts["messages"] == 25
     assert rows(out) == scanned(tmp_path / "store")
-    manifests = ExportDirectory(out).manifests()
+    manifests = ExportDirectory(LocalFiles(out)).manifests()
     assert [(one.begin, one.end) for one in manifests] == [
         (0, first.facts["end_offset"]),
         (first.facts["end_offset"], log.end),
@@ -183,17 +186,17 @@ class StoppedError(Exception):
 def staged(directory: ExportDirectory, run: int) -> Manifest:
     names = [f"topic=t{n}/date=2026-01-0{n}/r{run:08d}-{n}.parquet" for n in (1, 2, 3)]
     for name in names:
-        path = directory.staging(run) / name
-        path.parent.mkdir(parents=True)
-        path.write_text(f"{run} {name}")
+        directory.files.write(f"{directory.rows(run)}/{staged_name(name)}", f"{run} {name}")
     return Manifest(run, run * 10 - 10, run * 10, 3, tuple(names), {}, {}, None)
 
 
 def test_publishing_may_stop_anywhere(tmp_path, monkeypatch):
-    """Before the manifest has its name nothing of the run is there; from then on all is."""
+    """Before a run is written down as complete nothing of it is there at the end; from then on all
+    is. Its manifest has its name only when all of its files have theirs."""
     outcomes = set()
     for stop in range(40):
-        directory = ExportDirectory(tmp_path / f"out{stop}")
+        out = tmp_path / f"out{stop}"
+        directory = ExportDirectory(LocalFiles(out))
         steps = 0
 
         def counted(real, stop=stop):
@@ -212,37 +215,42 @@ def test_publishing_may_stop_anywhere(tmp_path, monkeypatch):
             with monkeypatch.context() as patched:
                 for name in ("rename", "replace", "fsync"):
                     patched.setattr(os, name, counted(getattr(os, name)))
-                patched.setattr(
-                    manifest_module.shutil, "rmtree", counted(manifest_module.shutil.rmtree)
-                )
+                patched.setattr(output_files.shutil, "rmtree", counted(shutil.rmtree))
                 try:
                     directory.publish(manifest)
                     stopped = False
                 except StoppedError:
                     stopped = True
+        named = {name for one in directory.manifests() for name in one.files}
+        assert named <= directory.files.files_below("")
         with directory.locked():
-            manifests = directory.manifests()
-            directory.recover(manifests)
-        files = sorted(path.read_text() for path in directory.out.glob("topic=*/*/*"))
+            carried = directory.recover()
+        manifests = directory.manifests()
+        files = sorted(path.read_text() for path in out.glob("topic=*/*/*"))
         published = len(manifests) == 2
         expected = [f"{one.run} {name}" for one in manifests for name in one.files]
         assert files == sorted(expected)
-        assert not (directory.out / "_exports" / "staging").exists()
+        assert not (out / "_exports" / "staging").exists()
         assert stopped or published
-        outcomes.add((stopped, published))
+        outcomes.add((stopped, carried, published))
         if not stopped:
             break
-    assert outcomes == {(True, False), (True, True), (False, True)}
+    assert outcomes == {
+        (True, False, False),
+        (True, True, True),
+        (True, False, True),
+        (False, False, True),
+    }
 
 
 def test_a_second_run_at_the_same_time_is_refused(tmp_path):
-    first, second = ExportDirectory(tmp_path / "out"), ExportDirectory(tmp_path / "out")
+    first, second = (ExportDirectory(LocalFiles(tmp_path / "out")) for _ in range(2))
     with first.locked(), pytest.raises(BusyError), second.locked():
         pass
 
 
 def test_manifests_that_are_damaged_or_missing_are_named(tmp_path):
-    directory = ExportDirectory(tmp_path / "out")
+    directory = ExportDirectory(LocalFiles(tmp_path / "out"))
     with directory.locked():
         for run in (1, 2):
             directory.publish(staged(directory, run))
@@ -255,3 +263,26 @@ def test_manifests_that_are_damaged_or_missing_are_named(tmp_path):
     first.unlink()
     with pytest.raises(CorruptionError, match=r"00000001.json is missing"):
         directory.manifests()
+
+
+@pytest.mark.spark
+def test_a_row_that_was_read_and_is_not_in_a_file_keeps_the_run_from_being_published(
+    spark, tmp_path, monkeypatch
+):
+    written_log(tmp_path / "store", 30)
+    out = tmp_path / "out"
+    real = export_job.write
+
+    def losing_one_file(rows, place):
+        read = real(rows, place)
+        min(Path(place.removeprefix("file://")).rglob("*.parquet")).unlink()
+        return read
+
+    with monkeypatch.context() as patched:
+        patched.setattr(export_job, "write", losing_one_file)
+        with pytest.raises(InvalidRequestError, match=r"30 messages were read, and \d+ are in"):
+            export(tmp_path / "store", out)
+    assert not list(out.glob("topic=*"))
+    assert not list(out.glob("_exports/*.json"))
+    assert export(tmp_path / "store", out).facts["messages"] == 30
+    assert rows(out) == scanned(tmp_path / "store")

@@ -5,6 +5,7 @@ import random
 import pytest
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
 from stratamq_pipeline.jobs.dispatched import log_parts, queue_columns, read_dispatched
+from stratamq_pipeline.jobs.output_files import LocalFiles
 from stratamq_pipeline.jobs.target import Target
 from stratamq_pipeline.rebuild import job as rebuild_job
 from stratamq_pipeline.rebuild.index_files import (
@@ -119,10 +120,10 @@ def test_what_cannot_be_rebuilt_is_said_at_once(tmp_path):
 
 
 def test_left_overs_of_another_job_are_thrown_away(tmp_path):
-    target = Target(tmp_path / "out")
+    target = Target(LocalFiles(tmp_path / "out"))
     assert not target.begin({"end": 1})
     target.finish("rows", {"count": 3})
-    again = Target(tmp_path / "out")
+    again = Target(LocalFiles(tmp_path / "out"))
     assert again.begin({"end": 1})
     assert again.finished("rows") == {"count": 3}
     assert not again.begin({"end": 2})
@@ -237,3 +238,23 @@ def test_each_part_is_a_task_of_its_own(spark, tmp_path):
     log = open_log(unpack("4.9.8-small-clean", tmp_path))
     parts = log_parts(spark, log, PART_BYTES)
     assert parts.rdd.glom().map(len).collect() == [1] * len(log.parts(part_bytes=PART_BYTES))
+
+
+@spark_test
+@pytest.mark.parametrize(
+    ("stage", "without", "what"),
+    [
+        ("queue_files", lambda real: lambda rows, *rest: real(rows.where("queueId > 0"), *rest),
+         "messages"),
+        ("index_files", lambda real: lambda s, rows, plans, *rest: real(s, rows, plans[1:], *rest),
+         "index items"),
+    ],
+)  # fmt: skip
+def test_what_was_handed_out_and_did_not_come_back_is_not_published(
+    stage, without, what, spark, tmp_path, monkeypatch
+):
+    root = unpack("4.9.8-small-clean", tmp_path)
+    monkeypatch.setattr(rebuild_job, stage, without(getattr(rebuild_job, stage)))
+    with pytest.raises(InvalidRequestError, match=rf"\d+ {what} were handed out, \d+ came back"):
+        run_rebuild(options(root, tmp_path / "out"), HERE)
+    assert not (tmp_path / "out").exists()

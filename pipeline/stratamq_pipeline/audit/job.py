@@ -25,6 +25,7 @@ from stratamq_pipeline.audit.queues import as_faults, gaps, queue_units, standin
 from stratamq_pipeline.audit.store import AuditedStore, look_at
 from stratamq_pipeline.jobs.dispatched import Reading, damage, dispatched, log_parts, spark_schema
 from stratamq_pipeline.jobs.geometry import GeometryOptions
+from stratamq_pipeline.jobs.output_files import not_shared, open_output
 from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
 from stratamq_pipeline.jobs.target import Target
@@ -45,8 +46,8 @@ class AuditOptions:
 
 
 def run_audit(options: AuditOptions, spark: SparkOptions, tell: Tell = silent) -> Summary:
-    """`failed` when there is a fault."""
-    target = Target(Path(options.out).absolute()) if options.out else None
+    """`failed` when there is a fault. InvalidRequestError when `out` is there already, or is not
+    one directory to the driver and all workers."""
     store = look_at(options.log, options.geometry)
     facts: dict[str, Any] = {
         "log": os.fspath(store.root),
@@ -60,15 +61,33 @@ def run_audit(options: AuditOptions, spark: SparkOptions, tell: Tell = silent) -
     if options.dry_run:
         return summary
     with spark_session("pipeline audit", spark) as session:
+        target = Target(open_output(session, options.out)) if options.out else None
+        if target is not None:
+            target.check_shared(session)
         tell("holding frames, units and items against each other")
         with faults(session, store, options.reading, options.part_bytes) as found:
             _summarize(summary, found)
             if target is not None:
                 tell("writing the faults")
-                target.begin({"log": os.fspath(store.root), "end": store.log.end})
-                found.write.mode("overwrite").parquet(os.fspath(target.made))
-                target.publish()
+                _write(session, target, found, summary.facts["faults"])
     return summary
+
+
+def _write(spark: SparkSession, target: Target, found: DataFrame, count: int) -> None:
+    """All `count` faults, or InvalidRequestError and nothing."""
+    target.begin({"faults": count})
+    place = target.files.spark_path(target.made)
+    found.write.mode("overwrite").parquet(place)
+    written = spark.read.schema(spark_schema(FAULTS)).parquet(place).count()
+    names = {name for name in target.files.files_below(target.made) if name.endswith(".parquet")}
+    # Where there is no fault Spark writes a file without rows.
+    if written != count or not names:
+        raise not_shared(
+            target.files,
+            f"{count} faults were found, and {written} are in the {len(names)} files that the "
+            "driver sees",
+        )
+    target.publish()
 
 
 @contextmanager

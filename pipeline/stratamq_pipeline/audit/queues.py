@@ -9,12 +9,18 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from stratamq.formats.numbers import INT32_MIN
-from stratamq.formats.queue_paths import MAX_NAME_BYTES, Geometry
+from stratamq.formats.queue_paths import Geometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, pre_blank_units
 from stratamq_pipeline.audit.kinds import CONSEQUENCES
 from stratamq_pipeline.audit.store import QueueFile
-from stratamq_pipeline.jobs.dispatched import BatchFunction, one_each, spark_schema, tasks_for
+from stratamq_pipeline.jobs.dispatched import (
+    BatchFunction,
+    one_each,
+    queued,
+    spark_schema,
+    tasks_for,
+)
 
 UNITS = pa.schema(
     [
@@ -39,11 +45,6 @@ _FILES = pa.schema(
 )
 _PIECE_BYTES = QUEUE_UNIT_BYTES << 15
 _QUEUE = ("topic", "queueId")
-_NAMES_A_DIRECTORY = (
-    "topic NOT IN ('', '.', '..') AND NOT contains(topic, '/') AND NOT contains(topic, char(0)) "
-    f"AND octet_length(topic) <= {MAX_NAME_BYTES}"
-)
-"""As `formats.queue_paths.can_be_directory`: other topics have no queues."""
 
 
 def queue_units(
@@ -109,8 +110,11 @@ def standing(rows: DataFrame) -> DataFrame:
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     lowest = F.min("queueOffset").over(later)
-    queued = rows.where("inQueue").where(_NAMES_A_DIRECTORY).withColumn("lowestLater", lowest)
-    kept = queued.where("lowestLater IS NULL OR lowestLater > queueOffset")
+    kept = (
+        queued(rows)
+        .withColumn("lowestLater", lowest)
+        .where("lowestLater IS NULL OR lowestLater > queueOffset")
+    )
     return kept.drop("lowestLater", "keyHashes")
 
 

@@ -11,9 +11,10 @@ from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.index_layout import index_file_bytes
 from stratamq.formats.queue_paths import ROOT
-from stratamq.table.log_files import LogFiles, open_log
+from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.audit.kinds import fault
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
+from stratamq_pipeline.same_file import log_for_workers
 
 INDEX = "index"
 NOWHERE = (1 << 63) - 1
@@ -54,7 +55,7 @@ class AuditedStore:
 
 def look_at(where: str, options: GeometryOptions) -> AuditedStore:
     """Lists everything and reads nothing but records. InvalidRequestError for what is no store."""
-    log = open_log(where)
+    log = log_for_workers(where)
     if log.root is None:
         raise InvalidRequestError("audit reads a store's directory, not single files")
     root = Path(log.root)

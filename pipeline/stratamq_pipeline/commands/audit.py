@@ -25,7 +25,10 @@ def audit(
     log: LogArgument,
     out: Annotated[
         str | None,
-        typer.Option(help="a directory, not there yet, that gets all faults as Parquet"),
+        typer.Option(
+            help="a directory, not there yet, that gets all faults as Parquet; the driver and all "
+            "workers share it, or it is given with its file system, as hdfs://HOST/PATH"
+        ),
     ] = None,
     queue_file_bytes: QueueFileBytesOption = None,
     index_slots: IndexSlotsOption = None,

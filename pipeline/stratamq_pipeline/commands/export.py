@@ -19,7 +19,13 @@ from stratamq_pipeline.commands.running import (
 
 def export(
     log: LogArgument,
-    out: Annotated[str, typer.Argument(help="the export: fresh, or that of earlier runs")],
+    out: Annotated[
+        str,
+        typer.Argument(
+            help="the export, fresh or that of earlier runs: a directory that the driver and all "
+            "workers share, or one with its file system, as hdfs://HOST/PATH"
+        ),
+    ],
     topic: Annotated[
         list[str] | None, typer.Option(help="only this topic, as often as needed")
     ] = None,
@@ -36,9 +42,10 @@ def export(
 
     Each run goes on where the one before it ended: OUT/_exports has a manifest for every run, with
     its log offsets, queue offsets and files. A run appears as a whole; one that is killed leaves
-    neither a gap nor a duplicate when it is run again. Read OUT with anything that knows
-    directories of the kind topic=T/date=D. Topics that look like numbers stay words in Spark with
-    spark.sql.sources.partitionColumnTypeInference.enabled=false.
+    neither a gap nor a duplicate when it is run again. Messages are counted where they are read and
+    again in OUT's files; a run whose counts differ is not published. Read OUT with anything that
+    knows directories of the kind topic=T/date=D. Topics that look like numbers stay words in Spark
+    with spark.sql.sources.partitionColumnTypeInference.enabled=false.
     """
     spark = spark_options(master, conf)
     from stratamq_pipeline.export.job import ExportOptions, run_export

@@ -23,7 +23,12 @@ from stratamq_pipeline.commands.running import (
 
 def rebuild(
     log: LogArgument,
-    out: Annotated[str, typer.Argument(help="a directory that is not there yet")],
+    out: Annotated[
+        str,
+        typer.Argument(
+            help="a directory that is not there yet; the driver and all workers share it"
+        ),
+    ],
     queue_file_bytes: QueueFileBytesOption = None,
     index_slots: IndexSlotsOption = None,
     index_items: IndexItemsOption = None,

@@ -5,24 +5,37 @@ log is its memory: nothing is asked of the messages themselves. What the last ru
 still stand in the log, else it is another log and the job stops.
 """
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
 from stratamq.table.decode import Decoder
-from stratamq.table.log_files import LogFiles, open_log
+from stratamq.table.log_files import LogFiles
 from stratamq.table.part_reader import read_part
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Selection
-from stratamq_pipeline.export.manifest import Anchor, ExportDirectory, Manifest
+from stratamq_pipeline.export.manifest import (
+    DIRECTORY,
+    STAGING,
+    Anchor,
+    ExportDirectory,
+    Manifest,
+    published_name,
+)
 from stratamq_pipeline.jobs.messages import Wanted, messages
+from stratamq_pipeline.jobs.output_files import (
+    OutputFiles,
+    check_shared,
+    not_shared,
+    open_output,
+)
 from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.same_file import log_for_workers
 
 _ANCHOR_COLUMNS = ("physicalOffset", "size", "bodyCrc", "storeTimestamp")
 _ANCHOR_REACH = 64 << 20
@@ -47,58 +60,82 @@ class ExportOptions:
 def run_export(options: ExportOptions, spark: SparkOptions, tell: Tell = silent) -> Summary:
     """Everything up to the log's end is published and durable on return.
 
-    OffsetOutOfRangeError when retention was faster (unless `accept_gap`); InvalidRequestError when
-    `out` holds an export of something else; BusyError when another run is under way.
+    Rows are counted where they are read and again in the files to be published: nothing is
+    published unless both agree. OffsetOutOfRangeError when retention was faster (unless
+    `accept_gap`); InvalidRequestError when `out` holds an export of something else, or when it is
+    not one directory to the driver and all workers; BusyError when another run is under way.
     """
-    log = open_log(options.log)
-    directory = ExportDirectory(Path(options.out).absolute())
-    _check_place(directory.out)
-    if options.dry_run:
-        manifests = directory.manifests()
-        return _summary(options, _next(options, log, manifests), "dry run")
-    with directory.locked():
-        manifests = directory.manifests()
-        carried = directory.recover(manifests)
-        if carried:
-            tell("an earlier run that was broken off is complete now")
-        planned = _next(options, log, manifests)
-        if planned.begin >= planned.end:
-            return _summary(options, planned, "nothing new")
-        with spark_session("pipeline export", spark) as session:
-            tell(f"exporting log offsets {planned.begin} to {planned.end}")
-            staging = directory.staging(planned.run)
-            wanted = Wanted(
-                (planned.begin, planned.end),
-                COLUMNS,
-                options.topics,
-                options.decompress,
+    log = log_for_workers(options.log)
+    with spark_session("pipeline export", spark) as session:
+        files = open_output(session, options.out)
+        _check_place(files)
+        directory = ExportDirectory(files)
+        if options.dry_run:
+            return _summary(
+                options, files.shown, _next(options, log, directory.manifests()), "dry run"
             )
-            write(messages(session, log, wanted, options.part_bytes), staging, planned.run)
-            tell("publishing")
-            manifest = _completed(session, planned, log, staging)
-            directory.publish(manifest)
-    return _summary(options, manifest, "published")
+        with directory.locked():
+            try:
+                return _run(session, options, log, directory, tell)
+            finally:
+                directory.remove_if_unused()
 
 
-def write(rows: DataFrame, staging: Path, run: int) -> None:
-    """Parquet by topic and date (of the store time, UTC) below `staging`; names tell the run."""
+def _run(
+    spark: SparkSession,
+    options: ExportOptions,
+    log: LogFiles,
+    directory: ExportDirectory,
+    tell: Tell,
+) -> Summary:
+    if directory.recover():
+        tell("an earlier run that was broken off is complete now")
+    planned = _next(options, log, directory.manifests())
+    if planned.begin >= planned.end:
+        return _summary(options, directory.files.shown, planned, "nothing new")
+    check_shared(spark, directory.files, f"{STAGING}/shared")
+    tell(f"exporting log offsets {planned.begin} to {planned.end}")
+    offsets = (planned.begin, planned.end)
+    wanted = Wanted(offsets, COLUMNS, options.topics, options.decompress)
+    place = directory.files.spark_path(directory.rows(planned.run))
+    read = write(messages(spark, log, wanted, options.part_bytes), place)
+    tell("counting")
+    manifest = _counted(spark, planned, log, directory, read)
+    tell("publishing")
+    directory.publish(manifest)
+    return _summary(options, directory.files.shown, manifest, "published")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Rows, and the exclusive or of hashes of their places, which differs for other rows."""
+
+    rows: int
+    places: int
+
+
+def _counts() -> tuple[Column, Column]:
+    """The columns of `Counted`."""
+    places = F.bit_xor(F.xxhash64("physicalOffset", "queueId", "queueOffset"))
+    return F.count(F.lit(1)).alias("rows"), F.coalesce(places, F.lit(0)).alias("places")
+
+
+def write(rows: DataFrame, place: str) -> Counted:
+    """Parquet by topic and date (of the store time, UTC) below `place`; what was read for it."""
+    read = Observation("read")
     # Not to_date: that would ask for the session's time zone.
     day = "date_from_unix_date(CAST(unix_micros(storeTimestamp) DIV 86400000000 AS INT))"
-    dated = rows.withColumn("date", F.expr(day))
-    dated.write.partitionBy("topic", "date").mode("overwrite").parquet(os.fspath(staging))
-    for path in sorted(staging.rglob("*")):
-        if path.is_file():
-            if path.suffix == ".parquet":
-                path.rename(path.with_name(f"r{run:08d}-{path.name.removeprefix('part-')}"))
-            else:
-                path.unlink()
+    dated = rows.observe(read, *_counts()).withColumn("date", F.expr(day))
+    dated.write.partitionBy("topic", "date").mode("overwrite").parquet(place)
+    return Counted(**read.get)
 
 
-def _check_place(out: Path) -> None:
-    if not out.parent.is_dir():
-        raise InvalidRequestError(f"there is no directory {out.parent}")
-    if out.exists() and not (out / "_exports").is_dir() and any(out.iterdir()):
-        raise InvalidRequestError(f"{out} is there and is no export")
+def _check_place(files: OutputFiles) -> None:
+    if not files.above().exists():
+        raise InvalidRequestError(f"there is no directory {files.above().shown}")
+    names = [entry.name for entry in files.entries()]
+    if names and DIRECTORY not in names:
+        raise InvalidRequestError(f"{files.shown} is there and is no export")
 
 
 def _next(options: ExportOptions, log: LogFiles, manifests: list[Manifest]) -> Manifest:
@@ -163,51 +200,57 @@ def _last_anchor(log: LogFiles, begin: int, end: int) -> Anchor | None:
     return None
 
 
-def _completed(spark: SparkSession, planned: Manifest, log: LogFiles, staging: Path) -> Manifest:
-    files = sorted(os.fspath(path.relative_to(staging)) for path in staging.rglob("*.parquet"))
+def _counted(
+    spark: SparkSession,
+    planned: Manifest,
+    log: LogFiles,
+    directory: ExportDirectory,
+    read: Counted,
+) -> Manifest:
+    """The run with what it holds. InvalidRequestError unless the files that the driver sees hold
+    exactly the rows that were read."""
+    place = directory.rows(planned.run)
+    there = {name for name in directory.files.files_below(place) if name.endswith(".parquet")}
     queues: dict[str, dict[str, tuple[int, int]]] = {}
-    count = 0
-    if files:
-        spark_rows = _read(spark, staging)
+    written, named = Counted(0, 0), set()
+    if there:
+        rows = _read(spark, directory.files.spark_path(place))
+        written = Counted(*rows.agg(*_counts()).collect()[0])
+        paths = rows.select(F.col("_metadata.file_path").alias("path")).distinct().collect()
+        named = {unquote(row["path"]).partition(f"/{place}/")[2] for row in paths}
         for row in (
-            spark_rows.groupBy("topic", "queueId")
-            .agg(
-                F.min("queueOffset").alias("first"),
-                F.max("queueOffset").alias("last"),
-                F.count("*").alias("messages"),
-            )
+            rows.groupBy("topic", "queueId")
+            .agg(F.min("queueOffset").alias("first"), F.max("queueOffset").alias("last"))
             .orderBy("topic", "queueId")
             .collect()
         ):
-            queues.setdefault(row["topic"], {})[str(row["queueId"])] = (
-                row["first"],
-                row["last"] + 1,
-            )
-            count += row["messages"]
-    anchor = _last_anchor(log, planned.begin, planned.end) or planned.anchor
-    return Manifest(
-        planned.run,
-        planned.begin,
-        planned.end,
-        count,
-        tuple(files),
-        queues,
-        planned.selection,
-        anchor,
-        planned.gap_from,
+            of_topic = queues.setdefault(row["topic"], {})
+            of_topic[str(row["queueId"])] = (row["first"], row["last"] + 1)
+    if written != read or named != there:
+        raise not_shared(
+            directory.files,
+            f"{read.rows} messages were read, and {written.rows} are in the {len(there)} files "
+            "that the driver sees",
+        )
+    return replace(
+        planned,
+        messages=written.rows,
+        files=tuple(sorted(published_name(name, planned.run) for name in there)),
+        queues=queues,
+        anchor=_last_anchor(log, planned.begin, planned.end) or planned.anchor,
     )
 
 
-def _read(spark: SparkSession, staging: Path) -> DataFrame:
+def _read(spark: SparkSession, place: str) -> DataFrame:
     """Topics are words even when they look like numbers."""
-    schema = "topic string, date date, queueId int, queueOffset long"
-    return spark.read.schema(schema).parquet(os.fspath(staging))
+    schema = "topic string, date date, queueId int, queueOffset long, physicalOffset long"
+    return spark.read.schema(schema).parquet(place)
 
 
-def _summary(options: ExportOptions, manifest: Manifest, result: str) -> Summary:
+def _summary(options: ExportOptions, out: str, manifest: Manifest, result: str) -> Summary:
     facts: dict[str, Any] = {
         "log": options.log,
-        "out": options.out,
+        "out": out,
         "run": manifest.run,
         "begin_offset": manifest.begin,
         "end_offset": manifest.end,

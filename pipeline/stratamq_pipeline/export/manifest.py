@@ -1,30 +1,31 @@
 """What an export has published: a manifest for each run, and files that lie where it says.
 
-    <out>/_exports/00000001.json      begin and end in the log, queue offsets, files; never changed
-    <out>/_exports/staging/<run>/     a run in the making
-    <out>/_exports/lock               held while a run is under way
+    <out>/_exports/00000001.json              begin and end in the log, queue offsets, files; never
+                                              changed
+    <out>/_exports/staging/<run>/rows/        a run in the making, as Spark writes it
+    <out>/_exports/staging/<run>/manifest     there when the run is complete, and its rows counted
+    <out>/_exports/lock                       held while a run is under way
     <out>/topic=T/date=D/r<run>-….parquet
 
-A run is published at the moment its manifest has its name, whole or not at all. Then its files are
-moved to their places; a run that was broken off in between is carried on by the next one, which
-moves what still lies in staging. Staging without a manifest is thrown away. So each message lies in
-exactly one file, and whoever reads by the manifests never sees half a run.
+A complete run is published by moving its files to their places and then, last, its manifest. A run
+that was broken off before its manifest was written into staging is thrown away; from then on it is
+carried on by the next one, which moves what still lies in staging. So each message lies in exactly
+one file, and whoever reads by the manifests finds every file that they name, of whole runs only.
 """
 
-import fcntl
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 
-from stratamq.errors import BusyError, CorruptionError
-from stratamq_pipeline.jobs.target import sync, sync_tree, write_synced
+from stratamq.errors import CorruptionError
+from stratamq_pipeline.jobs.output_files import OutputFiles
 
 DIRECTORY = "_exports"
+STAGING = f"{DIRECTORY}/staging"
+_PART = "part-"
 _NAME = re.compile(r"(\d{8})\.json", re.ASCII)
 
 QueueOffsets = dict[str, dict[str, tuple[int, int]]]
@@ -60,88 +61,111 @@ class Manifest:
 class ExportDirectory:
     """One export. Use it within `locked`."""
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self._own = out / DIRECTORY
+    def __init__(self, files: OutputFiles) -> None:
+        self.files = files
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """BusyError when another run is under way."""
-        self._own.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BusyError(f"another export to {self.out} is under way") from None
+        with self.files.locked(f"{DIRECTORY}/lock"):
             yield
-        finally:
-            os.close(descriptor)
 
     def manifests(self) -> list[Manifest]:
         """Oldest first. CorruptionError when one is missing or unusable."""
         found = {}
-        for path in self._own.iterdir() if self._own.is_dir() else ():
-            name = _NAME.fullmatch(path.name)
+        for entry in self.files.entries(DIRECTORY):
+            name = _NAME.fullmatch(entry.name)
             if name is not None:
-                found[int(name[1])] = _load(path)
+                found[int(name[1])] = self._load(_manifest(int(name[1])))
         for run in range(1, len(found) + 1):
             if run not in found:
-                path = self._manifest(run)
-                raise CorruptionError(f"{path} is missing: later runs stand on it", str(path), 0)
+                path = self._place(_manifest(run))
+                raise CorruptionError(f"{path} is missing: later runs stand on it", path, 0)
         return [found[run] for run in sorted(found)]
 
-    def staging(self, run: int) -> Path:
-        return self._own / "staging" / f"{run:08d}"
+    def rows(self, run: int) -> str:
+        """Where Spark writes the run's files, by topic and date."""
+        return f"{_staging(run)}/rows"
 
-    def recover(self, manifests: list[Manifest]) -> bool:
-        """Carry on what was published and not moved, throw away what was not published. True when
-        there was a run to carry on."""
-        carried = False
-        for manifest in manifests:
-            staging = self.staging(manifest.run)
-            if staging.is_dir():
-                carried = True
-                self._move(manifest)
-        staging = self._own / "staging"
-        if staging.is_dir():
-            shutil.rmtree(staging)
+    def recover(self) -> bool:
+        """Carry on the run that was complete, throw away what was not. True when there was one to
+        carry on."""
+        manifests = self.manifests()
+        last = manifests[-1] if manifests else None
+        if last is not None and self.files.exists(_staging(last.run)):
+            self._check_places(last)
+        record = f"{_staging(len(manifests) + 1)}/manifest"
+        carried = self.files.exists(record)
+        if carried:
+            self._publish(self._load(record))
+        self.files.remove(STAGING)
         return carried
 
     def publish(self, manifest: Manifest) -> None:
-        """The files lie in `staging`, under the names they will have below `out`."""
-        staging = self.staging(manifest.run)
-        sync_tree(staging)
-        write_synced(self._manifest(manifest.run), json.dumps(asdict(manifest), indent=1))
-        self._move(manifest)
+        """The files lie in `rows`, named as Spark names them. They and the manifest are durable on
+        return."""
+        self.files.sync_tree(self.rows(manifest.run))
+        record = f"{_staging(manifest.run)}/manifest"
+        self.files.write(record, json.dumps(asdict(manifest), indent=1))
+        self._publish(manifest)
 
-    def _move(self, manifest: Manifest) -> None:
-        staging = self.staging(manifest.run)
-        directories = {self.out}
+    def remove_if_unused(self) -> None:
+        """When nothing was ever published or staged, and nothing else is there."""
+        here = {entry.name for entry in self.files.entries()}
+        own = {entry.name.partition(".")[0] for entry in self.files.entries(DIRECTORY)}
+        if here == {DIRECTORY} and own <= {"lock", "staging"} and not self.files.entries(STAGING):
+            self.files.remove("")
+
+    def _publish(self, manifest: Manifest) -> None:
+        rows = self.rows(manifest.run)
+        directories = {""}
         for name in manifest.files:
-            source, place = staging / name, self.out / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            directories |= {place.parent, place.parent.parent}
-            if source.exists():
-                os.rename(source, place)
-            elif not place.exists():
-                path = str(place)
-                raise CorruptionError(f"{path} is gone, and run {manifest.run} says it", path, 0)
-        for directory in directories:
-            sync(directory)
-        shutil.rmtree(staging)
-        if not any(staging.parent.iterdir()):
-            staging.parent.rmdir()
+            source = f"{rows}/{staged_name(name)}"
+            parent = PurePosixPath(name).parent
+            directories |= {str(parent), str(parent.parent)}
+            if self.files.exists(source):
+                self.files.rename(source, name)
+        self._check_places(manifest)
+        self.files.sync(sorted(directories))
+        self.files.rename(f"{_staging(manifest.run)}/manifest", _manifest(manifest.run))
+        self.files.sync([DIRECTORY])
+        self.files.remove(STAGING)
 
-    def _manifest(self, run: int) -> Path:
-        return self._own / f"{run:08d}.json"
+    def _check_places(self, manifest: Manifest) -> None:
+        for name in manifest.files:
+            if not self.files.exists(name):
+                path = self._place(name)
+                raise CorruptionError(f"{path} is gone, and run {manifest.run} has it", path, 0)
+
+    def _load(self, path: str) -> Manifest:
+        try:
+            data = json.loads(self.files.read(path))
+            anchor = Anchor(**data.pop("anchor")) if data.get("anchor") else data.pop("anchor")
+            files = tuple(data.pop("files"))
+            return Manifest(anchor=anchor, files=files, **data)
+        except (ValueError, TypeError, KeyError) as error:
+            place = self._place(path)
+            raise CorruptionError(f"{place} is no manifest: {error}", place, 0) from error
+
+    def _place(self, path: str) -> str:
+        return f"{self.files.shown}/{path}"
 
 
-def _load(path: Path) -> Manifest:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        anchor = Anchor(**data.pop("anchor")) if data.get("anchor") else data.pop("anchor")
-        files = tuple(data.pop("files"))
-        return Manifest(anchor=anchor, files=files, **data)
-    except (ValueError, TypeError, KeyError) as error:
-        raise CorruptionError(f"{path} is no manifest: {error}", str(path), 0) from error
+def published_name(staged: str, run: int) -> str:
+    """topic=T/date=D/part-… as it is called below the export's directory."""
+    path = PurePosixPath(staged)
+    return str(path.with_name(f"r{run:08d}-{path.name.removeprefix(_PART)}"))
+
+
+def staged_name(published: str) -> str:
+    """The other way round."""
+    path = PurePosixPath(published)
+    return str(path.with_name(_PART + path.name.partition("-")[2]))
+
+
+def _staging(run: int) -> str:
+    return f"{STAGING}/{run:08d}"
+
+
+def _manifest(run: int) -> str:
+    return f"{DIRECTORY}/{run:08d}.json"

@@ -21,16 +21,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from stratamq.errors import OffsetOutOfRangeError
 from stratamq.formats.columns import FrameColumns
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.index_layout import index_tag_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.log_damage import Damage
+from stratamq.formats.queue_paths import MAX_NAME_BYTES
 from stratamq.formats.sysflag import TRANSACTION_NONE, TRANSACTION_PREPARED
 from stratamq.table.decode import Decoder
 from stratamq.table.log_files import LogFiles, Part
 from stratamq.table.part_reader import OnDamage, part_frames
+from stratamq_pipeline.same_file import check_same, witness
 
 PART_BYTES = 128 << 20
 """About so much of the log is one task's."""
@@ -61,8 +64,15 @@ _PARTS = pa.schema(
         ("segmentEnd", pa.int64()),
         ("begin", pa.int64()),
         ("end", pa.int64()),
+        ("sealedFrom", pa.int64()),
+        ("witness", pa.int64()),
     ]
 )
+NAMES_A_DIRECTORY = (
+    "topic NOT IN ('', '.', '..') AND NOT contains(topic, '/') AND NOT contains(topic, char(0)) "
+    f"AND octet_length(topic) <= {MAX_NAME_BYTES}"
+)
+"""As `formats.queue_paths.can_be_directory`: other topics have no queues."""
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -84,7 +94,7 @@ def log_parts(spark: SparkSession, log: LogFiles, part_bytes: int = PART_BYTES) 
 def parts_table(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
     """The same for parts that somebody has chosen."""
     rows = [
-        (number, part.path, part.segment_start, part.segment_end, part.begin, part.end)
+        (number, *(getattr(part, name) for name in Part.__slots__), witness(part))
         for number, part in enumerate(parts)
     ]
     return one_each(spark, rows, _PARTS)
@@ -117,6 +127,11 @@ def dispatched(parts: DataFrame, reading: Reading = Reading()) -> DataFrame:
     return parts.mapInArrow(_reader(reading, schema), spark_schema(schema))
 
 
+def queued(rows: DataFrame) -> DataFrame:
+    """Those rows of `dispatched` that stand in a queue."""
+    return rows.where("inQueue").where(NAMES_A_DIRECTORY)
+
+
 def damage(parts: DataFrame) -> DataFrame:
     """The stretches of the log in which nothing can be trusted: startOffset, endOffset, reason."""
     return parts.mapInArrow(_read_damage, spark_schema(DAMAGE))
@@ -141,13 +156,18 @@ def _read_damage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
-    """In an executor: the parts, with their numbers, of rows of `log_parts`."""
+    """In an executor: the parts, with their numbers, of rows of `log_parts`. Each is the driver's,
+    or InvalidRequestError, or OffsetOutOfRangeError when it was deleted meanwhile."""
     for batch in batches:
-        for row in batch.to_pylist():
-            yield (
-                row["number"],
-                Part(row["path"], row["segmentStart"], row["segmentEnd"], row["begin"], row["end"]),
-            )
+        for number, *fields, driver_saw in zip(*batch.to_pydict().values(), strict=True):
+            part = Part(*fields)
+            try:
+                check_same(part, driver_saw)
+            except FileNotFoundError as error:
+                raise OffsetOutOfRangeError(
+                    f"{part.path} was deleted before it was read", part.segment_end, part.end
+                ) from error
+            yield number, part
 
 
 def _reader(reading: Reading, schema: pa.Schema) -> BatchFunction:

@@ -9,11 +9,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -58,14 +59,15 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
 @contextmanager
 def spark_session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     """What Python code in an executor raised comes out as the error it was."""
-    active = SparkSession.getActiveSession()
-    spark = active or _start(name, options)
-    try:
+    with ExitStack() as until_end:
+        spark = SparkSession.getActiveSession()
+        if spark is None:
+            # What the driver serves from this directory is asked for until the session ends.
+            served = until_end.enter_context(tempfile.TemporaryDirectory(prefix="stratamq-"))
+            spark = _start(name, options, Path(served))
+            until_end.callback(spark.stop)
         with told_by_executors():
             yield spark
-    finally:
-        if active is None:
-            spark.stop()
 
 
 @contextmanager
@@ -73,7 +75,7 @@ def told_by_executors() -> Iterator[None]:
     """StrataError instead of the Spark exception that carries its traceback as text."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise _told(str(error)) from error
 
 
@@ -93,7 +95,7 @@ def _as_raised(kind: Any, sentence: str) -> StrataError:
     return error  # type: ignore[no-any-return]
 
 
-def _start(name: str, options: SparkOptions) -> SparkSession:
+def _start(name: str, options: SparkOptions, served: Path) -> SparkSession:
     master = options.master or options.settings.get("spark.master")
     # PySpark takes its executors' Python from the environment alone.
     environment = os.environ  # noqa: TID251
@@ -128,15 +130,10 @@ def _start(name: str, options: SparkOptions) -> SparkSession:
             "Spark needs Java 17 or later (on Debian: apt-get install openjdk-17-jre-headless)"
         ) from error
     if not local and not submitted:
-        _ship(spark)
-    return spark
-
-
-def _ship(spark: SparkSession) -> None:
-    with tempfile.TemporaryDirectory(prefix="stratamq-") as directory:
-        archive = Path(directory) / "stratamq.zip"
+        archive = served / "stratamq.zip"
         write_code_zip(archive)
         spark.sparkContext.addPyFile(str(archive))
+    return spark
 
 
 def _cores() -> int:

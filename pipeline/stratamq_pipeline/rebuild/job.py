@@ -14,16 +14,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.queue_paths import ROOT
-from stratamq.table.log_files import LogFiles, open_log
-from stratamq_pipeline.jobs.dispatched import Reading, dispatched, log_parts
+from stratamq.table.log_files import LogFiles
+from stratamq_pipeline.jobs.dispatched import Reading, dispatched, log_parts, queued
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
+from stratamq_pipeline.jobs.output_files import LocalFiles, local_output, not_shared, sync
 from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
-from stratamq_pipeline.jobs.target import Target, sync
+from stratamq_pipeline.jobs.target import Target
 from stratamq_pipeline.rebuild.index_files import (
     IndexGeometry,
     index_files,
@@ -32,6 +34,7 @@ from stratamq_pipeline.rebuild.index_files import (
     plan_files,
 )
 from stratamq_pipeline.rebuild.queue_files import queue_files
+from stratamq_pipeline.same_file import log_for_workers
 
 INDEX = "index"
 
@@ -50,21 +53,25 @@ def run_rebuild(options: RebuildOptions, spark: SparkOptions, tell: Tell = silen
     """Everything under `out` is whole and durable on return, or `out` is not there.
 
     InvalidRequestError and NotFoundError say what cannot be rebuilt; CorruptionError where the log
-    is damaged: a queue with a hole is worth less than no queue.
+    is damaged: a queue with a hole is worth less than no queue. Workers write below `out` with
+    plain system calls, so it is a directory that they and the driver share, or InvalidRequestError.
     """
-    target = Target(Path(options.out).absolute())
-    log = open_log(options.log)
+    out = local_output(options.out)
+    target = Target(out)
+    log = log_for_workers(options.log)
     if log.root is None:
         raise InvalidRequestError("rebuild reads a store's directory, not single files")
     geometry = store_geometry(Path(log.root), options.geometry)
     summary = _plan(options, log, geometry)
     if options.dry_run:
         return summary
-    resumed = target.begin(_identity(options, log, geometry))
-    if resumed:
-        tell("going on with an earlier run")
     with spark_session("pipeline rebuild", spark) as session:
-        facts = _run(session, options, log, geometry, target, tell)
+        target.check_shared(session)
+        resumed = target.begin(_identity(options, log, geometry))
+        if resumed:
+            tell("going on with an earlier run")
+        work = Work(session, options, log, geometry, target, out.above())
+        facts = _run(work, tell)
     tell("publishing")
     target.publish()
     summary.facts |= facts | {"went_on": resumed}
@@ -99,67 +106,102 @@ def _identity(options: RebuildOptions, log: LogFiles, geometry: StoreGeometry) -
     }
 
 
-def _run(
-    spark: SparkSession,
-    options: RebuildOptions,
-    log: LogFiles,
-    geometry: StoreGeometry,
-    target: Target,
-    tell: Tell,
-) -> dict[str, Any]:
-    rows = target.partial / "rows"
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every stage is given."""
+
+    spark: SparkSession
+    options: RebuildOptions
+    log: LogFiles
+    geometry: StoreGeometry
+    target: Target
+    files: LocalFiles
+    """Those of `target`."""
+
+    @property
+    def made(self) -> Path:
+        return self.files.path(self.target.made)
+
+    @property
+    def rows(self) -> str:
+        return f"{self.target.partial}/rows"
+
+    def refuse(self, what: str, expected: int, found: int) -> None:
+        """InvalidRequestError when they differ."""
+        if expected != found:
+            raise not_shared(self.files, f"{expected} {what} were handed out, {found} came back")
+
+
+def _run(work: Work, tell: Tell) -> dict[str, Any]:
+    target = work.target
+    place = work.files.spark_path(work.rows)
     if target.finished("rows") is None:
         tell("reading the log")
-        parts = log_parts(spark, log, options.part_bytes)
-        dispatched(parts, options.reading).write.partitionBy("part").mode("overwrite").parquet(
-            str(rows)
-        )
-        target.finish("rows", {})
-    stored = spark.read.parquet(str(rows)) if log.end > log.minimum else None
+        target.finish("rows", {"rows": _rows(work, place)})
+    stored = work.spark.read.parquet(place) if work.log.end > work.log.minimum else None
     queues = target.finished("queues")
     if queues is None:
         tell("writing consume queues")
-        queues = _queues(stored, geometry, target)
+        queues = _queues(work, stored)
         target.finish("queues", queues)
     index = target.finished("index")
     if index is None:
         tell("writing index files")
-        index = _index(spark, stored, rows, geometry, target)
+        index = _index(work, stored)
         target.finish("index", index)
     return {**queues, **index}
 
 
-def _queues(stored: Any, geometry: StoreGeometry, target: Target) -> dict[str, Any]:
-    (target.made / ROOT).mkdir(exist_ok=True)
+def _rows(work: Work, place: str) -> int:
+    """The log's rows as Parquet; how many. As many as were read are there on return."""
+    parts = log_parts(work.spark, work.log, work.options.part_bytes)
+    read = Observation("read")
+    rows = dispatched(parts, work.options.reading).observe(read, F.count(F.lit(1)).alias("rows"))
+    rows.write.partitionBy("part").mode("overwrite").parquet(place)
+    count = int(read.get["rows"])
+    written = work.spark.read.schema("physicalOffset long").parquet(place).count()
+    work.refuse("rows", count, written)
+    return count
+
+
+def _queues(work: Work, stored: DataFrame | None) -> dict[str, Any]:
+    root = work.made / ROOT
+    # What an earlier run has made of some queues is thrown away: half of one cannot be told.
+    _fresh(root)
     if stored is None:
         return {"queues": 0, "queue_files": 0, "units": 0, "went_back": 0}
-    work = _fresh(target.partial / "queues")
-    # What an earlier run has made of some queues is thrown away: half of one cannot be told.
-    shutil.rmtree(target.made / ROOT)
-    (target.made / ROOT).mkdir()
-    found = queue_files(stored, target.made, work, geometry.queues).collect()
+    aside = _fresh(work.files.path(f"{work.target.partial}/queues"))
+    found = queue_files(stored, work.made, aside, work.geometry.queues).collect()
+    work.refuse("messages", queued(stored).count(), sum(row["messages"] for row in found))
+    files = sum(row["files"] for row in found)
+    work.refuse("queue files", files, len(work.files.files_below(f"{work.target.made}/{ROOT}")))
     return {
         "queues": len(found),
-        "queue_files": sum(row["files"] for row in found),
+        "queue_files": files,
         "units": sum(row["units"] for row in found),
         "went_back": sum(row["wentBack"] for row in found),
     }
 
 
-def _index(
-    spark: SparkSession, stored: Any, rows: Path, geometry: StoreGeometry, target: Target
-) -> dict[str, Any]:
-    made = _fresh(target.made / INDEX)
-    sizes = IndexGeometry(geometry.index_slots, geometry.index_items)
-    plans = plan_files(items_by_part(stored), sizes.items_per_file) if stored is not None else []
+def _index(work: Work, stored: DataFrame | None) -> dict[str, Any]:
+    made = _fresh(work.made / INDEX)
+    sizes = IndexGeometry(work.geometry.index_slots, work.geometry.index_items)
+    by_part = items_by_part(stored) if stored is not None else {}
+    plans = plan_files(by_part, sizes.items_per_file)
     if not plans:
         return {"index_files": 0, "items": 0}
-    work = _fresh(target.partial / "index")
-    found = sorted(index_files(spark, rows, plans, sizes, work).collect(), key=lambda row: row[0])
+    aside = _fresh(work.files.path(f"{work.target.partial}/index"))
+    rows = work.files.path(work.rows)
+    built = index_files(work.spark, rows, plans, sizes, aside).collect()
+    found = sorted(built, key=lambda row: row["number"])
+    items = sum(row["items"] for row in found)
+    work.refuse("index items", sum(by_part.values()), items)
+    there = sum((aside / str(row["number"])).is_file() for row in found)
+    work.refuse("index files", len(plans), there)
     for row, name in zip(found, name_files([row["beginTimestamp"] for row in found]), strict=True):
-        (work / str(row["number"])).rename(made / name)
+        (aside / str(row["number"])).rename(made / name)
     sync(made)
-    return {"index_files": len(found), "items": sum(row["items"] for row in found)}
+    return {"index_files": len(found), "items": items}
 
 
 def _fresh(directory: Path) -> Path:

@@ -18,13 +18,14 @@ from stratamq.formats.queue_growth import NO_MESSAGE, Growth, grow
 from stratamq.formats.queue_paths import Geometry, can_be_directory, queue_directory
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UnitRun, pre_blank_fill, unit_runs
-from stratamq_pipeline.jobs.dispatched import BatchFunction, queue_columns, spark_schema
-from stratamq_pipeline.jobs.target import sync
+from stratamq_pipeline.jobs.dispatched import BatchFunction, queue_columns, queued, spark_schema
+from stratamq_pipeline.jobs.output_files import sync
 
 QUEUES = pa.schema(
     [
         ("topic", pa.string()),
         ("queueId", pa.int32()),
+        ("messages", pa.int64()),
         ("files", pa.int32()),
         ("units", pa.int64()),
         ("wentBack", pa.int32()),
@@ -38,10 +39,11 @@ def queue_files(rows: DataFrame, made: Path, work: Path, geometry: Geometry) -> 
     """Write the queues of `dispatched` rows below `made`; a row for each queue.
 
     One shuffle, by topic and queue. Topics that cannot be a directory have no queue, as with the
-    dispatcher. CorruptionError where a queue's offsets leave a gap.
+    dispatcher. CorruptionError where a queue's offsets leave a gap. `messages` counts rows, among
+    them those whose place a later one took.
     """
-    wanted = rows.where("inQueue").drop("part", "keyHashes")
-    ordered = wanted.repartition("topic", "queueId").sortWithinPartitions(
+    ordered = queued(rows).drop("part", "keyHashes")
+    ordered = ordered.repartition("topic", "queueId").sortWithinPartitions(
         "topic", "queueId", "physicalOffset"
     )
     return ordered.mapInArrow(_writer(made, work, geometry), spark_schema(QUEUES))
@@ -93,6 +95,7 @@ def _publish(queue: _Queue, writer: "QueueFilesWriter", made: Path) -> dict[str,
     return {
         "topic": queue[0],
         "queueId": queue[1],
+        "messages": writer.messages,
         "files": writer.files,
         "units": writer.end - writer.first_index,
         "wentBack": writer.went_back,
@@ -105,6 +108,7 @@ class QueueFilesWriter:
     def __init__(self, directory: Path, geometry: Geometry) -> None:
         self.directory = directory
         self.first_index = self.end = 0
+        self.messages = 0
         self.went_back = 0
         """How often the log gave queue offsets again."""
         self._end_offset = NO_MESSAGE
@@ -120,6 +124,7 @@ class QueueFilesWriter:
         return -(-(self.end - first) // units) if self.end > first else 0
 
     def append(self, run: UnitRun, minimum_offset: int = 0) -> None:
+        self.messages += run.count
         step = grow(run, self.end, self._end_offset, minimum_offset)
         if step.growth is Growth.NOTHING:
             return

@@ -8,10 +8,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from stratamq.errors import InvalidRequestError
-from stratamq.table.log_files import LogFiles, open_log
+from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.jobs.messages import Wanted, messages
 from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.same_file import log_for_workers
 from stratamq_pipeline.stats import tables
 from stratamq_pipeline.stats.figures import Figures, Rows, bucket_for
 
@@ -31,7 +32,7 @@ class StatsOptions:
 
 def run_stats(options: StatsOptions, spark: SparkOptions, tell: Tell = silent) -> Summary:
     """The page is there as a whole or not at all; one that was there is replaced."""
-    log = open_log(options.log)
+    log = log_for_workers(options.log)
     place = Path(options.html).absolute() if options.html else None
     if place is not None and not place.parent.is_dir():
         raise InvalidRequestError(f"there is no directory {place.parent}")

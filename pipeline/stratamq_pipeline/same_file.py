@@ -1,0 +1,52 @@
+"""Whether a worker reads the segment file that the driver saw: both look at the ends of a part.
+
+Below a log's end nothing changes but by deletion of whole segments, so equal files have equal ends,
+and an older copy of a file that has been appended to since has not.
+"""
+
+import os
+import socket
+from pathlib import Path
+from zlib import crc32
+
+from stratamq.errors import InvalidRequestError
+from stratamq.table.log_files import LogFiles, Part, open_log
+
+END_BYTES = 4096
+
+
+def log_for_workers(where: str, known: int = 0) -> LogFiles:
+    """As `open_log`, with absolute paths: workers do not run in the driver's directory."""
+    return open_log(os.path.abspath(where), known)
+
+
+def witness(part: Part) -> int | None:
+    """Of the part's bytes as this process sees them; None when the file is not there."""
+    length = min(END_BYTES, part.end - part.begin)
+    try:
+        with open(part.path, "rb", buffering=0) as file:
+            head = os.pread(file.fileno(), length, part.begin - part.segment_start)
+            tail = os.pread(file.fileno(), length, part.end - length - part.segment_start)
+    except FileNotFoundError:
+        return None
+    return crc32(tail, crc32(head))
+
+
+def check_same(part: Part, driver_saw: int | None) -> None:
+    """InvalidRequestError when this machine has no such directory, or another file in its place;
+    FileNotFoundError when the file alone is gone, as retention leaves it."""
+    directory = Path(part.path).parent
+    if not directory.is_dir():
+        raise _other(part, f"there is no {directory}")
+    seen = witness(part)
+    if seen is None:
+        raise FileNotFoundError(part.path)
+    if driver_saw is not None and seen != driver_saw:
+        raise _other(part, "its bytes differ")
+
+
+def _other(part: Part, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{socket.gethostname()} does not see the driver's {part.path} ({why}): the log's "
+        "directory has to be mounted under one path on the driver and all workers"
+    )

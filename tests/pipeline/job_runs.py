@@ -1,0 +1,77 @@
+"""Runs jobs one after the other in one Spark session of their own, and prints how each ended.
+
+    python -m tests.pipeline.job_runs '{"master": …, "settings": {…}, "jobs": [["export", {…}], …]}'
+
+A line of JSON for each job: its summary, or the class and the sentence of its error.
+"""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.pipeline.cluster import environment
+
+ROOT = Path(__file__).parents[2]
+RUN_SECONDS = 900
+
+
+def run_jobs(
+    master: str, settings: Mapping[str, str], jobs: Sequence[tuple[str, Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Each job's facts with its `notes`; or `error` and `message`."""
+    asked = json.dumps({"master": master, "settings": dict(settings), "jobs": list(jobs)})
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.pipeline.job_runs", asked],
+        env=environment(), capture_output=True, text=True, timeout=RUN_SECONDS, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def main() -> None:
+    from stratamq_pipeline.audit.job import AuditOptions, run_audit
+    from stratamq_pipeline.export import job as export_job
+    from stratamq_pipeline.export.job import ExportOptions, run_export
+    from stratamq_pipeline.jobs import output_files, target
+    from stratamq_pipeline.jobs.geometry import GeometryOptions
+    from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+    from stratamq_pipeline.rebuild.job import RebuildOptions, run_rebuild
+
+    from stratamq.errors import StrataError
+
+    kinds: dict[str, tuple[Any, Any]] = {
+        "export": (ExportOptions, run_export),
+        "rebuild": (RebuildOptions, run_rebuild),
+        "audit": (AuditOptions, run_audit),
+    }
+    asked = json.loads(sys.argv[1])
+    spark = SparkOptions(asked["master"], asked["settings"])
+    with spark_session("test", spark):
+        for name, given in asked["jobs"]:
+            options, run = kinds[name]
+            # Untested workers stand for one that came after the test.
+            check = ignored if given.pop("untested", False) else output_files.check_shared
+            export_job.check_shared = target.check_shared = check
+            if "geometry" in given:
+                given["geometry"] = GeometryOptions(*given["geometry"])
+            try:
+                summary = run(options(**given), spark)
+            except StrataError as error:
+                result = {"error": type(error).__name__, "message": error.message}
+            except Exception as error:  # noqa: BLE001 - printed for the test to judge
+                result = {"error": type(error).__name__, "message": str(error)}
+            else:
+                result = {**dataclasses.asdict(summary)["facts"], "notes": summary.notes}
+            print(json.dumps(result, default=str), flush=True)
+
+
+def ignored(*_: object) -> None:
+    """In the place of a test."""
+
+
+if __name__ == "__main__":
+    main()

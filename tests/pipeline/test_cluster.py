@@ -1,0 +1,95 @@
+"""Jobs on a cluster whose workers have disks of their own, and on file systems that are not local.
+
+Four JVMs on two cores take their time; nothing here is about speed. Each cluster serves one driver,
+which runs all jobs that a test asks about.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.pipeline.cluster import (
+    SETTINGS,
+    START_SECONDS,
+    cluster,
+    obstacle,
+)
+from tests.pipeline.job_runs import run_jobs
+from tests.pipeline.job_stores import PART_BYTES, built_by_services, files_below, sizes
+from tests.pipeline.test_export import rows, scanned
+from tests.support.fixtures import unpack
+
+JOB_SECONDS = 900
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(JOB_SECONDS + 3 * START_SECONDS)]
+own_disks = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "it can run here")
+
+
+def jobs_on(root: Path, out: str, faults: str, rebuilt: str):
+    """An export, an audit and a rebuild of one store."""
+    geometry_of_files = dataclasses.astuple(sizes(root))
+    shared = {"log": str(root), "part_bytes": PART_BYTES}
+    return [
+        ("export", {**shared, "out": out}),
+        ("audit", {**shared, "out": faults, "geometry": geometry_of_files}),
+        ("rebuild", {**shared, "out": rebuilt, "geometry": geometry_of_files}),
+    ]
+
+
+@own_disks
+def test_workers_with_disks_of_their_own_publish_nothing(tmp_path):
+    """One worker of two is enough; on a directory that all share the same jobs then succeed. Where
+    the test is left out, as for a worker that comes after it, the count of rows refuses."""
+    root = unpack("4.9.8-small-clean", tmp_path)
+    expected = built_by_services("4.9.8-small-clean", tmp_path / "services")
+    apart, away, shared = (tmp_path / name for name in ("apart", "away", "shared"))
+    for place in (apart, away, shared):
+        place.mkdir()
+
+    def jobs(place: Path):
+        return jobs_on(root, *(str(place / name) for name in ("out", "faults", "rebuilt")))
+
+    untested = [(name, {**given, "untested": True}) for name, given in jobs(away)]
+    with cluster(tmp_path, hidden=((apart, away), (away,))) as master:
+        results = run_jobs(master, SETTINGS, [*jobs(apart), *jobs(shared), *untested])
+    refused, done, counted = results[:3], results[3:6], results[6:]
+    for result in counted:
+        assert result.get("error") == "InvalidRequestError", result
+        assert str(away) in result["message"]
+    assert not [path for path in away.rglob("*") if path.name == "00000001.json"]
+    assert not (away / "faults").exists()
+    assert not (away / "rebuilt").exists()
+    for result in refused:
+        assert result.get("error") == "InvalidRequestError", result
+        assert str(apart) in result["message"]
+        assert "all workers" in result["message"]
+    assert list(apart.iterdir()) == []
+    assert [result["out"] for result in done[::2]] == [str(shared / "out"), str(shared / "rebuilt")]
+    assert rows(shared / "out") == scanned(root)
+    assert done[0]["messages"] == len(scanned(root))
+    assert done[1]["faults"] == pq.read_table(shared / "faults").num_rows == 0
+    assert files_below(shared / "rebuilt", "consumequeue", "index") == expected
+
+
+@own_disks
+def test_a_log_that_workers_do_not_see_is_refused(tmp_path):
+    root = unpack("4.9.8-small-clean", tmp_path)
+    other = unpack("4.9.8-crash", tmp_path)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with cluster(tmp_path, hidden=((root,), (root,))) as master:
+        results = run_jobs(
+            master,
+            SETTINGS,
+            [
+                *jobs_on(root, *(str(shared / name) for name in ("out", "faults", "rebuilt"))),
+                ("export", {"log": str(other), "out": str(shared / "other")}),
+            ],
+        )
+    for result in results[:3]:
+        assert result.get("error") == "InvalidRequestError", result
+        assert "does not see" in result["message"]
+    assert not list(shared.glob("out/topic=*"))
+    assert not list(shared.glob("rebuilt"))
+    assert results[3]["messages"] == len(scanned(other))
