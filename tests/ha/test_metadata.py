@@ -13,7 +13,8 @@ from stratamq_ha.metadata import asking
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Topic, connect
-from stratamq.errors import StrataError
+from stratamq.client.values import Role
+from stratamq.errors import NotWritableError, StrataError
 from stratamq.formats.replication_metadata import (
     LENGTH,
     METADATA_MARK,
@@ -23,6 +24,7 @@ from stratamq.formats.replication_metadata import (
     News,
     encode_ask,
 )
+from stratamq.runtime import discovery
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 
@@ -100,6 +102,24 @@ def test_they_outlive_the_master(pair: Pair):
         client.promote(force=True)
         result = client.send("idle", b"x", queue_id=2)
         assert (result.queue_offset, result.stored) == (0, True)
+
+
+def test_a_slave_takes_no_commits_and_names_its_master_until_it_is_promoted(pair: Pair):
+    pair.start_slave()
+    fill(pair.master, "t1", 0, 5)
+    pair.caught_up()
+    log_address = discovery.read(pair.master.root, COMMITLOG).address
+    with connect(pair.slave.root) as client:
+        # The slave's log learns of the address with its first metadata.
+        until(lambda: log_address in client.log_state().not_writable_reason, "the address")
+        with pytest.raises(NotWritableError, match=f"commit at its master; .* at {log_address}"):
+            client.commit_offsets("billing", {("t1", 0): 1})
+        assert client.committed_offsets("billing") == {}
+        pair.master.stop()
+        client.promote(force=True)
+        until(lambda: client.log_state().role is not Role.SLAVE, "the promotion")
+        client.commit_offsets("billing", {("t1", 0): 1})
+        assert client.committed_offsets("billing") == {("t1", 0): 1}
 
 
 def test_tables_of_many_pages_reach_the_slave_and_so_does_one_change(pair: Pair):
