@@ -33,7 +33,8 @@ class RunningService:
         self.files = RealFiles(root)
         self.log = WrittenLog(self.files, segment_bytes=1 << 20)
         self._limits = limits or PullLimits()
-        self.not_writable = ""
+        self.not_writable: str | None = None
+        """What the log says of itself; None: it does not answer."""
         self.generation = 1
 
     async def __aenter__(self) -> "RunningService":
@@ -76,7 +77,7 @@ class RunningService:
         await self.writing.close()
         await self.reading.close()
 
-    async def _why_not_writable(self) -> str:
+    async def _why_not_writable(self) -> str | None:
         return self.not_writable
 
     def connect(

@@ -14,7 +14,7 @@ from stratamq_ha.metadata import asking
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Topic, connect
 from stratamq.client.values import Role
-from stratamq.errors import NotWritableError, StrataError
+from stratamq.errors import NotWritableError, StrataError, UnavailableError
 from stratamq.formats.replication_metadata import (
     LENGTH,
     METADATA_MARK,
@@ -118,7 +118,14 @@ def test_a_slave_takes_no_commits_and_names_its_master_until_it_is_promoted(pair
         pair.master.stop()
         client.promote(force=True)
         until(lambda: client.log_state().role is not Role.SLAVE, "the promotion")
-        client.commit_offsets("billing", {("t1", 0): 1})
+
+        def commits() -> bool:
+            with contextlib.suppress(UnavailableError):
+                client.commit_offsets("billing", {("t1", 0): 1})
+                return True
+            return False
+
+        until(commits, "the dispatcher to hear of it")
         assert client.committed_offsets("billing") == {("t1", 0): 1}
 
 

@@ -9,7 +9,12 @@ import grpc
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2_grpc
-from stratamq.errors import CorruptionError, InvalidRequestError, NotWritableError
+from stratamq.errors import (
+    CorruptionError,
+    InvalidRequestError,
+    NotWritableError,
+    UnavailableError,
+)
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
 from stratamq.runtime.change_marks import mark_message, mark_of
@@ -44,11 +49,11 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         puller: Puller,
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
-        why_not_writable: Callable[[], Awaitable[str]],
+        why_not_writable: Callable[[], Awaitable[str | None]],
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
-        """`why_not_writable` asks the log; of a slave it names the master, if that is known. ""
-        when the log does not answer."""
+        """`why_not_writable` asks the log; of a slave it names the master, if that is known. "":
+        it takes messages; None: it does not answer."""
         self._page_entries = page_entries
         self._engine = engine
         self._puller = puller
@@ -188,9 +193,10 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             )
         except NotWritableError as error:
             why = await self._why_not_writable()
-            raise NotWritableError(
-                f"{error.message}; {why}" if why else error.message, "role"
-            ) from error
+            if why == "":
+                raise UnavailableError("the broker has just become a master: try again") from error
+            message = f"{error.message}; {why}" if why else error.message
+            raise NotWritableError(message, error.reason) from error
         return pb.CommitOffsetsResponse()
 
     async def GetCommittedOffsets(

@@ -76,14 +76,14 @@ class FollowerEngine(Protocol):
         """Following has failed for good."""
 
 
-async def why_not_writable(channels: Channels) -> str:
+async def why_not_writable(channels: Channels) -> str | None:
     """The log's own sentence, of a slave with its master's address if that is known; "" when it
-    takes messages or does not answer."""
+    takes messages, None when it does not answer."""
     try:
         get_status = channels.callable(METHODS["GetStatus"])
         status = await get_status(commitlog_pb2.GetStatusRequest(), timeout=ANSWER_S)
     except (grpc.RpcError, StrataError):
-        return ""
+        return None
     return str(status.not_writable_reason)
 
 
