@@ -19,6 +19,7 @@ def test_after_a_cut_the_files_are_those_of_the_shorter_log(log, part, written):
     offset = log.messages[int(part * len(log.messages))].offset
     log.cut(offset)
     follower.connect(cut_to=offset, generation=GENERATION + 1)
+    assert follower.engine.report().durable <= offset, "before the files follow"
     follower.assert_answers_like_the_log()
     follower.stop()
     assert contents(log.files) == log.index_files()

@@ -265,6 +265,21 @@ def test_expired_files_go_and_the_last_one_stays(log):
     assert names(log.files) == kept[-1:]
 
 
+def test_the_last_file_stays_although_it_is_full_and_all_its_messages_are_gone(log):
+    """The next one continues its times."""
+    for _ in range(2 * (ITEMS - 1)):
+        log.append("k")
+    follower = Follower(log).start()
+    follower.sync()
+    assert [record.header.next_item for record in follower.engine.records] == [ITEMS, ITEMS]
+    last = follower.engine.records[-1].name
+    log.delete_below(log.end + log.segment_bytes)
+    event = Event(GENERATION, log.end, log.end, log.end, log.end, log.end)
+    list(follower.engine.apply(event))
+    follower.sync()
+    assert names(log.files) == [last]
+
+
 def test_a_segment_that_was_deleted_before_it_was_read_needs_no_index(log):
     log.fill(100)
     follower = Follower(log).load()

@@ -29,7 +29,7 @@ LEAST_CAUGHT = 0.95
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`state`: caught, survived, anchor (its entry no longer fits the code), broken (the code
-    cannot be imported), unsure (the test that failed also fails without the mistake)."""
+    cannot be imported), unsure (what failed or hung does so without the mistake)."""
 
     name: str
     room: str
@@ -55,6 +55,8 @@ def judge(mutant: Mutant, tree: PrivateTree, sound: set[str]) -> Verdict:
         return verdict("survived", mutant.claim)
     if run.outcome is TestRun.BROKEN:
         return verdict("broken", run.output)
+    if run.outcome is TestRun.HUNG and tree.test(mutant.tests).outcome is not TestRun.PASSED:
+        return verdict("unsure", "its tests do not end in time without the mistake either")
     if run.outcome is TestRun.FAILED:
         if run.failed not in sound and tree.test([run.failed]).outcome is not TestRun.PASSED:
             return verdict("unsure", f"{run.failed} also fails without the mistake")
