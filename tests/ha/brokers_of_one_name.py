@@ -124,12 +124,12 @@ class Brokers:
     def promote(self, name: str, role: int = 0, *, force: bool = False) -> Any:
         """StrataError as a client sees it."""
         request = pb.PromoteRequest(role=common_pb2.BrokerRole.Name(role), force=force)
-        return _call(self[name].stub(HA).Promote, request)
+        return call(self[name].stub(HA).Promote, request)
 
     def demote(self, name: str, to: str = "", *, force: bool = False) -> Any:
         address = self.wires[to].address if to else ""
         request = pb.DemoteRequest(master_replication_address=address, force=force)
-        return _call(self[name].stub(HA).Demote, request)
+        return call(self[name].stub(HA).Demote, request)
 
     def state(self, name: str) -> Any:
         """None while it does not know itself."""
@@ -229,7 +229,7 @@ class Brokers:
         return list((self[name].root / "stratamq" / "aside").glob("commitlog-*"))
 
 
-def _call(method: Any, request: Any) -> Any:
+def call(method: Any, request: Any) -> Any:
     try:
         return method(request)
     except grpc.RpcError as failure:

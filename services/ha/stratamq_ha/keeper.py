@@ -168,6 +168,7 @@ class RoleKeeper:
             await self._own.set_joined(True, facts.generation)
             log.info("this broker counts as a member", extra={"member": own.member})
             self._slave.drop()
+            await self._cluster.facts()
         if not isinstance(decision, Stay):
             await self._cluster.facts()
 

@@ -174,9 +174,10 @@ class Slave:
     # --- one connection ---
 
     async def _follow(self) -> None:
+        # Whoever wants the master to be left from here on knows more than the facts say.
+        self._drop.clear()
         facts = await self._own.facts()
         self.state.appended = facts.appended
-        self._drop.clear()
         if facts.role is not Role.SLAVE:
             raise NoSlave
         self.master = self.address(facts)

@@ -1,0 +1,257 @@
+"""The members of a cluster as real processes: who counts, who is promoted by whose promises, what a
+replaced or restored directory is worth, who is taken out."""
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from stratamq_torture.replicas.wire import NOWHERE
+
+from stratamq.api.v1 import replication_pb2 as pb
+from stratamq.client import SendStatus, connect
+from stratamq.errors import NotWritableError
+from stratamq.formats.replication import REPORT
+from stratamq.formats.replication_opening import LENGTH, MARK, Has, encode_has
+from tests.cli.processes import stratamq
+from tests.ha.brokers_of_one_name import Brokers, call, ignored
+from tests.ha.pairs import SEGMENT, log_status, until
+from tests.support.brokers import HA
+
+
+def started(brokers: Brokers, *names: str) -> None:
+    """A master and its slaves, which all count."""
+    brokers.start(*names)
+    brokers.serving(names[0])
+    brokers.counted(names[0], len(names) - 1)
+
+
+def in_force(brokers: Brokers, name: str) -> tuple[int, list[str], int]:
+    """(version, active members, k)"""
+    members = brokers.told(name).members
+    active = [one.name for one in members.members if not one.removed]
+    return members.version, active, members.required_acknowledgements
+
+
+# --- promises ---
+
+
+def test_without_the_promises_of_n_minus_k_members_nobody_is_promoted_or_disturbed(tmp_path):
+    """One of three cannot hear the others, which go on without it."""
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
+        started(brokers, "a", "b", "c")
+        listening = {name: brokers.told(name).listening_address for name in "ac"}
+        for name in "ac":
+            brokers.wires[name].lead_to(NOWHERE)
+            brokers.wires[name].cut()
+        with pytest.raises(NotWritableError, match="1 of 3 members answer, and 2 must"):
+            brokers.promote("b")
+        assert (log_status(brokers["b"]).term, log_status(brokers["b"]).promised_to) == (0, "")
+        done = brokers.promote("b", force=True)
+        assert any("only 1 of the 2 members that must promise have" in one for one in done.missing)
+        assert done.term == 1
+        for name, address in listening.items():
+            brokers.wires[name].lead_to(address)
+        brokers.same("b", "a", "c")
+
+
+def test_of_two_promotions_at_once_no_two_open_one_term_and_one_master_is_left(tmp_path):
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
+        started(brokers, "a", "b", "c")
+        promised = brokers.send("a", 10)
+        brokers.same("a", "b", "c")
+        brokers.kill("a")
+        terms: list[int] = []
+
+        def promote(name: str) -> None:
+            with ignored():  # the other one was first: this one is refused, or was overtaken
+                terms.append(brokers.promote(name).term)
+
+        both = [threading.Thread(target=promote, args=(name,)) for name in "bc"]
+        for each in both:
+            each.start()
+        for each in both:
+            each.join()
+        assert len(set(terms)) == len(terms)
+        if not any(brokers.is_master(name) for name in "bc"):
+            terms.append(brokers.promote("b").term)
+        until(lambda: sum(brokers.is_master(name) for name in "bc") == 1, "one master is left")
+        (master,) = [name for name in "bc" if brokers.is_master(name)]
+        (slave,) = {"b", "c"} - {master}
+        brokers.same(master, slave)
+        brokers.counted(master)
+        assert len(brokers.send(master, 5)) == 5
+        assert len(promised) == 10
+
+
+# --- who counts ---
+
+
+@contextmanager
+def slave_of(brokers: Brokers, name: str, *, member: str, identity: int) -> Iterator[socket.socket]:
+    """A connection that opens as a slave does, has everything, and stays."""
+    status = log_status(brokers[name])
+    host, _, port = brokers.told(name).listening_address.rpartition(":")
+    generations = [(g.generation, g.start_offset) for g in status.generations]
+    end = status.appended_offset
+    has = Has(end, status.minimum_offset, SEGMENT, "broker-a", generations, member, identity)
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(MARK + encode_has(has))
+        head = b""
+        while len(head) < len(MARK) + LENGTH.size:
+            head += connection.recv(len(MARK) + LENGTH.size - len(head))
+        connection.sendall(REPORT.pack(end))
+        yield connection
+
+
+def test_one_member_counts_once_whatever_connections_it_has_and_a_stranger_never(tmp_path):
+    settings = ["commitlog.required_replicas=2"]
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER", settings=settings) as brokers:
+        started(brokers, "a", "b", "c")
+        brokers.send("a", 3)
+        brokers.kill("b")
+        brokers.kill("c")
+        brokers.counted("a", 0)
+        with ExitStack() as open_ones:
+            for identity in (1, 2, 3):
+                opened = slave_of(brokers, "a", member="b", identity=identity)
+                open_ones.enter_context(opened)
+            open_ones.enter_context(slave_of(brokers, "a", member="", identity=4))
+            open_ones.enter_context(slave_of(brokers, "a", member="d", identity=5))
+
+            def connected() -> list[str]:
+                replicas = log_status(brokers["a"]).replicas
+                return sorted(one.member for one in replicas if one.connected)
+
+            until(lambda: connected() == ["", "b", "d"], "the older connections of b are ended")
+            brokers.counted("a", 1)
+            with connect(brokers["a"].root) as client:
+                assert client.send("t", b"x").status is SendStatus.SLAVE_NOT_AVAILABLE
+
+
+# --- directories ---
+
+
+def put_back(brokers: Brokers, name: str, backup) -> None:
+    shutil.rmtree(brokers[name].root)
+    shutil.copytree(backup, brokers[name].root)
+
+
+def backed_up(brokers: Brokers, tmp_path, name: str):
+    """Of a broker that was stopped in order, which then goes on."""
+    brokers[name].stop()
+    shutil.copytree(brokers[name].root, tmp_path / "backup")
+    brokers.start(name)
+    return tmp_path / "backup"
+
+
+def test_a_master_that_was_put_back_from_a_backup_takes_nothing_and_cuts_nobody(tmp_path):
+    """Nobody has marked it. What was acknowledged since the backup is on the slave alone."""
+    with Brokers(tmp_path, "a", "b", role="SYNC_MASTER") as brokers:
+        started(brokers, "a", "b")
+        promised = brokers.send("a", 10)
+        backup = backed_up(brokers, tmp_path, "a")
+        brokers.serving("a")
+        brokers.counted("a")
+        promised += brokers.send("a", 10)
+        assert len(promised) == 20
+        brokers.same("a", "b")
+        end = log_status(brokers["b"]).appended_offset
+        brokers.kill("a")
+        put_back(brokers, "a", backup)
+        brokers.start("a")
+        until(
+            lambda: f"has this log's history up to {end}" in brokers.told("a").held_reason,
+            "it says that it waits, and why",
+        )
+        assert brokers.told("a").rejoining
+        assert not brokers.aside("b") and log_status(brokers["b"]).appended_offset == end
+        # What it says that an operator shall do, as he types it.
+        brokers["a"].stop()
+        brokers.wires["a"].lead_to(NOWHERE)
+        marked = stratamq("replica", "restored", data=brokers["a"].root)
+        assert marked.returncode == 0 and b"is marked as restored" in marked.stdout
+        brokers.start("a")
+        brokers.promote("b")
+        brokers.same("b", "a")
+        brokers.counted("b")
+        promised += brokers.send("b", 5)
+        assert len(promised) == 25
+        brokers.same("b", "a")
+
+
+def test_a_running_store_is_not_marked_as_restored(tmp_path):
+    with Brokers(tmp_path, "a", "b") as brokers:
+        brokers.start("a")
+        refused = stratamq("replica", "restored", data=brokers["a"].root)
+        assert refused.returncode == 1 and b"stop the broker" in refused.stderr
+        nothing = stratamq("replica", "restored", data=tmp_path)
+        assert nothing.returncode == 1 and b"holds no store" in nothing.stderr
+
+
+def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_again(tmp_path):
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
+        started(brokers, "a", "b", "c")
+        promised = brokers.send("a", 20)
+        brokers.same("a", "b", "c")
+        brokers.kill("b")
+        brokers.kill("c")
+        shutil.rmtree(brokers["c"].root)
+        brokers.start("c")
+        until(
+            lambda: (
+                log_status(brokers["c"]).appended_offset == log_status(brokers["a"]).appended_offset
+            ),
+            "c has the log again",
+        )
+        assert brokers.told("c").rejoining, "b may know of a promise that it has forgotten"
+        brokers.counted("a", 0)
+        brokers.kill("a")
+        with pytest.raises(NotWritableError, match="new in its cluster"):
+            brokers.promote("c")
+        brokers.start("a")
+        brokers.start("b")
+        brokers.serving("a")
+        brokers.counted("a", 2)
+        until(lambda: not brokers.told("c").rejoining, "c counts again")
+        assert len(promised) == 20
+
+
+# --- members come and go ---
+
+
+def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
+        started(brokers, "a", "b", "c")
+        promised = brokers.send("a", 5)
+
+        def remove(at: str, name: str, *, force: bool = False):
+            request = pb.RemoveMemberRequest(name=name, force=force)
+            return call(brokers[at].stub(HA).RemoveMember, request)
+
+        with pytest.raises(NotWritableError, match="it is not dead"):
+            remove("a", "c")
+        brokers.kill("c")
+        with pytest.raises(NotWritableError, match="removed at the master"):
+            remove("b", "c")
+        removed = remove("a", "c")
+        assert any("if c lives" in cost for cost in removed.costs)
+        for name in "ab":
+            until(lambda n=name: in_force(brokers, n) == (2, ["a", "b"], 1), "all know")
+        # n = 2 now: b is promoted by its own promise.
+        brokers.kill("a")
+        assert brokers.promote("b").term == 1
+        brokers.start("a")
+        brokers.same("b", "a")
+        brokers.start("c")
+        until(lambda: "was removed from its cluster" in brokers.told("c").problem, "it knows")
+        assert brokers.told("c").rejoining
+        brokers.counted("b", 1)
+        call(brokers["b"].stub(HA).AdmitMember, pb.AdmitMemberRequest(name="c"))
+        brokers.counted("b", 2)
+        assert in_force(brokers, "c") == (3, ["a", "b", "c"], 1)
+        promised += brokers.send("b", 5)
+        assert len(promised) == 10
+        brokers.same("b", "a", "c")
