@@ -206,7 +206,7 @@ def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_a
             ),
             "c has the log again",
         )
-        assert brokers.told("c").rejoining, "b may know of a promise that it has forgotten"
+        until(lambda: brokers.told("c").rejoining, "b may know of a promise that it has forgotten")
         brokers.counted("a", 0)
         brokers.kill("a")
         with pytest.raises(NotWritableError, match="new in its cluster"):

@@ -1,10 +1,13 @@
 """SYNC_MASTER over real processes: what an answer means, and what consumers see. Spec 5.5."""
 
+import threading
+
 import pytest
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Message, SendStatus, connect
 from stratamq.errors import BusyError, NotWritableError
+from stratamq.runtime.clock import SystemClock
 from tests.ha.pairs import Pair, ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA
 
@@ -120,6 +123,21 @@ def test_two_slaves_must_have_it_when_two_are_required(tmp_path):
             end = log_status(pair.master).appended_offset
             assert log_status(pair.slave).flushed_offset == end
             assert log_status(second).flushed_offset == end
+
+
+def test_a_slave_that_has_nothing_to_acknowledge_is_not_taken_for_lost(tmp_path):
+    """The log takes its replication service for dead after five seconds without a report."""
+    with Pair(tmp_path, role="SYNC_MASTER") as pair:
+        pair.start()
+        ready_slaves(pair, 1)
+        assert send(pair) is SendStatus.PUT_OK
+        pair.caught_up()
+        clock, pause = SystemClock(), threading.Event()
+        until_ns = clock.monotonic_ns() + 8_000_000_000
+        while clock.monotonic_ns() < until_ns:
+            assert any(one.connected for one in log_status(pair.master).replicas)
+            pause.wait(0.1)
+        assert send(pair) is SendStatus.PUT_OK
 
 
 def test_when_replication_itself_dies_nobody_waits_for_its_slaves_for_long(tmp_path):

@@ -92,6 +92,8 @@ class Cluster:
         if wanted is not None and (wanted != now or self._member not in ("", facts.member)):
             await self._own.put_members(wanted, self._member or facts.member)
             facts = await self.facts()
+            # A master that it follows already knows it by no name, or by another.
+            self._slave.drop()
         members = facts.members
         has_peers = members is not None and bool(members.others(facts.member))
         if facts.role is Role.SLAVE or facts.has_peers is has_peers:

@@ -31,6 +31,9 @@ from stratamq_ha.sockets import address_of, prepare
 log = logging.getLogger(__name__)
 
 REPORT_S = 1.0
+SAY_AGAIN_S = 2.0
+"""The log hears at least so often that its slaves are there: after five seconds of silence it takes
+them for lost, with the replication service."""
 MAX_PEERS = 64
 _ACCEPT_AGAIN_S = 0.1
 
@@ -239,6 +242,7 @@ class Master:
         loop = asyncio.get_running_loop()
         measured = loop.time()
         told: tuple[object, ...] = ()
+        told_at = measured
         while True:
             self._acknowledged.clear()
             facts = self._view.facts
@@ -250,9 +254,9 @@ class Master:
                 reports = self.slaves.reports(self._now_ms())
                 telling = (facts.generation, facts.role, *reports)
                 try:
-                    if telling != told:
+                    if telling != told or now - told_at >= SAY_AGAIN_S:
                         await self._own.report(facts.generation, reports)
-                        told = telling
+                        told, told_at = telling, now
                 except StrataError as error:
                     log.debug("the log took no report", extra={"error": str(error)})
             self._observe()
