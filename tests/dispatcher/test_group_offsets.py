@@ -13,6 +13,8 @@ from stratamq.errors import (
     OffsetOutOfRangeError,
     UnavailableError,
 )
+from stratamq.files.generations import GENERATIONS_PATH
+from stratamq.files.metadata import MetadataFile
 from tests.dispatcher.running_service import RunningService, error_of
 
 
@@ -208,6 +210,61 @@ def test_a_start_after_a_lost_tail_lowers_what_was_committed_of_it(run, tmp_path
             service.offsets.load()
             generation, start = log.generations[-1]
             service.connect(generation=generation, start=start, cut_to=start)
+            service.follow()
+            assert await committed(service) == [("t", 0, 12)]
+
+    run(scenario())
+
+
+def test_a_dispatcher_that_starts_again_in_the_same_generation_keeps_what_was_committed(
+    run, tmp_path
+):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            for _ in range(20):
+                service.log.put("t")
+            service.connect(generation=5)
+            service.follow()
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 18)))
+            log, saved = service.log, asyncio.Event()
+            service.offsets.close(saved.set)
+            await saved.wait()
+        async with RunningService(tmp_path) as service:
+            service.log = log
+            service.offsets.load()
+            service.connect(generation=5)
+            service.follow()
+            service.bounds.tick()
+            assert await committed(service) == [("t", 0, 18)]
+
+    run(scenario())
+
+
+def test_an_offset_is_held_against_the_end_of_the_generation_it_was_committed_in(run, tmp_path):
+    """The log began two generations while the dispatcher was away: messages of the first one have
+    taken the lost ones' places."""
+
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            for _ in range(20):
+                service.log.put("t")
+            service.connect(generation=5)
+            service.follow()
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 20)))
+            log, saved = service.log, asyncio.Event()
+            service.offsets.close(saved.set)
+            await saved.wait()
+        fork = log.messages[12].offset
+        log.cut(fork)
+        for _ in range(15):
+            log.put("t")
+        MetadataFile(log.files, GENERATIONS_PATH).store(
+            {"generations": [[5, 0], [6, fork], [7, log.end]]}
+        )
+        async with RunningService(tmp_path) as service:
+            service.log = log
+            service.offsets.load()
+            service.connect(generation=7, start=log.end, cut_to=fork)
             service.follow()
             assert await committed(service) == [("t", 0, 12)]
 

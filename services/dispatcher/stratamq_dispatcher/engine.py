@@ -20,6 +20,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.frame_windows import next_frames
+from stratamq.files.generations import end_of
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.sealed import sealed_from
 from stratamq.files.segment_reader import SegmentReader
@@ -99,8 +100,7 @@ class DispatchEngine:
         """What lies in the state file."""
         self._report: list[str] = []
         self._trusted: Pass | None = None
-        """The pass with which a start goes on from the stored watermark; None: there is none that
-        the files agree with."""
+        """The pass that goes on from the stored watermark; None: the files do not agree with it."""
         self._rebuilt = DispatchState()
         """What a COMPARED pass has brought to disk."""
         self._watermark = Watermark()
@@ -115,7 +115,7 @@ class DispatchEngine:
         self._opened = False
         self._pass: Pass | None = None
         self._pass_number = self._marked_pass = 0
-        self._generation_start = 0
+        self._held_to = 0
         self._target = -1
         """Where the queues must be to serve."""
         self._expiring: list[QueueKey] = []
@@ -191,7 +191,10 @@ class DispatchEngine:
             self._go_back(opened, first)
         elif not self.serving:
             self._target = max(opened.confirmed, opened.generation_start)
-        self.generation, self._generation_start = opened.generation, opened.generation_start
+        self._held_to = max(opened.confirmed, opened.generation_start)
+        if self.generation not in (0, opened.generation):
+            self._held_to = end_of(self._files, self.generation, opened.generation_start)
+        self.generation = opened.generation
         self.is_slave = opened.is_slave
         self.confirmed, self.flushed = opened.confirmed, opened.flushed
         self._learn_minimum(opened.minimum)
@@ -288,21 +291,20 @@ class DispatchEngine:
 
     @property
     def begun(self) -> int:
-        """The generation that a master's log is in, once the queues hold all that lies before it;
-        0 before, and on a slave."""
+        """A master's generation, once the queues hold all that lies before it; else 0."""
         return 0 if self.is_slave or not self.serving else self.generation
 
     def end(self, topic: str, queue_id: int) -> int:
-        """Where a queue ends; 0 if there is none of this name."""
         return self.queues.next_index(topic, queue_id)
 
     def end_at_begin(self, topic: str, queue_id: int) -> int:
-        """Where a queue ended when the log's generation began. Raises CorruptionError."""
+        """Where a queue ended when the generation before did, or, for a process that begins in the
+        log's generation, when that began to serve. Raises CorruptionError."""
         queue = self.queues.get(topic, queue_id)
-        if queue is None or queue.end_offset <= self._generation_start:
+        if queue is None or queue.end_offset <= self._held_to:
             return 0 if queue is None else queue.end
-        start = self._generation_start
-        return first_at_or_above(queue, self.queues.open_files, start, queue.first_index, queue.end)
+        files, begin = self.queues.open_files, queue.first_index
+        return first_at_or_above(queue, files, self._held_to, begin, queue.end)
 
     @property
     def written_bytes(self) -> int:
@@ -500,8 +502,7 @@ class DispatchEngine:
             self.queues.mark_stale()
         after = None
         if self._opened and not self._doubtful:
-            # Once this cycle has erased what is stale, or erases it itself, nothing behind the
-            # watermark is unknown.
+            # When a cycle has erased what is stale, nothing behind the watermark is unknown.
             clean = erase and bool(self._when_flushed)
             after = DispatchState(
                 self.generation,
@@ -547,8 +548,7 @@ class DispatchEngine:
         return self._watermark.is_ahead and not self.flush_blocked
 
     def _is_full(self) -> bool:
-        """Whether the log is to be read further only when units have been written. Units that the
-        log has not flushed cannot be: it must be read to hear that it has."""
+        """Whether units must be written first. Those that the log has not flushed cannot be."""
         if self.queues.unwritten_bytes < self._settings.max_unwritten_bytes:
             return False
         if not self._flusher.running and self._can_write():

@@ -3,9 +3,9 @@ none that was is kept.
 
 Offsets do not wait for the log. They are saved, and travel to slaves, while the messages below them
 may still be lost: by a power failure under asynchronous flush, by a failover. Whatever begins a
-generation of a master (a start, a promotion) fixes where the queues end; an offset beyond that
-would skip the messages that take the lost ones' places. It is lowered to where its queue ended when
-the generation began: at once for who asks or commits, and in the table a few topics a tick.
+generation of a master (a start, a promotion) fixes where the queues of the one before it ended; an
+offset beyond that would skip the messages that take the lost ones' places. It is lowered to there:
+at once for who asks or commits, and in the table a few topics a tick.
 
 A slave's offsets may be ahead of its log, which will get there. Who asks hears of the queue's end;
 the table is left alone, and nothing is committed.

@@ -14,8 +14,22 @@ GENERATIONS_PATH = f"{OWN_DIRECTORY}/generations.json"
 def is_listed(files: Files, generation: int) -> bool:
     """Whether the log of this directory has begun that generation. A reader's look: nothing is
     changed; a list that cannot be read knows none."""
+    return any(number == generation for number, _ in _listed(files))
+
+
+def end_of(files: Files, generation: int, default: int) -> int:
+    """The log offset at which that generation ended, because the next one began; `default` when it
+    is the last one, or not known."""
+    listed = _listed(files)
+    starts = [start for _, start in listed[1:]]
+    ends = [end for (number, _), end in zip(listed, starts, strict=False) if number == generation]
+    return ends[-1] if ends else default
+
+
+def _listed(files: Files) -> list[tuple[int, int]]:
+    """Number and start, in order."""
     document = MetadataFile(files, GENERATIONS_PATH).load(keep_aside=False) or {}
     listed = document.get("generations")
-    return isinstance(listed, list) and any(
-        isinstance(entry, list) and entry[:1] == [generation] for entry in listed
-    )
+    if not isinstance(listed, list):
+        return []
+    return [(entry[0], entry[1]) for entry in listed if isinstance(entry, list) and len(entry) > 1]
