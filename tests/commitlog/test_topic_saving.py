@@ -37,14 +37,17 @@ class Process:
         )
         self.topics.load(foreign=foreign)
         self.durable: set[str] = set()
+        self.counts: dict[str, int] = {}
+        """Of durable topics, with at least so many queues."""
         self.errors: list[BaseException] = []
 
-    def put(self, name: str) -> None:
-        self.topics.put(TopicConfig(name))
+    def put(self, name: str, queues: int = 4) -> None:
+        self.topics.put(TopicConfig(name, queues, queues))
 
         def saved(error: BaseException | None) -> None:
             if error is None:
                 self.durable.add(name)
+                self.counts[name] = queues
             else:
                 self.errors.append(error)
 
@@ -125,14 +128,20 @@ def test_the_file_is_not_written_again_before_it_is_as_old_as_its_size_asks():
 
 
 def play(process: Process) -> None:
-    """Saves before, within and behind the steps of two writings of the file."""
+    """Saves before, within and behind the steps of two writings of the file: also of a topic that
+    the step before has written."""
     process.put("a")
     process.settle()
     process.tick(1)
-    for name in ("b", "c", "d"):
-        process.put(name)
-        process.settle()
+    for count, name in enumerate(("b", "old-0", "c", "old-0", "d", "old-0"), start=5):
+        process.put(name, count)
+        for _ in range(2):
+            process.worker.run_one()
+    process.settle()
     process.tick(1)
+    for _ in range(4):
+        process.worker.run_one()
+    process.put("old-1", 20)
     process.put("e")
     process.settle()
     process.put("f")
@@ -146,7 +155,7 @@ def test_a_crash_at_any_call_loses_no_topic_that_was_saved(keep):
     before = reference.disk.calls
     play(reference)
     calls = reference.disk.calls - before
-    assert reference.durable == set("abcdef")
+    assert reference.durable == {*"abcdef", "old-0", "old-1"}
     for call in range(1, calls + 1):
         process = Process(original.image(keep_everything))
         process.disk.crash_at(process.disk.calls + call)
@@ -155,6 +164,8 @@ def test_a_crash_at_any_call_loses_no_topic_that_was_saved(keep):
         again = Process(process.disk.image(keep))
         old = {f"old-{number}" for number in range(12)}
         assert old | process.durable <= again.names() <= old | set("abcdef"), call
+        for name, count in process.counts.items():
+            assert again.topics.get(name).write_queues >= count, (call, name)
         play(again)
         assert Process(again.disk.image(keep_nothing)).names() == old | set("abcdef")
 
