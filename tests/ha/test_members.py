@@ -17,7 +17,7 @@ from stratamq.formats.replication import REPORT
 from stratamq.formats.replication_opening import LENGTH, MARK, Has, encode_has
 from tests.cli.processes import stratamq
 from tests.ha.brokers_of_one_name import Brokers, call, ignored
-from tests.ha.pairs import SEGMENT, log_status, until
+from tests.ha.pairs import SEGMENT, Pair, log_status, until
 from tests.support.brokers import HA
 
 
@@ -255,3 +255,24 @@ def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
         promised += brokers.send("b", 5)
         assert len(promised) == 10
         brokers.same("b", "a", "c")
+
+
+@pytest.mark.parametrize(("hosts", "expected"), [("", 0), ("127.0.0.1", 1)])
+def test_rocketmqs_slaves_count_by_configured_host_and_once(tmp_path, hosts, expected):
+    """They say no name: two connections of one host may be one slave, twice."""
+    settings = [f"ha.rocketmq_slaves={hosts}"] if hosts else []
+    with Pair(tmp_path, role="SYNC_MASTER", master=settings) as pair, ExitStack() as open_ones:
+        pair.start_master()
+        pair.send(1)
+        end = log_status(pair.master).appended_offset
+        host, _, port = pair.replication_address().rpartition(":")
+        for _ in range(2):
+            connection = socket.create_connection((host, int(port)), timeout=30)
+            open_ones.enter_context(connection)
+            connection.sendall(REPORT.pack(end))
+
+        def replicas() -> list:
+            return [one for one in log_status(pair.master).replicas if one.connected]
+
+        until(lambda: len(replicas()) == 2, "the log knows of both")
+        assert sum(one.counts for one in replicas()) == expected
