@@ -1,6 +1,5 @@
 """The same log on a real directory: what the simulated disk cannot show."""
 
-import contextlib
 import mmap
 import os
 import random
@@ -12,6 +11,7 @@ import pytest
 from stratamq_commitlog.messages import PutStatus
 
 from stratamq.errors import StoreRefusedError
+from tests.support.disks import open_below
 from tests.support.fixtures import ALL_STORES, expected, unpack
 from tests.support.listeners import Listener
 from tests.support.logs import Store, batch, body_for, message, queue_table, raw_frame
@@ -245,12 +245,3 @@ def test_segments_that_are_full_and_flushed_hold_no_descriptor(tmp_path):
     assert len(open_below(tmp_path / "commitlog")) <= 2, "the active one and the one ahead"
     store.stop()
     assert open_below(tmp_path / "commitlog") == []
-
-
-def open_below(directory: Path) -> list[str]:
-    """The files in it of which this process has a descriptor."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return [path for path in found if path.startswith(f"{directory}/")]

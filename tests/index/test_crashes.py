@@ -243,6 +243,32 @@ def test_items_of_a_tail_that_the_log_lost_are_not_left_behind_the_last_one():
     assert contents(log.files) == log.index_files()
 
 
+def test_files_above_the_watermark_go_for_good_when_the_index_starts():
+    """The log may have lost what is in them."""
+    disk = SimulatedDisk(3)
+    log = logged(disk)
+    follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    follower.connect()
+    follower.apply(count=4, between=follower.sync)
+    follower.sync()
+    named = names(log.files)
+    log.fill(30, seed=9)
+    disk.crash_on("replace", "stratamq/index.json*")
+    with pytest.raises(SimulatedCrash):
+        follower.apply()
+        follower.sync()
+    follower.lanes.discard()
+    disk.clear_faults()
+    disk.crash(keep_everything)
+    log.files = disk.files(name="log")
+    assert len(names(log.files)) > len(named)
+    again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    assert any("above the watermark" in line for line in again.engine.report_lines)
+    assert names(log.files) == named
+    disk.crash(keep_nothing)
+    assert names(disk.files(name="log")) == named
+
+
 def test_a_kill_without_power_loss_loses_no_more_than_the_watermark_says():
     disk = SimulatedDisk(3)
     log = logged(disk)

@@ -8,6 +8,7 @@ from stratamq_index.index_file import IndexFileReader
 from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import MAX_ANSWER_BYTES, Question
 
+from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.index_columns import INDEX_ITEM_DTYPE
@@ -15,6 +16,7 @@ from stratamq.formats.index_layout import INDEX_ITEM, INDEX_SLOT, item_position,
 from stratamq.formats.javahash import index_key_hash
 from tests.index.harness import GENERATION, ITEMS, SLOTS, START_MS, Follower, TestLog, names
 from tests.index.test_index_columns import min_value_key
+from tests.support.disks import open_below
 
 WHERE = ["memory", "disk"]
 
@@ -293,6 +295,31 @@ def test_an_index_file_that_vanishes_takes_only_its_messages_along():
         lost += len(offsets) - len(found)
     assert lost > 0
     assert any(set(offsets) - gone for offsets in before.values())
+
+
+@pytest.mark.parametrize("at", ["body", "checksum"])
+def test_a_damaged_message_is_left_out_and_named(at):
+    disk = SimulatedDisk(1)
+    log = TestLog(disk.files())
+    offsets = [log.append("k", body=b"body" * 5) for _ in range(3)]
+    follower = Follower(log).start()
+    position = offsets[1] + (90 if at == "body" else 9)
+    disk.rot(f"commitlog/{offset_name(0)}", position, b"\xa5")
+    assert follower.offsets("orders", "k") == [offsets[0], offsets[2]]
+    (told,) = follower.engine.lane.damage
+    assert f"the message at log offset {offsets[1]} is damaged" in told
+
+
+def test_a_query_keeps_few_index_files_open(tmp_path):
+    log = TestLog(RealFiles(tmp_path))
+    log.fill(150)
+    follower = Follower(log, EngineSettings(SLOTS, ITEMS, max_open_files=2)).start()
+    follower.sync()
+    assert len(names(log.files)) > 6
+    for topic, key in log.questions():
+        follower.offsets(topic, key)
+    opened = open_below(tmp_path / "index")
+    assert len(opened) <= 3, "two for queries, and the file that is written"
 
 
 def test_segments_that_were_deleted_are_not_answered():

@@ -1,5 +1,6 @@
 """Both disks under one roof, and small words for what tests do to them."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -66,3 +67,12 @@ def every_crash(disk: SimulatedDisk) -> Iterator[SimulatedDisk]:
     """Every outcome of a crash now (pages whole): 2 ** len(disk.crash_items()) disks."""
     for bits in range(1 << len(disk.crash_items())):
         yield disk.image(keep_bits(bits))
+
+
+def open_below(directory: Path) -> list[str]:
+    """The files in it of which this process has a descriptor."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [path for path in found if path.startswith(f"{directory}/")]
