@@ -11,7 +11,7 @@ RULES = {
     "one_chain": "a slave follows no other chain of generations of a term that it has followed",
     "own_promise": "a term is opened only while the candidate's own promise is still for it",
     "reach": "a candidate is not opened below the reach of any that promised",
-    "reach_of_empty": "a generation counts in the reach once its start is reached, without a byte",
+    "reach_of_empty": "a term counts in the reach once its start is reached, without a byte",
     "acknowledged_start": "an acknowledgement counts from the start of the master's generation on",
     "confirmed_travels": "a promotion below a known confirmed offset is refused",
     "one_member_once": "several connections of one member count once",

@@ -138,16 +138,15 @@ def stretches(member: Member) -> list[tuple[Generation, int, int]]:
 
 
 def reach(member: Member, *, of_empty: bool) -> tuple[int, ...]:
-    """(last generation, end), flat; `of_empty`: a generation counts when its start is reached."""
-    last: Generation | None = None
+    """(term of the last generation whose start is reached, last generation with a byte, end), flat.
+    `of_empty` off: the term is that of the last byte. Within a term one member writes, so that an
+    empty generation of it says nothing."""
+    written = stretches(member)
+    last = written[-1][0] if written else Generation(NONE, NONE, NONE)
+    term = last.term
     if of_empty:
-        for generation, start in member.history:
-            if start <= member.end:
-                last = generation
-    else:
-        for generation, _, _ in stretches(member):
-            last = generation
-    return (*(last or (NONE, NONE, NONE)), member.end)
+        term = max((g.term for g, start in member.history if start <= member.end), default=NONE)
+    return (term, *last, member.end)
 
 
 def shared_end(master: Member, slave: Member) -> int | None:
