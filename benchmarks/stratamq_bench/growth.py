@@ -17,6 +17,7 @@ import numpy as np
 
 from stratamq.client import Client
 from stratamq.errors import StrataError
+from stratamq_bench import broker as broker_module
 from stratamq_bench.broker import Broker
 
 ROOMS = ("commitlog", "dispatcher")
@@ -44,6 +45,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         "dispatcher.queue_file_bytes": 320,
     }
     found: dict[str, object] = {"topics": arguments.topics, "queues": arguments.topics * each}
+    broker_module.START_PATIENCE_S = DEADLINE_S
     with Broker(arguments.dir, ROOMS, settings) as broker:
         with broker.client() as client:
             began = time.monotonic()
