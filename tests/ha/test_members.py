@@ -219,6 +219,27 @@ def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_a
         assert len(promised) == 20
 
 
+def test_a_slave_that_has_less_than_it_acknowledged_counts_for_nothing_until_it_has_it_again(
+    tmp_path,
+):
+    """Put back from a backup, and not marked: its master knows better."""
+    with Brokers(tmp_path, "a", "b", role="SYNC_MASTER") as brokers:
+        started(brokers, "a", "b")
+        brokers.send("a", 5)
+        backup = backed_up(brokers, tmp_path, "b")
+        brokers.counted("a")
+        brokers.send("a", 5)
+        brokers.same("a", "b")
+        brokers.kill("b")
+        put_back(brokers, "b", backup)
+        brokers.start("b")
+        until(lambda: "counts for nothing until it has" in brokers["b"].output(HA), "it forgot")
+        brokers.counted("a")
+        later = brokers["b"].output(HA).rpartition("counts for nothing until it has")[2]
+        assert "this broker counts as a member" in later
+        brokers.same("a", "b")
+
+
 # --- members come and go ---
 
 
