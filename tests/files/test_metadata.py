@@ -7,6 +7,7 @@ import pytest
 
 from stratamq.files.metadata import MetadataFile, Outcome, remove_metadata
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk
+from stratamq.formats.json_files import format_json
 from tests.support.disks import names, read_file, write_file
 
 OWN = "stratamq/generations.json"
@@ -260,3 +261,17 @@ def test_a_removed_file_is_gone_for_good_with_all_that_belongs_to_it():
     disk.crash(lambda item: False)
     assert load(disk.files(), path) == (None, Outcome.MISSING)
     remove_metadata(disk.files(), path)
+
+
+def test_a_content_in_pieces_is_durable_when_it_is_finished():
+    disk = SimulatedDisk()
+    path = "config/a.json"
+    metadata = MetadataFile(disk.files(), path)
+    metadata.store(ONE)
+    metadata.begin()
+    raw = format_json(TWO)
+    for start in range(0, len(raw), 3):
+        metadata.add(raw[start : start + 3])
+    metadata.finish()
+    disk.crash(lambda item: False)
+    assert load(disk.files(), path) == (TWO, Outcome.OK)
