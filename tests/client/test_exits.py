@@ -20,13 +20,13 @@ SETTINGS = (
 )
 
 HELD_UP = """
-import sys, threading, time
+import sys, threading
 import grpc._channel
 handle_event = grpc._channel._handle_event
 def held_up(*arguments):
     result = handle_event(*arguments)
     if threading.current_thread() is not threading.main_thread():
-        time.sleep(0.2)
+        threading.Event().wait(0.2)
     return result
 grpc._channel._handle_event = held_up
 from stratamq.client import Message, connect
