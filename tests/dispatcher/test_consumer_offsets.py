@@ -219,6 +219,8 @@ def test_what_is_committed_is_listed_in_pages_that_may_end_within_a_topic(files)
         b'{"offsetTable":{"t@g":{"0":1.5}}}',
         b'{"offsetTable":{"t@g":{"0":true}}}',
         b'{"offsetTable":{"t@g":7}}',
+        b'{"offsetTable":{"t@g":{"0":5},"no group":{"0":1}}}',
+        b'{"dataVersion":{"counter":3},"offsetTable":{"t@g":{"0":5,"1":-1}}}',
         b'{"offsetTable":' * 5_000,
     ],
 )

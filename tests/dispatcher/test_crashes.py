@@ -7,10 +7,12 @@ The log is durable and whole; whatever is lost, torn or left half done below `co
 import contextlib
 import errno
 import functools
+import itertools
 import random
 from collections.abc import Callable
 
 import pytest
+from stratamq_dispatcher.dispatch_state import STALE_PATH, STATE_PATH
 from stratamq_dispatcher.engine import DispatchEngine
 
 from stratamq.errors import StrataError
@@ -22,8 +24,10 @@ from stratamq.files.simulated import (
     random_choice,
 )
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from tests.dispatcher.followed_log import Broker, WrittenLog, start
 from tests.dispatcher.queue_checks import check_files, check_queues, contents
+from tests.support.disks import read_file, write_file
 from tests.support.sampling import sampled
 
 Act = Callable[[SimulatedDisk, WrittenLog], None]
@@ -72,7 +76,9 @@ def after_a_cut(disk: SimulatedDisk) -> WrittenLog:
     log.cut(log.messages[37].offset)
     log.restart()
     for _ in range(20):
-        log.put("topic-0")  # the other queues have nothing that would be written over
+        # The other queues have nothing that would be written over, and what is stale in them looks
+        # like units of this history: its messages end where lost ones did.
+        log.put("topic-0", tags="A")
     return log
 
 
@@ -218,6 +224,118 @@ def test_a_file_whose_removal_the_disk_has_forgotten_is_removed_again():
     log.files = disk.files(name="log")
     assert lost <= set(contents(log.files))
     check_next_start(disk, log)
+
+
+def test_a_crash_behind_a_removal_leaves_a_list_that_the_next_start_believes():
+    """A file that the list names and that is gone would count as damage: all would be compared."""
+    disk, log, act = prepare("deletion")
+    before = set(contents(log.files))
+    disk.crash_on("sync_directory", "consumequeue/*")
+    with pytest.raises(SimulatedCrash):
+        act(disk, log)
+    disk.kill()
+    disk.clear_faults()
+    log.files = disk.files(name="log")
+    assert before - set(contents(log.files))
+    broker = start(disk.files(name="dispatcher"), log, connect=False)
+    assert broker.engine.resume_point()[1] == log.end
+    check_next_start(disk, log)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_crash_between_removals_of_a_cut_leaves_no_gap_in_the_queue(nth):
+    disk = SimulatedDisk(seed=1)
+    log = WrittenLog(disk.files(name="log"))
+    log.put_many(40, topics=1, queues=1)
+    next_start(disk, log)
+    log.cut(log.messages[3].offset)
+    log.restart()
+    disk.crash_on("unlink", "consumequeue/*", nth)
+    with pytest.raises(SimulatedCrash):
+        next_start(disk, log)
+    disk.crash(keep_nothing)
+    disk.clear_faults()
+    log.files = disk.files(name="log")
+    names = ["consumequeue/topic-0/0/" + offset_name(first * 160) for first in range(5)]
+    assert list(contents(log.files)) == names[: 6 - nth]
+    check_next_start(disk, log)
+
+
+def failed_erasing() -> tuple[SimulatedDisk, WrittenLog]:
+    """Zeros behind a cut that the cache shows, clean, and the disk does not have."""
+    disk, log, act = prepare("after a cut")
+    disk.fail("flush", "consumequeue/topic-1/*")
+    act(disk, log)
+    disk.clear_faults()
+    disk.kill()
+    there = contents(disk.files())
+    assert any(data != disk.durable_contents(path) for path, data in there.items())
+    return disk, log
+
+
+def check_after_power_loss(disk: SimulatedDisk, log: WrittenLog) -> None:
+    """One start in order, the loss of all that it has not synced, and another one."""
+    check_next_start(disk, log).stop()
+    disk.crash(keep_nothing)
+    check_next_start(disk, log)
+
+
+def test_what_was_being_erased_when_a_sync_failed_is_erased_again():
+    disk, log = failed_erasing()
+    check_after_power_loss(disk, log)
+
+
+def test_without_the_record_of_what_was_being_erased_all_queues_are_compared():
+    disk, log = failed_erasing()
+    files = disk.files()
+    files.unlink(STALE_PATH)
+    write_file(files, STALE_PATH, b"damaged")
+    check_after_power_loss(disk, log)
+
+
+def test_an_older_state_file_says_nothing_of_files_that_changed_since():
+    """It is of a stop in order; units were written after it whose messages the log has lost."""
+    disk = SimulatedDisk(seed=1)
+    log = new_log(disk)
+    next_start(disk, log)
+    stopped = log.end
+    log.put_many(8)
+    disk.crash_on("replace", f"{STATE_PATH}*", 3)  # of the watermark: two are of the unclean mark
+    with pytest.raises(SimulatedCrash):
+        next_start(disk, log)
+    disk.kill()
+    disk.clear_faults()
+    files = disk.files(name="log")
+    assert b'"clean":false' in read_file(files, STATE_PATH)
+    assert b'"clean":true' in read_file(files, f"{STATE_PATH}.previous")
+    files.unlink(STATE_PATH)
+    write_file(files, STATE_PATH, b"damaged")
+    log.files = files
+    log.cut(stopped)
+    log.restart()
+    check_next_start(disk, log)
+
+
+def test_no_more_than_a_window_of_a_queue_is_unsynced():
+    """RocketMQ reads the last three files of a queue and takes older ones for full."""
+    most = 0
+    for nth in itertools.count(1):
+        disk = SimulatedDisk(seed=1)
+        log = WrittenLog(disk.files(name="log"))
+        log.put_many(40, topics=1, queues=1)
+        disk.crash_on("flush", "consumequeue/*", nth)
+        try:
+            next_start(disk, log)
+        except SimulatedCrash:
+            unsynced = 0
+            for path, data in contents(disk.files()).items():
+                durable = disk.durable_contents(path).ljust(len(data), b"\0")
+                for at in range(0, len(data), QUEUE_UNIT_BYTES):
+                    unsynced += data[at:][:QUEUE_UNIT_BYTES] != durable[at:][:QUEUE_UNIT_BYTES]
+            most = max(most, unsynced)
+        else:
+            break
+    assert most == 80 // QUEUE_UNIT_BYTES
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -138,6 +138,13 @@ def test_the_first_message_is_given_whatever_its_size():
     assert answer.size > 262_144
 
 
+def test_the_first_message_with_the_tag_is_given_whatever_its_size():
+    broker = broker_with(count=3, tags="BAB", body=300_000, segment_bytes=4 * LARGE)
+    answer = pull(broker, "t", 0, 0, tag_filter=TagFilter(["A"]))
+    assert frames_of(answer) == [broker.log.messages[1].frame]
+    assert (answer.count, answer.next_offset) == (1, 2)
+
+
 def test_messages_far_behind_the_end_come_in_batches_of_8_and_64_kib():
     broker = broker_with(count=100, body=1_000)
     end = broker.log.end
@@ -244,6 +251,18 @@ def test_tags_of_the_schedule_topic_are_compared_by_text_because_its_codes_are_t
     low = (due + 2**31) % 2**32 - 2**31  # the broker compares the low 32 bits
     answer = pull(broker, SCHEDULE_TOPIC, 2, 0, tag_filter=TagFilter(codes=[low]))
     assert frames_of(answer) == [log.messages[0].frame]
+
+
+def test_a_code_of_64_bits_is_compared_with_all_of_them():
+    files = simulated_place().files
+    log = WrittenLog(files, segment_bytes=LARGE)
+    first = log.put(SCHEDULE_TOPIC, 2, properties={"DELAY": "3"})
+    log.put(SCHEDULE_TOPIC, 2, properties={"DELAY": "3"}, after_ms=1 << 32)
+    broker = start(files, log)
+    broker.follow()
+    due = first.store_ms + DEFAULT_DELAY_LEVELS_MS[2]
+    answer = pull(broker, SCHEDULE_TOPIC, 2, 0, tag_filter=TagFilter(codes=[due]))
+    assert frames_of(answer) == [first.frame]
 
 
 @settings(deadline=None, max_examples=60)
