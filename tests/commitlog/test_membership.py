@@ -16,7 +16,7 @@ from stratamq.files.identity import IDENTITY_PATH, mark_restored
 from stratamq.formats.generation_number import make_number
 from stratamq.formats.members import Members, configured_members
 from tests.commitlog.test_slave import copied, master, pieces
-from tests.support.logs import Store
+from tests.support.logs import Store, message
 
 THREE = configured_members([("a", "a:1"), ("b", "b:1"), ("c", "c:1")], 1)
 
@@ -125,6 +125,29 @@ def test_a_removed_member_opens_no_term():
     assert promise(store, 1, "b") is None
     assert put(store, THREE.without("b")) is None
     assert isinstance(change(store, RoleChange(Role.SYNC_MASTER, 1)), NotWritableError)
+
+
+@pytest.mark.parametrize("order", range(8))
+def test_a_master_that_hears_of_its_removal_confirms_nothing_by_the_members_that_are_left(order):
+    """One of two was promoted while this one was cut off, and has removed it: k is 0 then. `order`:
+    of the flush and the members' file."""
+    store = Store(role="SYNC_MASTER", flush_disk_type="SYNC_FLUSH", seed=order)
+    store.start()
+    two = configured_members([("a", ""), ("b", "")], 1)
+    assert put(store, two, "a") is None
+    silent = [Replica("b:1", 0, connected=True)]
+    store.log.report_replication(store.log.generation, silent)
+    before = store.log.offsets.confirmed
+    store.send(message(b"only here"))
+    store.log.run_pass()
+    assert put(store, two.without("a"), "a") is None
+    assert store.log.replicas.required == 0
+    assert store.answers.statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert store.log.offsets.confirmed == before < store.end()
+    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.restart()
+    assert store.log.offsets.confirmed == before, "nor after a restart"
+    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
 
 
 def test_a_member_that_is_configured_a_master_later_begins_no_term_by_that():

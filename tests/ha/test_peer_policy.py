@@ -172,6 +172,8 @@ EMPTY = "slave new T0 [] 0–0"
         ("xabcm 1", 0, [f"{name}:1 {EMPTY}" for name in "abc"], "wait"),
         ("xabcm 1", 0, [f"{name}:1 {EMPTY}" for name in "abcm"], "join"),
         ("xabcm 3", 0, [f"{name}:1 {EMPTY}" for name in "abcm"], "join"),
+        # A message may be at m, and x and a have lost their disks: two of five may.
+        ("xabcm 2", 0, [f"{name}:1 {EMPTY}" for name in "abc"], "wait"),
         ("xac 1", 0, [f"a:1 {EMPTY}", "c:1 slave T3 [] 0–0"], "follow nobody yet T3: the broker "
          "at c:1 has heard of a master of term 3"),
         ("xac 1", 900, [f"a:1 {EMPTY}", "c:1 slave T0 [0.1@0] 0–8"], "wait"),
@@ -356,6 +358,21 @@ def test_a_new_directory_counts_once_it_has_all_that_the_master_had_when_enough_
     own, others, safe, expected
 ):
     assert joined(own, *others, safe=safe) is expected
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        # x and b may both have promised a term to m, which is cut off, and lost their disks.
+        ([LEADS, "b:1 slave new T1 [0.1@0 1.1@550] 0–700", THIRD], False),
+        ([LEADS, "b:1 slave T1 [0.1@0 1.1@550] 0–700", THIRD], True),
+        ([LEADS, "b:1 slave new T1 [0.1@0] 0–0", THIRD, "m:1 slave T1 [0.1@0] 0–0"], True),
+        ([LEADS, *(f"{name}:1 slave new T1 [0.1@0] 0–0" for name in "bcm")], True),  # all of them
+        ([LEADS, *(f"{name}:1 slave new T1 [0.1@0] 0–0" for name in "bc")], False),
+    ],
+)
+def test_a_directory_that_has_forgotten_is_no_witness_of_what_another_has(others, expected):
+    assert joined(JOINS, *others, safe=700, members="xabcm 2") is expected
 
 
 def test_a_rejoining_slave_need_not_run_after_a_master_that_goes_on_writing():

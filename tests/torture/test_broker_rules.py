@@ -256,6 +256,25 @@ def shown_by_a_slave(story: Story) -> None:
     story.end()
 
 
+def removed_while_cut_off(story: Story) -> None:
+    """B is promoted while A, the master, is cut off, and removes it: a cluster of one, and k is 0.
+    A hears of the members before it steps down."""
+    cluster = story.cluster
+    story.apart((A, B))
+    story.promote(B)
+    story.send(A)
+    left = cluster.nodes[B].log
+    assert left is not None and left.membership.members is not None
+    left.membership.put(left.membership.members.without(str(A)), str(B), lambda error: None)
+    story.run()
+    cluster.heal()
+    story.run()
+    old = cluster.nodes[A].log
+    assert old is not None and old.membership.members == left.membership.members
+    cluster.pull(cluster.nodes[A])
+    story.end()
+
+
 # --- the rules, switched off ---
 
 
@@ -305,6 +324,10 @@ def _rejoined_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Joining, "has_joined", lambda self, own, answers, safe: own.rejoining and not own.is_master
     )
+
+
+def _removal_unheard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(membership.Membership, "removed", property(lambda self: False))
 
 
 def _no_longer_history(patch: pytest.MonkeyPatch) -> None:
@@ -384,6 +407,9 @@ CASES = (
     Case("objections", 3, 1, behind, _no_thought, "lost"),
     Case("k acknowledgements", 3, 1, alone, _no_acknowledgement, "lost"),
     Case("one history", 3, 1, its_own_end, _no_cut, "slave"),
+    Case(
+        "a removed master confirms nothing", 2, 1, removed_while_cut_off, _removal_unheard, "seen"
+    ),
     Case("what slaves show", 3, 2, shown_by_a_slave, _shows_all, "seen"),
 )
 

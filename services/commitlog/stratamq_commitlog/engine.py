@@ -506,11 +506,13 @@ class CommitLog:
             flushed(None if self.commit.failure is not None else True)
 
     def _await_replicas(self, end: int, finish: Finish) -> None:
-        if self.role is Role.SYNC_MASTER:
+        if self.tail_unconfirmed:
+            # It was demoted, or removed from its cluster, since it took the message.
+            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+        elif self.role is Role.SYNC_MASTER:
             self.housekeeping.await_replicas(end, finish)
         else:
-            demoted = self.role is Role.SLAVE and self.tail_unconfirmed
-            finish(PutStatus.FLUSH_SLAVE_TIMEOUT if demoted else PutStatus.PUT_OK, None)
+            finish(PutStatus.PUT_OK, None)
 
     def _allocated(self) -> None:
         error = self.segments.allocation_error

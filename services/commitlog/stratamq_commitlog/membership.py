@@ -74,6 +74,11 @@ class Membership:
         return not joined or self.identity.joined_version < member.since
 
     @property
+    def removed(self) -> bool:
+        """An operator declared this broker dead for good."""
+        return self.members is not None and not self.members.is_active(self.member)
+
+    @property
     def required(self) -> int:
         """So many slaves acknowledge before PUT_OK of a SYNC_MASTER."""
         return self._required if self.members is None else self.members.required

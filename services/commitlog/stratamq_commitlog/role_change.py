@@ -24,7 +24,7 @@ from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM, LARGEST_TERM_STEP, slot_of
 from stratamq_commitlog import own_state
 from stratamq_commitlog.messages import Generation, PutStatus, Role
-from stratamq_commitlog.roles import TAKING_BACK, ChosenBy, RoleState, Start
+from stratamq_commitlog.roles import REMOVED, TAKING_BACK, ChosenBy, RoleState, Start
 
 if TYPE_CHECKING:
     from stratamq_commitlog.engine import CommitLog
@@ -80,7 +80,9 @@ def start(engine: "CommitLog", *, unclean: bool) -> Start:
         engine.membership.forget_restored()
     engine.role = engine.gate.role = Role.SLAVE if started.takes_back else started.state.role
     engine.gate.taking_back = TAKING_BACK if started.takes_back else ""
-    engine.gate.held, engine.gate.uncertain = started.held, started.uncertain
+    removed = engine.membership.removed and started.state.role is not Role.SLAVE
+    engine.gate.held = started.held or (REMOVED if removed else "")
+    engine.gate.uncertain = started.uncertain
     engine.tail_unconfirmed = False
     different = started.state.difference(engine.roles.configured)
     if different:
@@ -127,7 +129,12 @@ def highest_term(engine: "CommitLog") -> int:
 
 
 def members_changed(engine: "CommitLog") -> None:
-    """Other members are in force: fewer acknowledgements may be enough."""
+    """Other members are in force: fewer acknowledgements may be enough. Not for a master that was
+    removed: they are those of the master that removed it, and nothing here is confirmed by them."""
+    if engine.membership.removed and engine.roles.state.role is not Role.SLAVE:
+        engine.gate.held = engine.gate.held or REMOVED
+        engine.tail_unconfirmed = True
+        engine.housekeeping.leave_replicas()
     engine.replicas.required = engine.membership.required
     engine.advance()
     engine.housekeeping.replicas_moved()
@@ -174,8 +181,8 @@ def _refusal_of_slave(engine: "CommitLog", change: RoleChange) -> StrataError | 
 def _refusal_of_master(engine: "CommitLog", change: RoleChange) -> StrataError | None:
     known, membership, state = highest_term(engine), engine.membership, engine.roles.state
     if membership.members is not None:
-        if not membership.members.is_active(membership.member):
-            return NotWritableError("this broker was removed from its cluster", "members")
+        if membership.removed:
+            return NotWritableError(REMOVED, "members")
         promised = (change.term, membership.member) == (state.term, state.candidate)
         empty = engine.offsets.appended == engine.offsets.minimum
         if not (promised or (empty and not known)) or change.term <= last_term(engine):

@@ -28,6 +28,7 @@ PEERS_NOT_ASKED = (
 MEMBERS_ARE_PROMOTED = (
     "a member of a cluster becomes the master by `stratamq replica promote` alone"
 )
+REMOVED = "this broker was removed from its cluster"
 RESTORED = "its directory was restored from a backup (`stratamq replica restored`)"
 TAKING_BACK = (
     "this master was not stopped cleanly, and may have lost what it had not flushed: it takes back "

@@ -420,10 +420,11 @@ def may_follow(own: Standing, master: Standing) -> bool:
 
 
 class Joining:
-    """When a rejoining slave counts again: it has heard enough other members, none of which knows a
-    higher term than the master that it follows and all of which have the same members in force, and
-    then has all that this master had at that moment. Whatever its directory has forgotten lies
-    below that: what was acknowledged since may be confirmed only later.
+    """When a rejoining slave counts again: it has heard enough other members that count, or all
+    others, none of which knows a higher term than the master that it follows and all of which have
+    the same members in force, and then has all that this master had at that moment. Whatever its
+    directory has forgotten lies below that: what was acknowledged since may be confirmed only
+    later.
     """
 
     def __init__(self) -> None:
@@ -449,7 +450,10 @@ class Joining:
             for _, theirs in others
             if theirs.members is not None and own.members.agrees(theirs.members)
         ]
-        if not own.members.is_active(own.member) or len(agreeing) < own.members.witnesses:
+        # Two disks that were lost may have forgotten the same promise.
+        count = sum(not theirs.rejoining for theirs in agreeing)
+        enough = count >= own.members.witnesses or len(agreeing) == own.members.count - 1
+        if not own.members.is_active(own.member) or not enough:
             return None
         master = next((theirs for theirs in agreeing if theirs.is_master), None)
         if master is None or master.rejoining or master.generation != own.generation:

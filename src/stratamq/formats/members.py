@@ -51,15 +51,15 @@ class Members:
 
     @property
     def witnesses(self) -> int:
-        """So many others a rejoining member hears before it counts: with fewer, all of those that
-        know what it has promised could be silent."""
+        """So many others that count a rejoining member hears before it does: with fewer, all of
+        those that know what it has promised could be silent. All others are enough, too."""
         return max(0, min(self.required + 1, self.count - 1))
 
     @property
     def founders(self) -> int:
-        """So many others are heard, and have nothing, before a new master founds a cluster: with
-        fewer, all k that have an acknowledged message could be silent."""
-        return max(0, min(max(self.required + 1, self.quorum), self.count - 1))
+        """So many others are heard, and have nothing, before a new master founds a cluster: all.
+        Of k + 1 that have an acknowledged message k may have lost their disks."""
+        return max(0, self.count - 1)
 
     def find(self, name: str) -> Member | None:
         """Removed ones, too."""
