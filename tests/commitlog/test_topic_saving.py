@@ -209,3 +209,112 @@ def test_a_clean_stop_leaves_everything_in_the_file():
     assert in_file(disk) == process.names()
     assert disk.files().entry(JOURNAL) is not None
     assert Process(disk).names() == process.names()
+
+
+def test_no_failed_call_makes_a_later_crash_lose_what_was_saved():
+    """Also when the failure fell into the writing of the file, and a save behind it succeeded."""
+    original = with_topics(12)
+    reference = Process(original.image(keep_everything))
+    before = reference.disk.calls
+    play(reference)
+    for call in range(1, reference.disk.calls - before + 1):
+        for error in (errno.EIO, errno.ENOSPC):
+            process = Process(original.image(keep_everything))
+            process.disk.fail_at(process.disk.calls + call, error)
+            play(process)
+            process.disk.clear_faults()
+            for number in range(3):
+                process.put("a", 30 + number)
+                process.put(f"late-{number}")
+                process.settle()
+                for keep in (keep_nothing, keep_everything):
+                    again = Process(process.disk.image(keep))
+                    assert process.durable <= again.names(), (call, keep)
+                    for name, count in process.counts.items():
+                        assert again.topics.get(name).write_queues >= count, (call, name)
+                process.tick(1)
+                process.worker.run_one()
+
+
+def test_changes_that_an_earlier_journal_still_has_are_not_forgotten_by_the_next_save():
+    """The journal is damaged, and the one before it follows the file as it is."""
+    disk = with_topics(20)
+    process = Process(disk)
+    process.put("a")
+    process.settle()
+    files = disk.files()
+    content = disk.contents(JOURNAL)
+    write_file(files, f"{JOURNAL}.previous", content)
+    disk.rot(JOURNAL, 0, b"\0")
+    again = Process(disk)
+    assert "a" in again.names()
+    again.put("b")
+    again.settle()
+    third = Process(disk.image(keep_nothing))
+    assert {"a"} | again.durable <= third.names()
+    again.tick(1)
+    again.settle()
+    again.put("b")
+    again.settle()
+    assert {"a", "b"} <= again.durable | {"a"}
+    assert {"a", "b"} <= Process(disk.image(keep_nothing)).names()
+
+
+def test_a_journal_that_is_damaged_or_follows_another_file_is_reported():
+    disk = with_topics(20)
+    process = Process(disk)
+    process.put("a")
+    process.settle()
+    process.put("b")
+    process.settle()
+    damaged = disk.image(keep_everything)
+    damaged.rot(JOURNAL, len(disk.contents(JOURNAL)) - 200, b"\0")
+    report = Process(damaged).topics.load(foreign=False)
+    assert any(JOURNAL in line for line in report)
+    files = disk.files()
+    files.unlink(PATH)
+    write_file(files, PATH, b'{"topicConfigTable":{"theirs":{"perm":6}}}')
+    report = Process(disk, foreign=True).topics.load(foreign=True)
+    assert any(JOURNAL in line and "another content" in line for line in report)
+
+
+def test_while_saves_fail_what_waits_is_no_more_than_the_table():
+    disk = with_topics(20)
+    process = Process(disk)
+    disk.fail("*", "stratamq/changes/*", repeat=True)
+    disk.fail("*", "config/*", repeat=True)
+    for count in range(1, 200):
+        process.put("a", count)
+        process.put("b", count)
+        process.settle()
+        process.tick(1)
+        process.settle()
+    assert len(process.errors) == 398
+    assert sum(map(len, process.topics.saving._unsaved)) <= 6
+    disk.clear_faults()
+    process.tick(10)
+    process.settle()
+    assert Process(disk.image(keep_nothing)).topics.get("b").write_queues == 199
+
+
+@pytest.mark.parametrize("keep", [keep_nothing, keep_everything])
+def test_a_journal_that_fails_while_the_file_is_written_and_then_a_crash_lose_nothing(keep):
+    """A save got into the journal, of an entry that the new file has already as it was before; the
+    next could not, so that the journal cannot be told to follow the new file."""
+    lost_power = 0
+    for nth in range(1, 6):
+        for call in range(1, 120):
+            process = Process(with_topics(12))
+            process.disk.fail("flush", JOURNAL, nth=nth)
+            process.disk.crash_at(process.disk.calls + call)
+            try:
+                play(process)
+                process.tick(1)
+                process.settle()
+            except SimulatedCrash:
+                lost_power += 1
+            again = Process(process.disk.image(keep))
+            assert process.durable <= again.names(), (nth, call)
+            for name, count in process.counts.items():
+                assert again.topics.get(name).write_queues >= count, (nth, call, name)
+    assert lost_power > 400

@@ -110,7 +110,7 @@ class TopicTable:
         if document is not None:
             self._take(document)
         apply_changes()
-        return list(self._file.found.faults)
+        return [*self._file.found.faults, *self.saving.faults]
 
     @property
     def dirty(self) -> bool:

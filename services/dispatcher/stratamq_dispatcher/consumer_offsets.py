@@ -87,7 +87,7 @@ class ConsumerOffsets:
         if self._touched:
             return
         data, apply_changes = self._saving.load(foreign=foreign, change=self._take_entries)
-        self.report = list(self._file.found.faults)
+        self.report = [*self._file.found.faults, *self._saving.faults]
         self._by_group, self._topics, self._others = {}, {}, {}
         self.incarnation += 1
         self._changes = Changes(self.incarnation)

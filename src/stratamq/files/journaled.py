@@ -83,9 +83,16 @@ class Journaled(Generic[K, V]):
         self._behind = False
         """The file does not have what the journal has."""
         self._next_write_ns = 0
-        self._linked = False
-        """The journal follows the file as it is."""
+        self._follows: list[str] = []
+        """The contents that the journal's last commit names. Belongs to the worker."""
+        self._possible: list[str] = []
+        """The contents that a start may find: more than one after a writing that failed. Belongs
+        to the worker."""
+        self._saved_since = False
+        """While the file is being written: the journal got changes that may not be in it."""
         self._place = 0
+        self.faults: list[str] = []
+        """What the last `load` found wrong with the journal."""
         self._running = False
         self._waiting: list[Done] = []
         self._when_whole: Done | None = None
@@ -101,9 +108,15 @@ class Journaled(Generic[K, V]):
         committed = self._journal.load(pieces.append)
         digest = self._file.content_digest
         follows = committed.get("follows", []) if isinstance(committed, dict) else []
-        self._linked = digest in follows and self._journal.can_append
+        self.faults = list(self._journal.faults)
         if digest not in follows:
+            if pieces:
+                self.faults.append(
+                    f"{self._journal.path}: its changes follow another content of "
+                    f"{self._file.path} and are not used"
+                )
             pieces.clear()
+        self._follows, self._possible = follows, [digest]
         self._behind = bool(pieces)
         self._unsaved.clear()
         self._since, self._running, self._stopped = None, False, False
@@ -188,40 +201,58 @@ class Journaled(Generic[K, V]):
                 done(None)
             return
         self._running = True
-        count = len(self._unsaved)
         if self._small and self._since is None:
             document = self._table.document()
-            self._submit(submit, lambda: self._store(document), count, waiting, whole=True)
+            self._submit(submit, lambda: self._store(document), waiting, whole=True)
             return
         unsaved = list(self._unsaved)
-        self._submit(submit, lambda: self._append(unsaved), count, waiting, whole=False)
+        self._submit(submit, lambda: self._append(unsaved), waiting, whole=False)
 
     def _submit(
         self,
         submit: Submit,
         task: Callable[[], None],
-        count: int,
         waiting: list[Done],
         *,
         whole: bool,
     ) -> None:
+        unsaved = list(self._unsaved)
+
+        def attempt() -> None:
+            try:
+                task()
+            except OSError:
+                # However often it fails, what waits is no more than the table.
+                for later in unsaved[1:]:
+                    unsaved[0].update(later)
+                raise
+
         def finished(_: Any, error: BaseException | None) -> None:
             self._running = False
+            lacks = False
             if error is None:
-                del self._unsaved[:count]
+                del self._unsaved[: len(unsaved)]
                 self._behind = not whole
-            elif not whole:
+                self._saved_since = True
+            else:
+                del self._unsaved[1 : len(unsaved)]
+                lacks = not whole and self._since is not None and self._saved_since
+            if error is not None and not whole:
                 self._behind, self._next_write_ns = True, 0
             for done in waiting:
                 done(error)
             if self._running:
                 return  # one of them has begun to write the file
-            if self._since is not None:
+            if lacks and not self._stopped:
+                # The journal has changes that the file would lack, and can no longer be told to
+                # follow it.
+                self._begin(submit)
+            elif self._since is not None:
                 self._step(submit)
             elif self._waiting:
                 self._save(submit)
 
-        submit(task, finished)
+        submit(attempt, finished)
 
     # --- writing the file in steps ---
 
@@ -231,6 +262,7 @@ class Journaled(Generic[K, V]):
             return
         self._gather()
         self._since, self._place, self._running = [], 0, True
+        self._saved_since = False
         head = self._table.head()
         submit(lambda: self._begin_file(head), lambda _, error: self._stepped(submit, error))
 
@@ -255,17 +287,17 @@ class Journaled(Generic[K, V]):
             return
         self._gather()
         since, self._since = self._since or [], None
-        count = len(self._unsaved)
+        unsaved = list(self._unsaved)
 
         def finished(_: Any, error: BaseException | None) -> None:
             self._running = False
             self._behind = error is not None or bool(since)
             if error is None:
-                del self._unsaved[:count]
+                del self._unsaved[: len(unsaved)]
             self._delay()
             self._written(submit, error)
 
-        submit(lambda: self._finish(since), finished)
+        submit(lambda: self._finish(unsaved, since), finished)
 
     def _written(self, submit: Submit, error: BaseException | None) -> None:
         done = self._when_whole
@@ -289,21 +321,33 @@ class Journaled(Generic[K, V]):
     # --- on the worker ---
 
     def _store(self, document: JsonObject) -> None:
-        self._linked = False
         self._file.store(document)
+        self._possible = [self._file.content_digest]
+        if self._follows:
+            # Should the file ever have that content again, its changes are not to follow it.
+            self._journal.write_anew((), {"follows": []})
+            self._follows = []
 
     def _append(self, changes: list[dict[K, V]]) -> None:
-        commit = {"follows": [self._file.content_digest]}
-        if self._linked and not self._journal.can_append:
+        self._look()
+        followed = [digest in self._follows for digest in self._possible]
+        commit = {"follows": self._possible}
+        if not any(followed):
+            # What an earlier journal held is in the file, or was lost with it.
+            self._journal.write_anew(self._pieces(changes), commit)
+        elif all(followed) and self._journal.can_append:
+            self._journal.append(self._pieces(changes), commit)
+        else:
             raise OSError(
                 errno.EIO, "changes wait until the file itself is written", self._file.path
             )
-        if self._linked:
-            self._journal.append(self._pieces(changes), commit)
-        else:
-            # What an earlier journal held is in the file, or was lost with it.
-            self._journal.write_anew(self._pieces(changes), commit)
-            self._linked = True
+        self._follows = self._possible
+
+    def _look(self) -> None:
+        """What a writing that failed has left."""
+        self._file.look_again()
+        if self._file.content_digest not in self._possible:
+            self._possible = [*self._possible, self._file.content_digest]
 
     def _pieces(self, changes: Iterable[dict[K, V]]) -> Iterator[JsonObject]:
         for table in changes:
@@ -312,6 +356,7 @@ class Journaled(Generic[K, V]):
                 yield self._table.encode(some)
 
     def _begin_file(self, head: JsonObject) -> None:
+        self._look()
         self._file.begin()
         members = json.dumps(head)[1:-1]
         opening = f"{{{members}{',' if members else ''}{json.dumps(self._member)}:{{"
@@ -324,15 +369,20 @@ class Journaled(Generic[K, V]):
             self._file.add((text if self._first else f",\n{text}").encode())
             self._first = False
 
-    def _finish(self, since: list[dict[K, V]]) -> None:
+    def _finish(self, unsaved: list[dict[K, V]], since: list[dict[K, V]]) -> None:
+        """`unsaved` goes to the journal first: applied to the new content it changes nothing back,
+        whatever entries the new one has of later than the journal's."""
         self._file.add(b"}}\n")
-        old, new = self._file.content_digest, self._file.new_digest
-        if self._linked and self._journal.can_append:
-            self._journal.append((), {"follows": [old, new]})
-        self._linked = False
+        new = self._file.new_digest
+        followed = all(digest in self._follows for digest in self._possible)
+        if followed and self._journal.can_append:
+            follows = [*self._possible, new]
+            self._journal.append(self._pieces(unsaved), {"follows": follows})
+            self._follows = follows
         self._file.finish()
+        self._possible = [new]
         self._journal.write_anew(self._pieces(since), {"follows": [new]})
-        self._linked = True
+        self._follows = [new]
 
     def _write_blocking(self) -> None:
         self._since = None
@@ -343,4 +393,4 @@ class Journaled(Generic[K, V]):
             if not some:
                 break
             self._add(some)
-        self._finish([])
+        self._finish(self._unsaved, [])

@@ -171,6 +171,12 @@ class MetadataFile:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self.path)
         self._replace(_digest(raw), len(raw), lambda: self._write_whole(self._temporary, raw))
 
+    def look_again(self) -> None:
+        """After a `store` or `finish` that failed: `content_digest` is that of what a load finds
+        now. A crash may bring back an older content."""
+        if self._main is None:
+            self.load()
+
     def begin(self) -> None:
         """Begin a new content, to be written in pieces: `add` them, then `finish`."""
         self.give_up()
