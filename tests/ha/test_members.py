@@ -254,6 +254,11 @@ def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
 
         with pytest.raises(NotWritableError, match="it is not dead"):
             remove("a", "c")
+        listening = brokers.told("c").listening_address
+        brokers.wires["c"].lead_to(NOWHERE)
+        with pytest.raises(NotWritableError, match="c is connected as a slave from"):
+            remove("a", "c")  # which cannot be asked, and acknowledges
+        brokers.wires["c"].lead_to(listening)
         brokers.kill("c")
         with pytest.raises(NotWritableError, match="removed at the master"):
             remove("b", "c")

@@ -144,6 +144,16 @@ class OperatorWords:
                     f"{name} guaranteed would be lost (--force removes it all the same)",
                     "members",
                 )
+            slave = next(
+                (one for one in self._slaves() if one.connected and one.member == name), None
+            )
+            if slave is not None and not force:
+                # What it acknowledges from now on is perhaps nowhere else.
+                raise NotWritableError(
+                    f"the member {name} is connected as a slave from {slave.address}: it is not "
+                    "dead. Stop it first (--force removes it all the same)",
+                    "members",
+                )
             changed = members.without(name)
             await self._own.put_members(changed, facts.member)
             await self._cluster.facts()
