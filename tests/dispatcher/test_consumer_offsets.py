@@ -15,6 +15,7 @@ from stratamq.files.simulated import (
     SimulatedCrash,
     SimulatedDisk,
     SimulatedWorker,
+    keep_everything,
     keep_nothing,
 )
 from stratamq.runtime.changes import Mark
@@ -338,3 +339,34 @@ def test_power_lost_at_any_call_of_many_offsets_leaves_the_saved_ones():
         assert found == [("a", 0, value)] + [(f"new-{n}", 0, n) for n in range(2, value + 1)]
         seen.add(value)
     assert seen >= {1, 2, 3}
+
+
+def test_a_queue_that_a_masters_document_does_not_have_stays_gone_after_a_crash():
+    disk = SimulatedDisk()
+    service = Service(disk.files(), small_bytes=0)
+    service.offsets.commit("g", [("t", 2, 9), *((f"x{n}", 0, 1) for n in range(30))])
+    service.pass_time()
+    service.pass_time(100_000)
+    service.offsets.import_document(b'{"offsetTable":{"t@g":{"0":100}}}')
+    service.pass_time()
+    for keep in (keep_nothing, keep_everything):
+        again = Service(disk.image(keep).files(), small_bytes=0)
+        assert again.offsets.report == []
+        assert again.offsets.committed("g", "t")[0] == [("g", "t", 0, 100)]
+    service.pass_time(100_000)
+    again = Service(disk.image(keep_nothing).files(), small_bytes=0)
+    assert again.offsets.committed("g", "t")[0] == [("g", "t", 0, 100)]
+    assert len(again.committed()) == 31
+
+
+def test_a_masters_document_moves_no_queue_within_the_pages_unless_their_positions_change():
+    service = Service(SimulatedDisk().files(), page_entries=2)
+    service.offsets.commit("g", [("t", number, 1) for number in (2, 1, 0, 3)])
+    first, place = service.offsets.committed("g")
+    before = service.offsets.page_incarnation
+    service.offsets.import_document(b'{"offsetTable":{"t@g":{"0":5,"1":5,"2":5,"3":5}}}')
+    second, _ = service.offsets.committed("g", "", place)
+    assert sorted(queue_id for _, _, queue_id, _ in first + second) == [0, 1, 2, 3]
+    assert service.offsets.page_incarnation == before
+    service.offsets.import_document(b'{"offsetTable":{"t@g":{"0":5,"1":5,"3":5}}}')
+    assert service.offsets.page_incarnation != before

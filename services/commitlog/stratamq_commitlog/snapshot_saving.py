@@ -70,6 +70,7 @@ class SnapshotSaving:
             self._save(lambda: state.finish_snapshot(snapshot, since), done)
             return True
         if not state.can_append_snapshot:
+            self._unsaved.clear()  # the whole table has it
             self._begin_whole()
             return False
         unsaved = list(self._unsaved)

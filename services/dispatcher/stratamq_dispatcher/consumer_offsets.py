@@ -28,6 +28,8 @@ PATH = "config/consumerOffset.json"
 MAX_NAME_BYTES = 255
 _TABLE = "offsetTable"
 
+_REMOVED = -1
+"""In place of an offset that changed; null in the journal."""
 _QUEUE_BITS = 24
 """Of a page's place: the queue within a topic of a group."""
 NO_MARK = Mark()
@@ -58,7 +60,8 @@ class ConsumerOffsets:
         """`incarnation` is another one in each process, and not 0."""
         self.report: list[str] = []
         self.incarnation = incarnation
-        """Another one when positions of pages mean something else."""
+        """Another one when the table is another one."""
+        self._removals = 0
         self._page_entries = page_entries
         self.store_failed = ""
         """Why the last writing failed; empty when it did not."""
@@ -95,6 +98,11 @@ class ConsumerOffsets:
             self._take(*_parsed(data, self.report))
         apply_changes()
         self._changed = {}
+
+    @property
+    def page_incarnation(self) -> int:
+        """Another one when positions of pages mean something else."""
+        return self.incarnation + self._removals
 
     def commit(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """All of them or none. Offsets may go back: a group may want to read again.
@@ -214,9 +222,10 @@ class ConsumerOffsets:
         return taken, place
 
     def encode(self, entries: Iterable[tuple[QueueOfGroup, int]]) -> JsonObject:
-        table: dict[str, dict[str, int]] = {}
+        table: dict[str, dict[str, int | None]] = {}
         for (group, topic, queue_id), offset in entries:
-            table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
+            queues = table.setdefault(f"{topic}@{group}", {})
+            queues[str(queue_id)] = None if offset == _REMOVED else offset
         return dict(table)
 
     def document(self) -> JsonObject:
@@ -264,14 +273,30 @@ class ConsumerOffsets:
     def _take(self, others: JsonObject, offsets: dict[GroupTopic, dict[int, int]]) -> None:
         self._others = self._others | others
         for key, queues in offsets.items():
-            held = self._queues_of(key)
-            held.clear()
+            self._remove(key, [one for one in self._queues_of(key) if one not in queues])
             self._set(key, queues)
 
     def _take_entries(self, table: JsonObject) -> None:
-        """Changes: other queues of the same group and topic stay."""
-        for key, queues in _parsed({_TABLE: table}, self.report)[1].items():
-            self._set(key, queues)
+        """Changes: other queues of the same group and topic stay, those with null go."""
+        there: JsonObject = {}
+        for name, queues in table.items():
+            if not isinstance(queues, dict):
+                continue
+            there[name] = {one: offset for one, offset in queues.items() if offset is not None}
+            topic, _, group = name.partition("@")
+            numbers = [_integer(one) for one, offset in queues.items() if offset is None]
+            self._remove((group, topic), [one for one in numbers if one is not None])
+        for key, offsets in _parsed({_TABLE: there}, self.report)[1].items():
+            self._set(key, offsets)
+
+    def _remove(self, key: GroupTopic, queue_ids: list[int]) -> None:
+        held = self._queues_of(key)
+        for queue_id in queue_ids:
+            held.pop(queue_id, None)
+            self._changed[*key, queue_id] = _REMOVED
+        if queue_ids:
+            self._changes.note(key)
+            self._removals += 1
 
     def _set(self, key: GroupTopic, queues: dict[int, int]) -> None:
         self._queues_of(key).update(queues)

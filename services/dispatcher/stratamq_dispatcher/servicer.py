@@ -204,7 +204,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     ) -> Any:
         self._engine.require_serving()
         offsets, bounded = self._offsets, self._bounds.bounded
-        place = place_of(request.position, offsets.incarnation)
+        place = place_of(request.position, offsets.page_incarnation)
         found, following = offsets.committed(
             request.group, request.topic, place, request.max_entries
         )
@@ -215,20 +215,21 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 )
                 for group, topic, queue_id, offset in found
             ],
-            next_position=position_of(following, offsets.incarnation),
+            next_position=position_of(following, offsets.page_incarnation),
         )
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> Any:
         self._engine.require_serving()
         offsets = self._offsets
-        place = place_of(request.position, offsets.incarnation)
+        place = place_of(request.position, offsets.page_incarnation)
         _check_not_negative("max_entries", request.max_entries)
         most = min(request.max_entries or self._page_entries, self._page_entries)
         engine = self._engine
         found, following = group_page(
             offsets, self._bounds, engine.queues, engine.minimum, place, most
         )
-        response = pb.ListGroupsResponse(next_position=position_of(following, offsets.incarnation))
+        position = position_of(following, offsets.page_incarnation)
+        response = pb.ListGroupsResponse(next_position=position)
         for one in found:
             response.groups.add(
                 group=one.group,
