@@ -286,6 +286,22 @@ def test_a_restored_directory_is_a_slave_that_has_promised_nothing():
 
 
 @pytest.mark.parametrize("path", [IDENTITY_PATH, MEMBERS_PATH, ROLE_PATH])
+def test_a_directory_that_cannot_read_what_it_promised_counts_for_nothing(path):
+    store = member()
+    assert promise(store, 8, "a") is None
+    store.kill()
+    store.start()
+    assert not store.log.membership.rejoining
+    store.kill()
+    store.edit(path, 2, b"\xff\xff")
+    for _ in range(2):
+        store.start()
+        assert put(store) is None
+        assert store.log.membership.rejoining
+        store.kill()
+
+
+@pytest.mark.parametrize("path", [IDENTITY_PATH, MEMBERS_PATH, ROLE_PATH])
 def test_what_a_cluster_relies_on_is_durable_before_it_is_answered(path):
     store = copied(master())
     wanted = {

@@ -15,6 +15,7 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replicas import Replicas
 from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.roles import ROLE_PATH
 from stratamq_ha import history, peer_policy, promotion
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Assessment
@@ -275,6 +276,26 @@ def removed_while_cut_off(story: Story) -> None:
     story.end()
 
 
+def promised_and_unreadable(story: Story) -> None:
+    """B promises C a term, its role.json rots, and it is promoted with the promise of A; neither
+    hears C, which is the master of the higher term."""
+    cluster = story.cluster
+    story.apart((A, B), (A, C))
+    cluster.promote(cluster.nodes[C])
+    story.until(lambda: cluster.nodes[C].is_master)
+    story.apart((A, C), (B, C))
+    story.stop(B)
+    cluster.nodes[B].disk.rot(ROLE_PATH, 2, b"\xff\xff")
+    story.start(B)
+    story.run()
+    story.stop(A)
+    story.start(A)
+    story.promote(B)
+    story.run()
+    story.send(B)
+    story.end()
+
+
 # --- the rules, switched off ---
 
 
@@ -328,6 +349,10 @@ def _rejoined_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def _removal_unheard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(membership.Membership, "removed", property(lambda self: False))
+
+
+def _counts_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(membership.Membership, "forget_joined", lambda self: None)
 
 
 def _no_longer_history(patch: pytest.MonkeyPatch) -> None:
@@ -410,6 +435,7 @@ CASES = (
     Case(
         "a removed master confirms nothing", 2, 1, removed_while_cut_off, _removal_unheard, "seen"
     ),
+    Case("an unreadable promise", 3, 1, promised_and_unreadable, _counts_all_the_same, "lost"),
     Case("what slaves show", 3, 2, shown_by_a_slave, _shows_all, "seen"),
 )
 

@@ -104,6 +104,11 @@ class Membership:
         """Role and term are those of a new directory now. Durable on return."""
         self._store_identity(replace(self.identity, restored=False))
 
+    def forget_joined(self) -> None:
+        """The directory counts for nothing until it has joined again. Durable on return."""
+        if self.identity.joined_as:
+            self._store_identity(replace(self.identity, joined_as="", joined_version=0))
+
     def put(self, members: Members, member: str, done: Done) -> None:
         """`done(None)` once they are durable; InvalidRequestError for an older version or another
         list of the same one."""

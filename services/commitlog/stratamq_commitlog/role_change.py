@@ -78,6 +78,10 @@ def start(engine: "CommitLog", *, unclean: bool) -> Start:
     )
     if engine.membership.identity.restored:
         engine.membership.forget_restored()
+    if damage := started.uncertain or engine.membership.damage:
+        # A promise, or a later list of the members, may have been in what cannot be read.
+        engine.membership.forget_joined()
+        engine.report.append(f"this directory counts for nothing in its cluster: {damage}")
     engine.role = engine.gate.role = Role.SLAVE if started.takes_back else started.state.role
     engine.gate.taking_back = TAKING_BACK if started.takes_back else ""
     removed = engine.membership.removed and started.state.role is not Role.SLAVE
