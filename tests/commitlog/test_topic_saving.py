@@ -318,3 +318,23 @@ def test_a_journal_that_fails_while_the_file_is_written_and_then_a_crash_lose_no
             for name, count in process.counts.items():
                 assert again.topics.get(name).write_queues >= count, (nth, call, name)
     assert lost_power > 400
+
+
+def test_a_file_that_cannot_be_read_after_its_writing_failed_loses_no_later_save():
+    """The new content is there, and the look at it fails: it is not taken for the old one."""
+    disk = with_topics(20)
+    process = Process(disk)
+    process.put("a")
+    process.settle()
+    disk.fail("sync_directory", "config")
+    process.tick(1)
+    process.settle()
+    disk.fail("open", PATH)
+    process.put("b")
+    process.settle()
+    assert disk.faults[-1].met
+    process.put("c")
+    process.settle()
+    for keep in (keep_nothing, keep_everything):
+        assert process.durable <= Process(disk.image(keep)).names()
+    assert process.durable >= {"a", "b"}

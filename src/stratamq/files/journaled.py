@@ -345,9 +345,8 @@ class Journaled(Generic[K, V]):
 
     def _look(self) -> None:
         """What a writing that failed has left."""
-        self._file.look_again()
-        if self._file.content_digest not in self._possible:
-            self._possible = [*self._possible, self._file.content_digest]
+        found = self._file.look_again()
+        self._possible = [*dict.fromkeys([*self._possible, *found])]
 
     def _pieces(self, changes: Iterable[dict[K, V]]) -> Iterator[JsonObject]:
         for table in changes:

@@ -119,6 +119,8 @@ class MetadataFile:
         self.content_digest = ""
         """SHA-256 of the main file as last loaded or stored; "" if there is none to go on from."""
         self.content_bytes = 0
+        self._attempted = ""
+        """SHA-256 of the content that was written last, or was to be."""
         self._main: _Content | None = None
         """The main file as last read or written; None when it must be looked at again."""
 
@@ -171,11 +173,15 @@ class MetadataFile:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self.path)
         self._replace(_digest(raw), len(raw), lambda: self._write_whole(self._temporary, raw))
 
-    def look_again(self) -> None:
-        """After a `store` or `finish` that failed: `content_digest` is that of what a load finds
-        now. A crash may bring back an older content."""
+    def look_again(self) -> list[str]:
+        """After a `store` or `finish` that failed: the SHA-256 of the content that a load finds
+        now; with that of the one whose writing failed if it cannot be told which of them it is. A
+        crash may bring back an older content."""
         if self._main is None:
             self.load()
+            if self.found.faults:
+                return [self.content_digest, self._attempted]
+        return [self.content_digest]
 
     def begin(self) -> None:
         """Begin a new content, to be written in pieces: `add` them, then `finish`."""
@@ -219,6 +225,7 @@ class MetadataFile:
     def _replace(self, digest: str, size: int, write: Callable[[], None]) -> None:
         assert self._main is not None
         main, self._main = self._main, None
+        self._attempted = digest
         if not self._own:
             known = [main.digest] if main.digest and main.usable else []
             self._store_checksums([digest, *known])
