@@ -164,8 +164,11 @@ class OperatorWords:
         """An operator takes a removed member in again, or adds one that is configured here."""
         async with self._cluster.one_at_a_time:
             facts, members, _ = await self._asked_all()
-            if facts.role is Role.SLAVE:
-                raise NotWritableError("a member is admitted at the master", "members")
+            if facts.role is Role.SLAVE or facts.held:
+                # One that waits may have been replaced: two lists would have one version.
+                raise NotWritableError(
+                    "a member is admitted at the master, while it takes messages", "members"
+                )
             if members.is_active(name):
                 raise InvalidRequestError(f"{name!r} is a member")
             configured = self._cluster.configured(facts)
