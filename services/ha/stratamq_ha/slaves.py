@@ -47,19 +47,17 @@ class Slaves:
     def joined(self, peer: Peer) -> None:
         """Its histories agree, or it is RocketMQ's. An older entry of the same slave goes, and one
         from its host that never said who it was."""
-        state = SlaveState(peer.address, peer.name, member=peer.member)
         host = _host(peer.address)
-        self._gone = [
-            old
-            for old in self._gone
-            if not (peer.member and old.member == peer.member)
-            and (
-                _host(old.address) != host
-                or old.member != peer.member
-                or not (old.name == peer.name or (not old.name and old.acknowledged < 0))
-            )
-        ]
-        self._states[peer] = state
+
+        def superseded(old: SlaveState) -> bool:
+            if old.member:
+                return old.member == peer.member
+            never_named = not old.name and old.acknowledged < 0
+            same = not peer.member and old.name == peer.name
+            return _host(old.address) == host and (never_named or same)
+
+        self._gone = [old for old in self._gone if not superseded(old)]
+        self._states[peer] = SlaveState(peer.address, peer.name, member=peer.member)
 
     def older(self, peer: Peer) -> list[Peer]:
         """Other connections of the same slave: half-open ones, which it has given up."""
