@@ -226,6 +226,22 @@ def test_a_slave_that_does_not_count_is_not_waited_for():
     assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
 
 
+def test_an_acknowledgement_below_the_start_of_the_masters_generation_confirms_nothing():
+    """Who has only a part of what an older generation left may lose to another history."""
+    store = Store(role="SYNC_MASTER")
+    store.start()
+    store.put(b"first")
+    middle = store.end()
+    store.put(b"second")
+    assert change(store, RoleChange(Role.SYNC_MASTER, 1)) is None
+    start = store.log.hub.generations[-1].start
+    assert store.log.offsets.confirmed < middle < start == store.end()
+    for acknowledged, confirmed in ((middle, store.log.offsets.confirmed), (start, start)):
+        slave = [Replica("b:1", acknowledged, connected=True)]
+        store.log.report_replication(store.log.generation, slave)
+        assert store.log.offsets.confirmed == confirmed
+
+
 # --- who a directory is ---
 
 
