@@ -370,3 +370,25 @@ def test_a_masters_document_moves_no_queue_within_the_pages_unless_their_positio
     assert service.offsets.page_incarnation == before
     service.offsets.import_document(b'{"offsetTable":{"t@g":{"0":5,"1":5,"3":5}}}')
     assert service.offsets.page_incarnation != before
+
+
+@pytest.mark.parametrize("small_bytes", [0, SMALL_BYTES])
+@pytest.mark.parametrize("commits", [False, True])
+def test_what_rocketmq_wrote_meanwhile_counts_at_later_starts_too(small_bytes, commits):
+    """Also when what was committed since is only in the journal."""
+    disk = SimulatedDisk()
+    files = disk.files()
+    service = Service(files, small_bytes=small_bytes)
+    service.offsets.commit("g", [("t", 0, 1)])
+    service.pass_time()
+    service.pass_time(100_000)
+    files.replace(PATH, f"{PATH}.bak")
+    write_file(files, PATH, b'{"offsetTable":{"t@g":{0:500}}}')
+    service = Service(files, small_bytes=small_bytes)
+    service.offsets.load(foreign=True)
+    if commits:
+        service.offsets.commit("g", [("t", 0, 501)])
+        service.offsets._saving.save(service.worker.submit, lambda error: None)
+    service.worker.run_until_idle()
+    again = Service(disk.image(keep_nothing).files(), small_bytes=small_bytes)
+    assert again.committed() == [("t", 0, 501 if commits else 500)]

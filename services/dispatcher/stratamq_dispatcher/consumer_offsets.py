@@ -98,6 +98,9 @@ class ConsumerOffsets:
             self._take(*_parsed(data, self.report))
         apply_changes()
         self._changed = {}
+        if foreign:
+            # Else the next start, which does not know that RocketMQ ran, would prefer an older one.
+            self._worker.submit(self._file.adopt, lambda _, error: self._stored(error))
 
     @property
     def page_incarnation(self) -> int:

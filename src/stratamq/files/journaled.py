@@ -330,6 +330,8 @@ class Journaled(Generic[K, V]):
 
     def _append(self, changes: list[dict[K, V]]) -> None:
         self._look()
+        # A start that prefers an older file to one that is not vouched for would drop the journal.
+        self._file.adopt()
         followed = [digest in self._follows for digest in self._possible]
         commit = {"follows": self._possible}
         if not any(followed):

@@ -243,8 +243,12 @@ class MetadataFile:
         Else a later load, when nobody remembers that RocketMQ ran, would prefer an older file that
         fits its checksum.
         """
-        if not self._own and self.found.outcome is Outcome.UNVERIFIED and self._main is not None:
-            self._store_checksums([self._main.digest])
+        main = self._main
+        if self._own or self.found.outcome is not Outcome.UNVERIFIED or main is None:
+            return
+        if not main.verified:
+            self._store_checksums([main.digest])
+            self._main = replace(main, verified=True)
 
     def _store_checksums(self, digests: list[str]) -> None:
         self._write_whole(f"{self._checksums}.tmp", _seal(_dump_json({"contents": digests})))
