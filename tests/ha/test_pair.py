@@ -160,7 +160,7 @@ def test_a_slave_whose_end_was_deleted_at_the_master_begins_anew(tmp_path):
         assert list((tmp_path / "slave" / "stratamq" / "aside").glob("commitlog-*"))
 
 
-def test_a_slave_with_a_tail_that_its_master_lost_is_cut_and_keeps_it_aside(tmp_path):
+def test_a_slave_with_a_tail_that_its_master_lost_is_cut_by_an_operators_word_alone(tmp_path):
     """The master loses what it had acknowledged under async flush; the slave has it."""
     settings = ["commitlog.flush_disk_type=ASYNC_FLUSH", "commitlog.snapshot_interval_ms=3600000"]
     with Pair(tmp_path, master=settings, rooms=[DISPATCHER, INDEX]) as pair:
@@ -173,6 +173,12 @@ def test_a_slave_with_a_tail_that_its_master_lost_is_cut_and_keeps_it_aside(tmp_
         pair.master.start(pair.rooms)
         pair.find_master_again()
         assert log_status(pair.master).appended_offset == lost
+        until(
+            lambda: "has this log's history up to" in log_status(pair.master).held_reason,
+            "the master hears that its slave has more, and takes nothing",
+        )
+        with connect(pair.master.root) as client:
+            client.promote(force=True)
         pair.send(50)
         pair.caught_up()
         pair.assert_equal()

@@ -144,8 +144,9 @@ class Brokers:
         self.serves(NAMES[0])
 
     def promote(self, name: str) -> Promotion:
-        """What `stratamq replica promote` does. StrataError says why not."""
-        return self[name].client.promote(self.role)
+        """What `stratamq replica promote` does. StrataError says why not. After an ASYNC_MASTER,
+        which acknowledges what no slave has, with `--force`."""
+        return self[name].client.promote(self.role, force=self.role is Role.ASYNC_MASTER)
 
     def serves(self, name: str) -> None:
         """Until that master takes messages, the other follows it, and its log counts the slave."""
