@@ -60,8 +60,8 @@ bench: venv  ## speed beside its floors
 torture: venv  ## crashes, kills, power losses, damage and full disks for TORTURE_SECONDS (300)
 	$(BIN)/stratamq torture all --seconds $(TORTURE_SECONDS) $(ARGS)
 
-torture-ci: venv  ## what every change must pass of it: 2 000 seeds, 50 rounds of kills, each call's crash
-	$(BIN)/stratamq torture sim --seeds 2000 --operations 100
+torture-ci: venv  ## what every change must pass of it: 1 000 seeds, 50 rounds of kills, each call's crash
+	$(BIN)/stratamq torture sim --seeds 1000 --operations 100
 	$(BIN)/stratamq torture kill --rounds 50
 	$(PYTEST) -n 2 --every-call -k "call or crash" tests/commitlog/test_recovery_crashes.py \
 	  tests/dispatcher/test_crashes.py tests/index/test_crashes.py tests/index/test_faults.py
