@@ -8,11 +8,10 @@ with Pair(tmp_path) as pair:
 """
 
 import random
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from stratamq_torture.replicas.wire import Wire
@@ -21,25 +20,11 @@ from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import Client, connect
 from stratamq.errors import NotFoundError, UnavailableError
-from stratamq.runtime.clock import SystemClock
 from tests.support.brokers import COMMITLOG, HA, Broker
 from tests.support.logs import read_members
+from tests.support.waiting import until
 
 SEGMENT = 1 << 16
-DEADLINE_S = 60.0
-_LOOK_S = 0.02
-
-T = TypeVar("T")
-
-
-def until(ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """Ask again and again until the answer is true."""
-    clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic_ns() + deadline_s * 1e9
-    while not (answer := ask()):
-        assert clock.monotonic_ns() < deadline, f"not within {deadline_s} s: {what}"
-        pause.wait(_LOOK_S)
-    return answer
 
 
 class Pair:
