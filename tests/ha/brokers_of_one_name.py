@@ -47,6 +47,7 @@ class Brokers:
         of: dict[str, Sequence[str]] | None = None,
     ) -> None:
         self.rooms = [COMMITLOG, *rooms, HA]
+        self.has_members = members
         self.wires = {name: Wire(NOWHERE) for name in names}
         self.random = random.Random(1)
         self.sent = 0
@@ -155,14 +156,16 @@ class Brokers:
         until(lambda: self.is_master(name), f"{name} takes messages")
 
     def follows(self, name: str, master: str) -> None:
-        """Until it is a slave of that one, has the master's last generation, and counts."""
+        """Until it is a slave of that one, has the master's last generation, and has joined."""
 
         def ready() -> bool:
             state = self.state(name)
-            if state is None or not state.following.connected or state.rejoining:
+            if state is None or not state.following.connected:
                 return False
-            newest = log_status(self[master]).generations[-1].generation
-            return log_status(self[name]).generations[-1].generation == newest
+            own = log_status(self[name])
+            if (self.has_members and not own.HasField("members")) or own.rejoining:
+                return False
+            return own.generations[-1] == log_status(self[master]).generations[-1]
 
         until(ready, f"{name} follows {master}")
 

@@ -119,6 +119,18 @@ def test_a_master_whose_fellow_members_are_gone_goes_on_when_an_operator_says_so
         brokers.serving("b")  # ha.force_master
 
 
+def test_an_operator_may_be_faster_than_the_broker_that_has_not_looked_at_its_members(tmp_path):
+    with Brokers(tmp_path, "a", "b") as brokers:
+        slave = brokers["b"]
+        slave.spawn(HA)
+        slave.wait_announced(HA)
+        slave.spawn(COMMITLOG)
+        slave.wait_ready(COMMITLOG)
+        with pytest.raises(NotWritableError, match="this log is empty") as refused:
+            brokers.promote("b")
+        assert "not configured" not in str(refused.value)
+
+
 def test_a_planned_change_of_masters_there_and_back(tmp_path):
     with Brokers(tmp_path, "a", "b", rooms=[DISPATCHER]) as brokers:
         brokers.start("a", "b")

@@ -64,7 +64,7 @@ class OperatorWords:
         if wanted is Role.SLAVE:
             raise InvalidRequestError("a promotion makes an ASYNC_MASTER or a SYNC_MASTER")
         async with self._cluster.one_at_a_time:
-            facts = await self._cluster.facts_soon()
+            facts = await self._cluster.keep_members(await self._cluster.facts_soon())
             own = self._cluster.standing(facts)
             answers = await self._cluster.ask(own, master_too=True)
             own = self._cluster.standing(await self._cluster.facts())
@@ -226,7 +226,7 @@ class OperatorWords:
             facts = await self._cluster.facts_soon()
             if facts.role is Role.SLAVE:
                 return await self._follow_another(facts, master), []
-            if not master and facts.members is None:
+            if not master and facts.members is None and self._cluster.configured(facts) is None:
                 raise InvalidRequestError(
                     "say whom it shall follow (--master HOST:PORT): there are no members "
                     "(ha.members) to ask"
