@@ -208,6 +208,29 @@ def test_a_follower_takes_up_queues_that_come_later(client):
             assert bodies(itertools.islice(reader, 1)) == [queue_id]
 
 
+def test_a_reader_ends_when_its_log_was_cut_behind_its_back(client, run, broker):
+    """Its plan was made of a longer history than the dispatcher has now."""
+    send(client, "cut", 5)
+    with client.consume("cut", refresh_s=0.05) as reader:
+        lengthen(reader)
+        assert sorted(bodies(reader)) == [0, 1, 2, 3, 4]
+
+    async def read():
+        async with (
+            connect_async(broker.root) as aio,
+            await aio.consume("cut", refresh_s=0.05) as reader,
+        ):
+            lengthen(reader)
+            return [message async for message in reader]
+
+    assert sorted(bodies(run(read()))) == [0, 1, 2, 3, 4]
+
+
+def lengthen(reader) -> None:
+    for one in reader._reading.ranges:
+        one.end += 3
+
+
 def test_closing_from_another_thread_ends_a_reader_that_waits(client):
     send(client, "waiting", 1)
     reader = client.consume("waiting", follow=True)

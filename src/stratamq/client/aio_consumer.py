@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from stratamq.client.consuming import Plan, Range, Reading
+from stratamq.client.consuming import LOOK_FOR_ENDS_S, Plan, Range, Reading, plan_ends
 from stratamq.client.endpoints import Channels
 from stratamq.client.lost import stream_error
 from stratamq.client.operations import Operation, commit_offsets
@@ -180,10 +180,10 @@ class AsyncConsumer:
         return None
 
     async def _read(self) -> bytes | None:
-        """The next answer of a stream that ends when it is time to look for new queues."""
+        """The next answer of a stream that ends when it is time to look again."""
         if self._call is None:
             pull = self._channels.callable(METHODS["PullStream"])
-            timeout_s = self._refresh_s if self._follow else None
+            timeout_s = self._refresh_s if self._follow else min(self._refresh_s, LOOK_FOR_ENDS_S)
             self._call = pull(self._reading.request(), timeout=timeout_s)
         call, response = self._call, None
         try:
@@ -204,8 +204,8 @@ class AsyncConsumer:
     async def _lost(self, error: StrataError) -> None:
         if self._closed.is_set():
             return
-        if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name and self._follow:
-            await self._look_for_new_queues()
+        if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
+            await self._look_again()
             return
         if not isinstance(error, UnavailableError):
             raise error
@@ -215,9 +215,14 @@ class AsyncConsumer:
         self._channels.renew(DISPATCHER)
         await self._wait(delay_s)
 
-    async def _look_for_new_queues(self) -> None:
+    async def _look_again(self) -> None:
+        """For queues that are new, or that end earlier than they did."""
+        reading = self._reading
         try:
-            self._reading.extend(await plan_run(self._run, self._make_plan()))
+            if self._follow:
+                reading.extend(await plan_run(self._run, self._make_plan()))
+            else:
+                reading.shorten(await plan_run(self._run, plan_ends(reading.unfinished)))
         except UnavailableError:
             return  # the next stream will tell, and wait
 

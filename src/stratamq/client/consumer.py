@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from stratamq.client.consuming import Plan, Range, Reading
+from stratamq.client.consuming import LOOK_FOR_ENDS_S, Plan, Range, Reading, plan_ends
 from stratamq.client.endpoints import Channels
 from stratamq.client.operations import Operation, commit_offsets
 from stratamq.client.received import ReceivedMessage
@@ -159,9 +159,9 @@ class Consumer:
         return None
 
     def _read(self) -> bytes | None:
-        """The next answer of a stream that ends when it is time to look for new queues."""
+        """The next answer of a stream that ends when it is time to look again."""
         if self._stream is None:
-            timeout_s = self._refresh_s if self._follow else None
+            timeout_s = self._refresh_s if self._follow else min(self._refresh_s, LOOK_FOR_ENDS_S)
             self._stream = self._streams.open(
                 METHODS["PullStream"], self._reading.request(), timeout_s
             )
@@ -179,8 +179,8 @@ class Consumer:
     def _lost(self, error: StrataError) -> None:
         if self._closed.is_set():
             return
-        if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name and self._follow:
-            self._look_for_new_queues()
+        if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
+            self._look_again()
             return
         if not isinstance(error, UnavailableError):
             raise error
@@ -190,9 +190,14 @@ class Consumer:
         self._channels.renew(DISPATCHER)
         self._closed.wait(delay_s)
 
-    def _look_for_new_queues(self) -> None:
+    def _look_again(self) -> None:
+        """For queues that are new, or that end earlier than they did."""
+        reading = self._reading
         try:
-            self._reading.extend(plan_run(self._run, self._make_plan()))
+            if self._follow:
+                reading.extend(plan_run(self._run, self._make_plan()))
+            else:
+                reading.shorten(plan_run(self._run, plan_ends(reading.unfinished)))
         except UnavailableError:
             return  # the next stream will tell, and wait
 

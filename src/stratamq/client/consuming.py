@@ -5,7 +5,7 @@ and the asyncio client run the same plan. A `Reading` is the state of one reader
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,9 @@ from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, Una
 from stratamq.runtime.framing import PULL_STREAM_RESPONSE
 
 EARLIEST, LATEST = "earliest", "latest"
+
+LOOK_FOR_ENDS_S = 5.0
+"""A reader that does not follow looks after so long whether its queues still end where they did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,20 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
     return ranges
 
 
+def plan_ends(ranges: Collection[Range]) -> Plan:
+    """The ranges that are to be read, up to where their queues end now: a log that was cut to
+    another master's history ends before where it did."""
+    ends: dict[tuple[str, int], int] = {}
+    for topic in sorted({one.topic for one in ranges}):
+        found = yield from _queues(topic, whole=True)
+        ends.update({(queue.topic, queue.queue_id): queue.max_offset for queue in found})
+    return [
+        replace(one, end=min(one.end, ends.get((one.topic, one.queue_id), 0)))
+        for one in ranges
+        if one.end is not None
+    ]
+
+
 def _queues(topic: str, *, whole: bool) -> Generator[Operation[Any], Any, list[Queue]]:
     """The topic's queues; `whole`: with everything that consumers may see by now."""
     confirmed_offset = 0
@@ -150,6 +167,10 @@ class Reading:
         return all(one.ended for one in self.ranges)
 
     @property
+    def unfinished(self) -> list[Range]:
+        return [one for one in self.ranges if not one.ended]
+
+    @property
     def topics(self) -> set[str]:
         return {one.topic for one in self.ranges}
 
@@ -160,9 +181,15 @@ class Reading:
         self.ranges += new
         return bool(new)
 
+    def shorten(self, ranges: Iterable[Range]) -> None:
+        """End where these end."""
+        ends = {(one.topic, one.queue_id): one.end for one in ranges}
+        for one in self.ranges:
+            one.end = ends.get((one.topic, one.queue_id), one.end)
+
     def request(self) -> dispatcher_pb2.PullStreamRequest:
         """What reads on where the last answer ended."""
-        self._asked = [one for one in self.ranges if not one.ended]
+        self._asked = self.unfinished
         queues = [
             wire_message(
                 dispatcher_pb2.PullQueue,
