@@ -13,5 +13,5 @@ if [ "$(id -u)" -eq 0 ]; then
 else
   make demo
   make test ARGS="tests/ha/test_pair.py tests/janitor/test_service.py tests/pipeline/test_options.py \
-    tests/runtime tests/client/test_send.py tests/cli/test_up.py tests/test_tidy.py"
+    tests/service tests/rpc tests/client/test_send.py tests/cli/test_up.py tests/test_tidy.py"
 fi

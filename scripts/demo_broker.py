@@ -10,7 +10,7 @@ from types import TracebackType
 
 from stratamq.client import Client, connect
 from stratamq.errors import UnavailableError
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 
 ROOMS = ("commitlog", "dispatcher", "index")
 PATIENCE_S = 60.0

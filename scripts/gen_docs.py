@@ -16,15 +16,15 @@ from docs_markdown import code, number, table
 from docs_of_commands import commands_page
 from docs_of_protos import rpcs_page
 
-from stratamq.runtime.config import SECTIONS, ServiceConfig, Setting, describe
+from stratamq.service.config import SECTIONS, ServiceConfig, Setting, describe
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
 END = "<!-- generated from the settings by scripts/gen_docs.py: end -->"
 RUNTIME_METRICS = (
-    "stratamq.runtime.guarded_handlers",
-    "stratamq.runtime.loop_watch",
-    "stratamq.runtime.server",
+    "stratamq.service.guarded_handlers",
+    "stratamq.service.loop_watch",
+    "stratamq.service.server",
 )
 
 

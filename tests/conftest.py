@@ -1,8 +1,12 @@
 """What holds for every test: a busy machine is slow, and that is no failure."""
 
+import asyncio
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +35,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.every_call = config.getoption("--every-call")
+
+
+LOOP_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Runs a coroutine on one event loop in a thread, for a whole module, and waits for its
+    result: grpc.aio must never see two loops at a time."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="test-loop")
+    thread.start()
+    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(LOOP_TIMEOUT_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

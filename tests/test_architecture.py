@@ -18,7 +18,7 @@ PACKAGES = [Path(p) for p in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel
 # Each contract, and an import that breaks it: the module that imports, what it imports.
 VIOLATIONS = {
     "layers": [
-        ("src/stratamq/runtime/planted.py", "stratamq.client"),
+        ("src/stratamq/rpc/planted.py", "stratamq.client"),
         ("src/stratamq/formats/planted.py", "stratamq.files"),
         ("src/stratamq/client/planted.py", "stratamq_commitlog"),
         ("services/index/stratamq_index/planted.py", "stratamq_dispatcher"),
@@ -117,7 +117,8 @@ def test_every_room_of_the_tree_is_in_the_wheel():
 def test_every_module_of_the_library_is_in_a_layer():
     layers = " | ".join(CONTRACTS["layers"]["layers"]).split(" | ")
     for path in (ROOT / "src" / "stratamq").iterdir():
-        if path.suffix in ("", ".py") and not path.name.startswith("__"):
+        module = path.suffix == ".py" or (path / "__init__.py").exists()
+        if module and not path.name.startswith("__"):
             assert f"stratamq.{path.stem}" in layers
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stratamq.runtime.config import describe
-from stratamq.runtime.metrics import REGISTRY
+from stratamq.service.config import describe
+from stratamq.service.metrics import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
 

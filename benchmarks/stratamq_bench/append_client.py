@@ -20,7 +20,7 @@ from itertools import cycle
 from pathlib import Path
 
 from stratamq.client import AsyncClient, AsyncDelivery, AsyncProducer, connect_async
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from stratamq_bench.broker import FOLLOWERS, START_PATIENCE_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places

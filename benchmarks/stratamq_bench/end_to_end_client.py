@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stratamq.client import AsyncClient, AsyncConsumer, connect_async
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from stratamq_bench.broker import START_PATIENCE_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places

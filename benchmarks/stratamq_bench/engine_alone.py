@@ -20,9 +20,9 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
 
+from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
 from stratamq.formats.frame import Frame, decode
-from stratamq.runtime.clock import SystemClock
 from stratamq_bench import floor_append
 from stratamq_bench.checks import Mismatch
 

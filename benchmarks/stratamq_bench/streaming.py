@@ -12,7 +12,7 @@ import grpc
 
 from stratamq.api.v1 import commitlog_pb2, commitlog_pb2_grpc
 from stratamq.client import Client, Topic
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from stratamq_bench import child
 from stratamq_bench.append_client import SenderState
 from stratamq_bench.broker import FOLLOWERS, Broker

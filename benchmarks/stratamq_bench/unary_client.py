@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stratamq.client import AsyncClient, Message, SendResult, connect_async
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from stratamq_bench.append_client import SenderState
 from stratamq_bench.broker import START_PATIENCE_S
 from stratamq_bench.checks import Mismatch

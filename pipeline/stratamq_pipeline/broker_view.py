@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from stratamq.client import Client, LogState, Queue, connect
-from stratamq.client.waiting import Patience
 from stratamq.errors import (
     CorruptionError,
     NotFoundError,
@@ -24,9 +23,10 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.files.clock import SystemClock
 from stratamq.formats.columns import FrameColumns, columns_at
 from stratamq.formats.log_damage import mark_off
-from stratamq.runtime.clock import SystemClock
+from stratamq.rpc.backoff import Backoff
 from stratamq.table.decode import Decoder
 from stratamq.table.selection import Selection
 from stratamq_pipeline.log_view import Chunk
@@ -154,7 +154,7 @@ def _read(
     client: Client, segment_bytes: int, begin: int, end: int
 ) -> Iterator[tuple[int, np.ndarray, FrameColumns]]:
     """(where the next chunk begins, bytes, frames), across absences of the service."""
-    patience = Patience(PATIENCE_S, SystemClock(), random.SystemRandom())
+    patience = Backoff(PATIENCE_S, SystemClock(), random.SystemRandom())
     wait: Callable[[float], bool] = threading.Event().wait
     while begin < end:
         try:

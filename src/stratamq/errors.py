@@ -13,7 +13,7 @@
     ├── ConfigurationError       the operator must change a setting; raised at start only
     └── StoreRefusedError        the directory cannot be served as it is; raised at start only
 
-`runtime/status.py` maps each class to one gRPC status and back. *Stored, but the flush or a replica
+`rpc/status.py` maps each class to one gRPC status and back. *Stored, but the flush or a replica
 timed out* is no error: it is an `AppendStatus` beside the result.
 """
 

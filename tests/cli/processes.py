@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from stratamq.client import Client, connect
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 
 COMMAND = (sys.executable, "-m", "stratamq.cli")
 DEADLINE_S = 90

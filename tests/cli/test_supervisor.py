@@ -12,7 +12,7 @@ import pytest
 from stratamq.cli import supervisor as supervising
 from stratamq.cli.log_lines import LogWatch, notable
 from stratamq.cli.supervisor import RestartPolicy, Room, Supervisor, service_command
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 
 FAST = RestartPolicy(first_s=0.01, longest_s=0.05)
 SLEEP = "import signal; signal.pause()"

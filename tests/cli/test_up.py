@@ -12,7 +12,7 @@ import pytest
 from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.up import addresses, has_port, is_fresh, plan
 from stratamq.errors import ConfigurationError, StoreRefusedError
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
 from tests.support.fixtures import unpack
 from tests.support.waiting import until

@@ -9,9 +9,9 @@ import pytest
 
 from stratamq.client import connect, connect_async
 from stratamq.client.received import split_frames
-from stratamq.client.wire import METHODS
 from stratamq.errors import UnavailableError
-from stratamq.runtime.framing import READ_RANGE_RESPONSE
+from stratamq.rpc.framing import READ_RANGE_RESPONSE
+from stratamq.rpc.methods import METHODS
 from tests.support.brokers import COMMITLOG
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from stratamq.client import AtTime, Consumer, PullStatus, TimeBoundary, connect, connect_async
 from stratamq.client.consuming import Range, Reading
-from stratamq.client.endpoints import Channels, Endpoints
 from stratamq.client.streams import Streams
-from stratamq.client.waiting import Patience
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
+from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.endpoints import Channels, Endpoints
 from tests.client.conftest import SEGMENT_BYTES
 from tests.support.brokers import DISPATCHER, Broker
 
@@ -340,7 +340,7 @@ def test_a_regular_commit_that_is_refused_ends_the_reading_with_its_error(client
         Reading([Range("refused", 0, 0, None)], (), 0),
         group="q4",
         follow=True,
-        patience=Patience(None, SystemClock(), random.Random(1)),
+        patience=Backoff(None, SystemClock(), random.Random(1)),
         refresh_s=60,
         commit_interval_s=0.01,
     )

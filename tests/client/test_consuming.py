@@ -20,7 +20,7 @@ from stratamq.client.consuming import (
 from stratamq.client.values import Queue, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats import frame
-from stratamq.runtime.framing import PULL_STREAM_RESPONSE
+from stratamq.rpc.framing import PULL_STREAM_RESPONSE
 
 
 class Answers:

@@ -12,7 +12,7 @@ from typing import Any
 from stratamq_commitlog.__main__ import main
 
 from stratamq.files.real import RealFile
-from stratamq.runtime.server import run_service
+from stratamq.service.server import run_service
 
 CALL, PATH = sys.argv.pop(1), sys.argv.pop(1)
 _call = getattr(RealFile, CALL)

@@ -17,8 +17,8 @@ from stratamq_commitlog.servicer.append_stream import AppendStream
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.formats.hosts import encode_host
-from stratamq.runtime.framing import APPEND_STREAM_REQUEST
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import COMMITLOG, Broker
 from tests.support.logs import BORN, Store, message, raw_frame
 

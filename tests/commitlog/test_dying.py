@@ -13,7 +13,7 @@ DIES = """
 import sys
 from stratamq_commitlog.__main__ import main
 from stratamq_commitlog.{module} import {owner}
-from stratamq.runtime.server import run_service
+from stratamq.service.server import run_service
 
 there = {owner}.{method}
 

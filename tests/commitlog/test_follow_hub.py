@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from stratamq_commitlog import follow_hub
 
-from stratamq.formats.follow import (
+from stratamq.follow.protocol import (
     Close,
     Closing,
     Event,

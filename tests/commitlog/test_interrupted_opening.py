@@ -14,7 +14,7 @@ from stratamq.errors import UnavailableError
 from stratamq.files.interruptible import InterruptibleFiles
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import keep_nothing
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from tests.support.logs import Store, body_for, message, segment_path
 
 SEGMENT = 4096

@@ -13,7 +13,6 @@ from stratamq.api.v1 import common_pb2
 from stratamq.client.append_stream import refusal_of
 from stratamq.client.received import single_frame, split_frames
 from stratamq.client.values import SendStatus
-from stratamq.client.wire import METHODS
 from stratamq.errors import (
     BusyError,
     InvalidRequestError,
@@ -25,8 +24,9 @@ from stratamq.errors import (
 from stratamq.formats import frame
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.sysflag import TRANSACTION_PREPARED
-from stratamq.runtime.framing import READ_RANGE_RESPONSE
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.framing import READ_RANGE_RESPONSE
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import COMMITLOG, Broker
 
 SEGMENT_BYTES = 1 << 16

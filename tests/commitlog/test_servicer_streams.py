@@ -12,11 +12,11 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client.append_stream import shape_of
 from stratamq.client.received import single_frame
-from stratamq.client.wire import METHODS
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.batch_frames import BatchEncoder
-from stratamq.runtime.framing import APPEND_STREAM_REQUEST
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import COMMITLOG, Broker
 
 SEGMENT_BYTES = 1 << 18

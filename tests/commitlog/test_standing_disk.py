@@ -16,7 +16,7 @@ from stratamq_commitlog.messages import PutStatus
 from stratamq.client import Client, connect
 from stratamq.client.values import SendStatus
 from stratamq.errors import BusyError, StrataError
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from tests.support.logs import Store, message, segment_path
 
 STANDING_DISK = str(Path(__file__).with_name("standing_disk.py"))

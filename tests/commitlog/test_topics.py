@@ -6,7 +6,7 @@ from stratamq_commitlog.topic_table import TopicConfig, TopicTable
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
 from stratamq.formats.json_files import format_json, parse_json
-from stratamq.runtime.changes import Mark
+from stratamq.rpc.changes import Mark
 from tests.support.disks import write_file
 from tests.support.logs import Store
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stratamq.client import Client, connect
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_S, UP_S, COMMAND_S = 600, 180, 120

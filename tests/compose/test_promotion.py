@@ -4,8 +4,8 @@ old master comes back and follows. Each test changes the two brokers' parts."""
 import pytest
 
 from stratamq.client import Client, SendStatus
-from stratamq.client.values import Role
 from stratamq.errors import StrataError
+from stratamq.formats.broker_role import Role
 from tests.compose.load import Load, lost
 from tests.compose.stack import ROOMS, Stack, until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stratamq.runtime.server import Server
+from stratamq.service.server import Server
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "healthcheck.py"
 VARIABLE = "STRATAMQ_INDEX_METRICS_ADDRESS"

@@ -12,8 +12,8 @@ from stratamq_dispatcher.time_search import Boundary, offset_at
 
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedWorker
+from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
-from stratamq.formats.follow import Event, Opened
 from stratamq.formats.queue_unit import QueueUnit
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from tests.support import fixtures

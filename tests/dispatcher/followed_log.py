@@ -13,8 +13,7 @@ from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
 
 from stratamq.files.port import Files
 from stratamq.files.simulated import SimulatedClock, SimulatedWorker
-from stratamq.formats.file_names import offset_name
-from stratamq.formats.follow import (
+from stratamq.follow.protocol import (
     Apply,
     Close,
     Closing,
@@ -25,6 +24,7 @@ from stratamq.formats.follow import (
     Progress,
     Wait,
 )
+from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame import MAGIC_V1, encode, encode_blank, fits
 from stratamq.formats.properties import encode_properties
 

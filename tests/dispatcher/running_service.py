@@ -19,10 +19,10 @@ from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import StrataError
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock
-from stratamq.formats.follow import Event, Opened
-from stratamq.runtime.server import Server
-from stratamq.runtime.status import from_rpc_error
-from stratamq.runtime.worker import ThreadWorker
+from stratamq.follow.protocol import Event, Opened
+from stratamq.rpc.status import from_rpc_error
+from stratamq.service.server import Server
+from stratamq.service.worker import ThreadWorker
 from tests.dispatcher.followed_log import WrittenLog
 
 

@@ -18,7 +18,7 @@ from stratamq.files.simulated import (
     keep_everything,
     keep_nothing,
 )
-from stratamq.runtime.changes import Mark
+from stratamq.rpc.changes import Mark
 from tests.support import fixtures
 from tests.support.disks import Place, read_file, write_file
 

@@ -8,7 +8,7 @@ import pytest
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2_grpc
 from stratamq.api.v1 import dispatcher_pb2 as pb
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 
 FOUND = common_pb2.GET_MESSAGE_STATUS_FOUND

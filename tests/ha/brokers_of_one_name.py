@@ -24,7 +24,7 @@ from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import Client, Message, SendStatus, connect
 from stratamq.errors import StrataError
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.status import from_rpc_error
 from tests.ha.pairs import SEGMENT, ha_status, log_status, segments, until
 from tests.support.brokers import COMMITLOG, HA, Broker
 

@@ -12,8 +12,8 @@ import pytest
 from stratamq_torture.processes.services import Services
 
 from stratamq.client import Client, Message, ReplicationState, SendStatus, connect
-from stratamq.client.wire import COMMITLOG, HA
 from stratamq.errors import UnavailableError
+from stratamq.rpc.methods import COMMITLOG, HA
 from tests.ha.pairs import SEGMENT, until
 from tests.support import namespaces
 from tests.support.namespaces import Link, Machine

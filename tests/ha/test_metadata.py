@@ -13,8 +13,8 @@ from stratamq_ha.metadata import asking
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Topic, connect
-from stratamq.client.values import Role
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_metadata import (
     LENGTH,
     METADATA_MARK,
@@ -24,7 +24,7 @@ from stratamq.formats.replication_metadata import (
     News,
     encode_ask,
 )
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 

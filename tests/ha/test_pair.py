@@ -11,7 +11,7 @@ import pytest
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client import connect
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.status import from_rpc_error
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, tail_torn_off, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, INDEX
 

@@ -7,7 +7,7 @@ import pytest
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Message, SendStatus, connect
 from stratamq.errors import BusyError, NotWritableError
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 from tests.ha.pairs import Pair, ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA
 

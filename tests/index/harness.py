@@ -12,10 +12,10 @@ from stratamq_index.rebuild import Rebuild, Rebuilt, Wait
 
 from stratamq.files.port import Files
 from stratamq.files.simulated import SimulatedClock, SimulatedScheduler
+from stratamq.follow.protocol import Event, Opened
 from stratamq.formats import sysflag
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.formats.file_names import index_name, offset_name, parse_offset_name
-from stratamq.formats.follow import Event, Opened
 from stratamq.formats.frame import Frame, decode, encode, encode_blank, fits
 from stratamq.formats.index_columns import IndexFilesBuilder, index_keys
 from stratamq.formats.properties import encode_properties, split_keys

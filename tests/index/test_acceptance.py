@@ -8,7 +8,7 @@ from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import MAX_MESSAGES, Question
 
 from stratamq.files.simulated import SimulatedDisk
-from stratamq.formats.follow import Event
+from stratamq.follow.protocol import Event
 from stratamq.formats.index_columns import IndexFilesBuilder, IndexKeys, IndexState
 from stratamq.formats.index_file import IndexFileReader, index_key, query_index_files
 from stratamq.formats.index_layout import MAX_QUERY_RESULTS

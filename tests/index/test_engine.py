@@ -5,8 +5,8 @@ from stratamq_index.persistence import EngineSettings
 from stratamq_index.query import Question
 
 from stratamq.errors import UnavailableError
+from stratamq.follow.protocol import Event, FollowError
 from stratamq.formats import sysflag
-from stratamq.formats.follow import Event, FollowError
 from stratamq.formats.index_layout import decode_index_header
 from tests.index.harness import GENERATION, ITEMS, SLOTS, Follower, contents, name_of, names
 

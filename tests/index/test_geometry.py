@@ -10,7 +10,7 @@ from stratamq_index.persistence import EngineSettings
 
 from stratamq.errors import ConfigurationError, StoreRefusedError
 from stratamq.files.simulated import SimulatedDisk
-from stratamq.runtime.config import load
+from stratamq.service.config import load
 from tests.index.harness import ITEMS, SLOTS, Follower, TestLog, contents
 from tests.support.disks import read_file, write_file
 

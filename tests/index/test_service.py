@@ -8,7 +8,7 @@ import pytest
 from stratamq.api.v1 import commitlog_pb2, index_pb2, index_pb2_grpc
 from stratamq.files.real import RealFiles
 from stratamq.formats.frame import Frame, decode
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from tests.index.harness import ITEMS, SLOTS, TestLog, contents
 from tests.support.brokers import COMMITLOG, INDEX, Broker
 

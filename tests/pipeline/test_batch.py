@@ -19,7 +19,7 @@ from stratamq.files.confirmed import confirmed_end
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.properties import split_keys
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from stratamq.table.schema import COLUMNS
 from tests.pipeline.written_log import WrittenLog
 from tests.support.fixtures import ALL_STORES, expected

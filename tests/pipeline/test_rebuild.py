@@ -21,8 +21,8 @@ from stratamq_pipeline.rebuild.queue_files import write_queues
 from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedWorker
+from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.dispatch import dispatch_columns
-from stratamq.formats.follow import Event, Opened
 from stratamq.formats.index_columns import IndexFilesBuilder, IndexKeys, index_keys
 from stratamq.formats.queue_paths import Geometry
 from stratamq.formats.queue_units import unit_runs

@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from stratamq.client import connect
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from tests.pipeline.written_log import WrittenLog
 
 

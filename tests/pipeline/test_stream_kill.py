@@ -17,7 +17,7 @@ import pyarrow.dataset
 import pytest
 
 from stratamq.client import connect
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from stratamq.table.log_files import open_log
 
 pytestmark = pytest.mark.spark

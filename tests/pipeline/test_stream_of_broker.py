@@ -14,7 +14,7 @@ from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import connect
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.formats.file_names import offset_name
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
 ALL = ReadAllAvailable()

@@ -23,8 +23,8 @@ from stratamq.api.v1 import (
     index_pb2_grpc,
     replication_pb2_grpc,
 )
-from stratamq.runtime import discovery
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
+from stratamq.rpc import discovery
 from tests.support.fixtures import Geometry
 
 COMMITLOG, DISPATCHER, INDEX = ROOMS = ("commitlog", "dispatcher", "index")

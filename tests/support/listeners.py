@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from stratamq.formats.dispatch import dispatch_columns, scan_lengths
-from stratamq.formats.follow import (
+from stratamq.follow.protocol import (
     Apply,
     Close,
     Closing,
@@ -13,11 +12,12 @@ from stratamq.formats.follow import (
     Progress,
     Report,
 )
+from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from tests.support.logs import Store
 
 
 class Listener:
-    """A follower of the log as a program: the machine of `formats.follow`, fed by a session."""
+    """A follower of the log as a program: the machine of `follow.protocol`, fed by a session."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 
 DEADLINE_S = 60.0
 _LOOK_S = 0.01

@@ -9,7 +9,7 @@ import pytest
 
 from stratamq.client import Client, Message, Topic, connect
 from stratamq.formats.compression import Compression, compress_body
-from stratamq.runtime import discovery
+from stratamq.rpc import discovery
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.waiting import until
 from tests.table.reference import row_of

@@ -14,10 +14,10 @@ from stratamq_torture.processes.services import Services, until
 
 from stratamq.cli.status import describe
 from stratamq.client import Client
-from stratamq.client.endpoints import Endpoints
-from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, ROOMS
 from stratamq.errors import CorruptionError, StrataError
-from stratamq.runtime.server import EXIT_STORE_REFUSED
+from stratamq.rpc.endpoints import Endpoints
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.service.server import EXIT_STORE_REFUSED
 
 SETTINGS = ("commitlog.reserve_bytes=0", "commitlog.segment_bytes=16384")
 REFUSAL_S = 30.0

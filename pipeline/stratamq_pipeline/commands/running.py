@@ -86,7 +86,7 @@ def telling(output: Output) -> Iterator[Callable[[str], None]]:
     """Each step as a line on standard error, with the time since the start."""
     from rich.console import Console
 
-    from stratamq.runtime.clock import SystemClock
+    from stratamq.files.clock import SystemClock
 
     console = Console(stderr=True)
     clock = SystemClock()

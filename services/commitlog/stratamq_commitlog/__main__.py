@@ -11,15 +11,15 @@ from functools import partial
 
 from stratamq.api.v1 import commitlog_pb2_grpc
 from stratamq.errors import UnavailableError
+from stratamq.files.clock import SystemClock, machine_boot
 from stratamq.files.interruptible import InterruptibleFiles
 from stratamq.files.real import RealFiles
-from stratamq.runtime import logging
-from stratamq.runtime.arguments import parse_arguments
-from stratamq.runtime.clock import SystemClock, machine_boot
-from stratamq.runtime.config import load
-from stratamq.runtime.room_lock import take_room_lock
-from stratamq.runtime.server import Server, run_service
-from stratamq.runtime.worker import ThreadWorker
+from stratamq.service import logging
+from stratamq.service.arguments import parse_arguments
+from stratamq.service.config import load
+from stratamq.service.room_lock import take_room_lock
+from stratamq.service.server import Server, run_service
+from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog import metrics
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.driver import Driver, quiet

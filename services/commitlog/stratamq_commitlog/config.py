@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
-from stratamq.runtime.config import ServiceConfig, setting
+from stratamq.service.config import ServiceConfig, setting
 
 MIB = 1 << 20
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.formats.follow import Closing, Event, Opened, Report
-from stratamq.formats.follow import Run as FollowRun
+from stratamq.follow.protocol import Closing, Event, Opened, Report
+from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq_commitlog.messages import Generation
 

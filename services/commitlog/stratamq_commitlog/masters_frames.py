@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats import sysflag
 from stratamq.formats.columns import FrameColumns, frame_columns
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
-from stratamq.formats.follow import Run as FollowRun
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
 from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts

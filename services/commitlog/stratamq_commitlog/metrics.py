@@ -1,6 +1,6 @@
 """What Prometheus sees of the log. Totals are brought up to date by `observe`, once a second."""
 
-from stratamq.runtime.metrics import counter, gauge, histogram
+from stratamq.service.metrics import counter, gauge, histogram
 from stratamq_commitlog.engine import CommitLog
 
 MESSAGES = counter("commitlog_appended_messages", "Messages appended since the start.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from stratamq.runtime.paging import page
+from stratamq.rpc.paging import page
 
 QueueKey = tuple[str, int]
 """topic, queue id."""

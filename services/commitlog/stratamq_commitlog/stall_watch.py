@@ -8,7 +8,7 @@ every append that waits for it: then no more are taken until it does. What else 
 import logging
 from collections.abc import Callable, Mapping
 
-from stratamq.runtime.worker import ThreadWorker
+from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.metrics import DISK_WAIT
 

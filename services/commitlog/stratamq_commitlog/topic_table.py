@@ -19,8 +19,8 @@ from stratamq.formats.topics import (
     is_system_topic,
     validate_topic_name,
 )
-from stratamq.runtime.changes import Changes, Mark
-from stratamq.runtime.paging import PAGE_ENTRIES, page
+from stratamq.rpc.changes import Changes, Mark
+from stratamq.rpc.paging import PAGE_ENTRIES, page
 
 PATH = "config/topics.json"
 _TABLE = "topicConfigTable"

@@ -11,18 +11,18 @@ from functools import partial
 import grpc
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
-from stratamq.client.endpoints import Channels, Endpoints
-from stratamq.client.follow import run_follower, why_not_writable
-from stratamq.client.wire import COMMITLOG
+from stratamq.files.clock import SystemClock
 from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
-from stratamq.runtime import logging
-from stratamq.runtime.arguments import parse_arguments
-from stratamq.runtime.clock import SystemClock
-from stratamq.runtime.config import load
-from stratamq.runtime.room_lock import take_room_lock
-from stratamq.runtime.server import Server, run_service
-from stratamq.runtime.worker import ThreadWorker
+from stratamq.follow.driver import run_follower, why_not_writable
+from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.methods import COMMITLOG
+from stratamq.service import logging
+from stratamq.service.arguments import parse_arguments
+from stratamq.service.config import load
+from stratamq.service.room_lock import take_room_lock
+from stratamq.service.server import Server, run_service
+from stratamq.service.worker import ThreadWorker
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets

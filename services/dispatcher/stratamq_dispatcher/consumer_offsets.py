@@ -19,8 +19,8 @@ from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
-from stratamq.runtime.changes import Changes, Mark
-from stratamq.runtime.paging import PAGE_ENTRIES
+from stratamq.rpc.changes import Changes, Mark
+from stratamq.rpc.paging import PAGE_ENTRIES
 
 log = logging.getLogger(__name__)
 

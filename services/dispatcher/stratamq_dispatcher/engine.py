@@ -24,8 +24,8 @@ from stratamq.files.generations import end_of
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.sealed import sealed_from
 from stratamq.files.segment_reader import SegmentReader
+from stratamq.follow.protocol import Event, Opened, Report, Wait
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
-from stratamq.formats.follow import Event, Opened, Report, Wait
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
@@ -55,7 +55,7 @@ EXPIRED_PER_TICK = 64
 
 
 class DispatchEngine:
-    """Single-threaded; `stratamq.client.follow` drives it. `load` comes first and may take long."""
+    """Single-threaded; `stratamq.follow.driver` drives it. `load` comes first and may take long."""
 
     name = "dispatcher"
 

@@ -1,6 +1,6 @@
 """What Prometheus sees of the dispatcher. Gauges are brought up to date by `observe`."""
 
-from stratamq.runtime.metrics import counter, gauge
+from stratamq.service.metrics import counter, gauge
 from stratamq_dispatcher.engine import DispatchEngine
 
 PULLS = counter("dispatcher_pulls", "Pulls answered, by GetMessageStatus.", ["status"])

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from stratamq.errors import CorruptionError
 from stratamq.files.port import Files
 from stratamq.formats.queue_units import UnitRun
-from stratamq.runtime.paging import page
+from stratamq.rpc.paging import page
 from stratamq_dispatcher.consume_queue import ERASE_ALL, ConsumeQueue
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.opening import open_trusted, open_untrusted

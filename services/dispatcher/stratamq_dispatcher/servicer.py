@@ -17,9 +17,9 @@ from stratamq.errors import (
 )
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
-from stratamq.runtime.change_marks import mark_message, mark_of
-from stratamq.runtime.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
-from stratamq.runtime.paging import PAGE_ENTRIES, place_of, position_of
+from stratamq.rpc.change_marks import mark_message, mark_of
+from stratamq.rpc.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
+from stratamq.rpc.paging import PAGE_ENTRIES, place_of, position_of
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine

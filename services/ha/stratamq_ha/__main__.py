@@ -9,20 +9,20 @@ from functools import partial
 import grpc
 
 from stratamq.api.v1 import replication_pb2_grpc
-from stratamq.client.endpoints import Channels, Endpoints
-from stratamq.client.follow import run_follower
-from stratamq.client.owners import Owners
-from stratamq.client.replication import OwnLog
-from stratamq.client.wire import COMMITLOG
 from stratamq.errors import StrataError
+from stratamq.files.clock import SystemClock
 from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
-from stratamq.runtime import logging
-from stratamq.runtime.arguments import parse_arguments
-from stratamq.runtime.clock import SystemClock
-from stratamq.runtime.config import load
-from stratamq.runtime.room_lock import take_room_lock
-from stratamq.runtime.server import Server, run_service
+from stratamq.follow.driver import run_follower
+from stratamq.follow.own_log import OwnLog
+from stratamq.follow.tables import Owners
+from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.methods import COMMITLOG
+from stratamq.service import logging
+from stratamq.service.arguments import parse_arguments
+from stratamq.service.config import load
+from stratamq.service.room_lock import take_room_lock
+from stratamq.service.server import Server, run_service
 from stratamq_ha import metrics
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig

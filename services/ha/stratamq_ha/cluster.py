@@ -6,9 +6,9 @@ What the log says decides: how this broker stands is whatever the log last said.
 import asyncio
 import contextlib
 
-from stratamq.client.replication import LogFacts, OwnLog
-from stratamq.client.values import Role
 from stratamq.errors import UnavailableError
+from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members, configured_members
 from stratamq.formats.replication_peers import Standing, StandingRole
 from stratamq_ha.config import HaConfig

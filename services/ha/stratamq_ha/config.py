@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from stratamq.errors import ConfigurationError
 from stratamq.formats.generation_number import SLOTS
 from stratamq.formats.replication import MAX_TRANSFER_BYTES, ROCKETMQ_TRANSFER_BYTES
-from stratamq.runtime.address import split_address
-from stratamq.runtime.config import ServiceConfig, setting
+from stratamq.rpc.address import split_address
+from stratamq.service.config import ServiceConfig, setting
 from stratamq_ha.master_connection import MasterSettings
 from stratamq_ha.slave_connection import SlaveSettings
 

@@ -11,10 +11,10 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from stratamq.client.replication import LogFacts, OwnLog
-from stratamq.client.values import Role
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock
+from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term
 from stratamq.formats.replication_opening import Has
 from stratamq.formats.replication_peers import Standing

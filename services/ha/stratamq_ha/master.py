@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from stratamq.client.replication import OwnLog
-from stratamq.client.values import Role
 from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
+from stratamq.follow.own_log import OwnLog
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import Has, Keeps, Verdict
 from stratamq.formats.replication_peers import Standing
-from stratamq.runtime.address import reachable_address
+from stratamq.rpc.address import reachable_address
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.history import judge

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stratamq.client.replication import OwnLog
-from stratamq.client.values import Role
 from stratamq.errors import CorruptRecordError, NotWritableError, StrataError, UnavailableError
+from stratamq.follow.own_log import OwnLog
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_metadata import (
     LENGTH,
     MAX_ASK_BYTES,
@@ -45,7 +45,7 @@ EXCHANGE_S = 60.0
 
 
 class Documents(Protocol):
-    """The owners' side, `stratamq.client.owners`."""
+    """The owners' side, `stratamq.follow.tables`."""
 
     async def export(self, kind: Kind, mark: bytes) -> Page: ...
 

@@ -1,6 +1,6 @@
 """What Prometheus sees of replication."""
 
-from stratamq.runtime.metrics import counter, gauge
+from stratamq.service.metrics import counter, gauge
 
 SLAVES = gauge("ha_slaves", "Slaves that are connected.")
 SLAVE_LAG = gauge("ha_slave_lag_bytes", "What may be shipped and is not acknowledged.", ["slave"])

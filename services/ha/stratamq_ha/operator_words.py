@@ -12,10 +12,10 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stratamq.client.replication import LogFacts, OwnLog
-from stratamq.client.values import Role
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.port import Clock
+from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Member, Members
 from stratamq.formats.replication_peers import Standing
 from stratamq_ha.cluster import PATIENCE, PAUSE_S, Cluster

@@ -9,9 +9,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from stratamq.client.replication import LogFacts
 from stratamq.files.port import Clock
-from stratamq.formats.follow import Event, Opened, Report
+from stratamq.follow.own_log import LogFacts
+from stratamq.follow.protocol import Event, Opened, Report
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
 
@@ -23,7 +23,7 @@ MARKS = 4_096
 
 
 class OwnLogView:
-    """Follows the log; `stratamq.client.follow` drives it."""
+    """Follows the log; `stratamq.follow.driver` drives it."""
 
     name = "ha"
 

@@ -13,7 +13,7 @@ from stratamq.formats.replication_peers import (
     decode_standing,
     encode_standing,
 )
-from stratamq.runtime.address import join_address, split_address
+from stratamq.rpc.address import join_address, split_address
 from stratamq_ha.peer_policy import Answer
 from stratamq_ha.sockets import connect, receive_exactly, send
 

@@ -5,8 +5,6 @@ from typing import Any
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.api.v1.replication_pb2_grpc import ReplicationServiceServicer
-from stratamq.client.members import members_message
-from stratamq.client.values import Role
 from stratamq.errors import (
     ConfigurationError,
     InvalidRequestError,
@@ -14,7 +12,9 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock
-from stratamq.runtime.address import split_address
+from stratamq.formats.broker_role import Role
+from stratamq.rpc.address import split_address
+from stratamq.rpc.members import members_message
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from stratamq.client.replication import LogFacts, OwnLog
-from stratamq.client.values import Role
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
+from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,

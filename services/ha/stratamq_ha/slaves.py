@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratamq.client.replication import ReplicaReport
+from stratamq.follow.own_log import ReplicaReport
 from stratamq.formats.members import Members
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer

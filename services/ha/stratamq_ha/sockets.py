@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stratamq.errors import ConfigurationError
 from stratamq.files.port import File
-from stratamq.runtime.address import join_address, split_address
+from stratamq.rpc.address import join_address, split_address
 
 BACKLOG = 64
 

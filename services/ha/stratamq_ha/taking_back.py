@@ -13,8 +13,8 @@ import logging
 import socket
 from collections.abc import Sequence
 
-from stratamq.client.replication import LogFacts, OwnLog
 from stratamq.errors import CorruptRecordError, UnavailableError
+from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.replication_opening import (
     BACK_MARK,
     LENGTH,

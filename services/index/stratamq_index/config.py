@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratamq.runtime.config import ServiceConfig, setting
+from stratamq.service.config import ServiceConfig, setting
 from stratamq_index.geometry import DEFAULT_GEOMETRY, MAX_FILE_BYTES, Geometry
 from stratamq_index.persistence import EngineSettings
 

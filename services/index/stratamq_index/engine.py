@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from stratamq.errors import OffsetOutOfRangeError, StoreRefusedError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.files.segment_reader import SegmentReader
-from stratamq.formats.follow import Event, FollowError, Opened, Report
+from stratamq.follow.protocol import Event, FollowError, Opened, Report
 from stratamq.formats.index_columns import index_keys
 from stratamq_index.adoption import Adopted, Adoption, Gaps, drop, ends_of
 from stratamq_index.cut import cut_series
@@ -42,7 +42,7 @@ REPORT_LINES = 200
 
 
 class IndexEngine:
-    """Single-threaded; `stratamq.client.follow` drives it. `load` comes first and may take long.
+    """Single-threaded; `stratamq.follow.driver` drives it. `load` comes first and may take long.
 
     `worker` is the write lane, `query_worker` the query lane. `tick` is to be called several times
     a second.

@@ -1,6 +1,6 @@
 """What Prometheus sees of the index. Gauges are brought up to date by `observe`."""
 
-from stratamq.runtime.metrics import counter, gauge, histogram
+from stratamq.service.metrics import counter, gauge, histogram
 from stratamq_index.engine import IndexEngine
 from stratamq_index.scrubber import Scrubber
 

@@ -5,18 +5,18 @@ import logging as std_logging
 
 from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.client import Client
-from stratamq.client.endpoints import Endpoints
-from stratamq.client.wire import COMMITLOG
 from stratamq.errors import StrataError
+from stratamq.files.clock import SystemClock, machine_boot
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
-from stratamq.runtime import logging
-from stratamq.runtime.arguments import parse_arguments
-from stratamq.runtime.clock import SystemClock, machine_boot
-from stratamq.runtime.config import load
-from stratamq.runtime.room_lock import take_room_lock
-from stratamq.runtime.server import Server, run_service
-from stratamq.runtime.worker import ThreadWorker
+from stratamq.rpc.endpoints import Endpoints
+from stratamq.rpc.methods import COMMITLOG
+from stratamq.service import logging
+from stratamq.service.arguments import parse_arguments
+from stratamq.service.config import load
+from stratamq.service.room_lock import take_room_lock
+from stratamq.service.server import Server, run_service
+from stratamq.service.worker import ThreadWorker
 from stratamq_janitor import clock_watch, metrics
 from stratamq_janitor.cleaner import Cleaner
 from stratamq_janitor.clock_watch import ClockWatch

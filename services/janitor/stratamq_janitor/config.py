@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratamq.runtime.config import ServiceConfig, setting
+from stratamq.service.config import ServiceConfig, setting
 from stratamq_janitor.policy import CONSUMED, HOLDS
 
 HOUR_MS = 3_600_000

@@ -1,6 +1,6 @@
 """What Prometheus sees of the janitor. Gauges are brought up to date after each look."""
 
-from stratamq.runtime.metrics import counter, gauge
+from stratamq.service.metrics import counter, gauge
 from stratamq_janitor.cleaner import Cleaner
 
 DELETED = counter("janitor_deleted_segments", "Segments deleted, by the reason.", ["reason"])

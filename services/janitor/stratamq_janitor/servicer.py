@@ -4,7 +4,7 @@ from typing import Any
 
 from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
-from stratamq.runtime.worker import ThreadWorker
+from stratamq.service.worker import ThreadWorker
 from stratamq_janitor.cleaner import Cleaner, Look, Rule
 from stratamq_janitor.policy import Kept, Share
 

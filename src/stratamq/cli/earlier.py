@@ -10,8 +10,8 @@ from pathlib import Path
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.port import Clock
-from stratamq.runtime.room_lock import room_lock_holder
-from stratamq.runtime.supervised import STOP_LIMIT_S
+from stratamq.service.room_lock import room_lock_holder
+from stratamq.service.supervised import STOP_LIMIT_S
 
 EARLIER_LIMIT_S = STOP_LIMIT_S + 5.0
 """After `STOP_LIMIT_S` they kill themselves."""

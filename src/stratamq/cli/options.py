@@ -8,8 +8,8 @@ import typer
 from stratamq.cli.broker import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output
 from stratamq.client import Client
-from stratamq.client.endpoints import Endpoints, parse_target
 from stratamq.errors import InvalidRequestError
+from stratamq.rpc.endpoints import Endpoints, parse_target
 
 DataOption = Annotated[
     Path,

@@ -11,13 +11,13 @@ from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
 from stratamq.client import Client
-from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import FollowerServiceState, JanitorState, LogState, Role
-from stratamq.client.wire import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.runtime import discovery
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc import discovery
+from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS
+from stratamq.rpc.status import from_rpc_error
 
 COLUMNS = ("service", "state", "address", "applied", "durable", "lag", "detail")
 FURTHER_ROOMS = ("ha", "janitor", "schedule", "transaction", "tier")

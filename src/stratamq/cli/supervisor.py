@@ -23,11 +23,11 @@ from typing import BinaryIO
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from stratamq.client.endpoints import CHANNEL_OPTIONS
 from stratamq.files.port import Clock
-from stratamq.runtime import discovery
-from stratamq.runtime.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
-from stratamq.runtime.supervised import STOP_LIMIT_S
+from stratamq.rpc import discovery
+from stratamq.rpc.endpoints import CHANNEL_OPTIONS
+from stratamq.service.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
+from stratamq.service.supervised import STOP_LIMIT_S
 
 LOG_ROOM = "commitlog"
 LOG_DIRECTORY = "stratamq/log"
@@ -270,7 +270,7 @@ def service_command(
     """`python -m MODULE …`; told to stop when its standard input ends, and the service of the room
     `after` (root, name) has."""
     order = ["--after", str(after[0]), after[1]] if after is not None else []
-    return [sys.executable, "-m", "stratamq.runtime.supervised", *order, module, *arguments]
+    return [sys.executable, "-m", "stratamq.service.supervised", *order, module, *arguments]
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -30,11 +30,11 @@ from stratamq.cli.supervisor import (
 )
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
+from stratamq.files.clock import SystemClock
 from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
-from stratamq.runtime.address import join_address, split_address
-from stratamq.runtime.clock import SystemClock
-from stratamq.runtime.given import is_given
+from stratamq.rpc.address import join_address, split_address
+from stratamq.service.given import is_given
 
 ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor", "schedule", "transaction", "tier")
 """In the order of their ports. Those that are not installed are left out."""

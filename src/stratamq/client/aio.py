@@ -13,7 +13,6 @@ from stratamq.client import operations
 from stratamq.client.aio_consumer import AsyncConsumer, plan_run
 from stratamq.client.aio_producer import AsyncProducer
 from stratamq.client.consuming import EARLIEST, Plan, Reading, Start, plan_between, plan_consume
-from stratamq.client.endpoints import Channels, Endpoints, parse_target
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled, merge_page
 from stratamq.client.received import ReceivedMessage
@@ -44,14 +43,15 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.client.waiting import Patience
-from stratamq.client.wire import METHODS
 from stratamq.errors import UnavailableError
+from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.formats.members import Members
-from stratamq.runtime.clock import SystemClock
-from stratamq.runtime.framing import READ_RANGE_RESPONSE
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.endpoints import Channels, Endpoints, parse_target
+from stratamq.rpc.framing import READ_RANGE_RESPONSE
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.status import from_rpc_error
 
 R = TypeVar("R")
 
@@ -203,7 +203,7 @@ class AsyncClient:
             return plan_consume(topic, queues, offset, group, follow)
 
         ranges = await plan_run(self._run, make_plan())
-        patience = Patience(None if follow else patience_s, self._clock, self._random)
+        patience = Backoff(None if follow else patience_s, self._clock, self._random)
         return AsyncConsumer(
             self._channels,
             self._run,
@@ -231,7 +231,7 @@ class AsyncClient:
             Reading(await plan_run(self._run, make_plan()), tags, 0),
             group=None,
             follow=False,
-            patience=Patience(30.0, self._clock, self._random),
+            patience=Backoff(30.0, self._clock, self._random),
             refresh_s=30.0,
             commit_interval_s=5.0,
         )
@@ -421,7 +421,7 @@ class AsyncClient:
         await self.close()
 
     async def _run(self, operation: Operation[R]) -> R:
-        patience = Patience(self._patience_s, self._clock, self._random)
+        patience = Backoff(self._patience_s, self._clock, self._random)
         timeout_s = self._timeout_s + operation.wait_s
         moved_once = False
         while True:

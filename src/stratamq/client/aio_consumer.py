@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 
 from stratamq.client.consuming import LOOK_FOR_ENDS_S, Plan, Range, Reading, plan_ends
-from stratamq.client.endpoints import Channels
-from stratamq.client.lost import stream_error
 from stratamq.client.operations import Operation, commit_offsets
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.waiting import Patience
-from stratamq.client.wire import DISPATCHER, METHODS
 from stratamq.errors import StrataError, UnavailableError
+from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.methods import DISPATCHER, METHODS
+from stratamq.rpc.stream_errors import stream_error
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class AsyncConsumer:
         *,
         group: str | None,
         follow: bool,
-        patience: Patience,
+        patience: Backoff,
         refresh_s: float,
         commit_interval_s: float,
     ) -> None:

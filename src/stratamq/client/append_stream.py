@@ -6,8 +6,8 @@ from stratamq.client.values import SendStatus
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
-from stratamq.runtime.framing import APPEND_STREAM_REQUEST
-from stratamq.runtime.status import error_named
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.status import error_named
 
 STREAM_METHOD = "AppendStream"
 _PORT_BYTES = 4

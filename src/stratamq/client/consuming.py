@@ -15,7 +15,7 @@ from stratamq.client.operations import Operation, tag_list, wire_message
 from stratamq.client.received import ReceivedMessage, split_frames
 from stratamq.client.values import LogState, Queue, TimeBoundary, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
-from stratamq.runtime.framing import PULL_STREAM_RESPONSE
+from stratamq.rpc.framing import PULL_STREAM_RESPONSE
 
 EARLIEST, LATEST = "earliest", "latest"
 

@@ -33,11 +33,11 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.client.wire import METHODS, Method
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.undelivered import refuse_undelivered
-from stratamq.runtime.framing import PULL_RESPONSE
+from stratamq.rpc.framing import PULL_RESPONSE
+from stratamq.rpc.methods import METHODS, Method
 
 R = TypeVar("R")
 M = TypeVar("M")

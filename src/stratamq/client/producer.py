@@ -15,20 +15,20 @@ from stratamq.client import operations
 from stratamq.client.append_stream import opening, outcome_of, request_of, shape_of
 from stratamq.client.batching import Chunk, Fields, Outbox, Run, Single, Unit, size_bound
 from stratamq.client.delivery import Deliveries, Delivery
-from stratamq.client.endpoints import Channels
 from stratamq.client.intake import (
     Intake,
     ProducerSettings,
     check_place,
     perhaps_stored,
 )
-from stratamq.client.lost import stream_error
 from stratamq.client.streams import Stream, Streams
 from stratamq.client.values import Message, SendResult, SendStatus
-from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape, Row
+from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.methods import COMMITLOG, METHODS
+from stratamq.rpc.stream_errors import stream_error
 
 log = logging.getLogger(__name__)
 

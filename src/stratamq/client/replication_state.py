@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
-from stratamq.client.members import members_value
 from stratamq.client.operations import Operation
 from stratamq.client.values import Role
-from stratamq.client.wire import METHODS
 from stratamq.formats.members import Members
+from stratamq.rpc.members import members_value
+from stratamq.rpc.methods import METHODS
 
 CHANGE_S = 30.0
 """A change of role may flush, and wait for slaves and for peers that do not answer."""

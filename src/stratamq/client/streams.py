@@ -14,10 +14,10 @@ from weakref import WeakSet
 
 import grpc
 
-from stratamq.client.endpoints import Channels
-from stratamq.client.lost import stream_error
-from stratamq.client.wire import Method
 from stratamq.errors import StrataError
+from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.methods import Method
+from stratamq.rpc.stream_errors import stream_error
 
 
 class Stream:

@@ -22,7 +22,6 @@ from stratamq.client.consuming import (
     plan_between,
     plan_consume,
 )
-from stratamq.client.endpoints import Channels, Endpoints, parse_target
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Operation, Pulled, merge_page
 from stratamq.client.producer import Producer
@@ -55,14 +54,15 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.client.waiting import Patience
-from stratamq.client.wire import METHODS
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
+from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.formats.members import Members
-from stratamq.runtime.clock import SystemClock
-from stratamq.runtime.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.endpoints import Channels, Endpoints, parse_target
+from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.status import from_rpc_error
 
 R = TypeVar("R")
 
@@ -220,7 +220,7 @@ class Client:
             return plan_consume(topic, queues, offset, group, follow)
 
         ranges = plan_run(self._run, make_plan())
-        patience = Patience(None if follow else patience_s, self._clock, self._random)
+        patience = Backoff(None if follow else patience_s, self._clock, self._random)
         return Consumer(
             self._channels,
             self._streams,
@@ -250,7 +250,7 @@ class Client:
             Reading(plan_run(self._run, make_plan()), tags, 0),
             group=None,
             follow=False,
-            patience=Patience(30.0, self._clock, self._random),
+            patience=Backoff(30.0, self._clock, self._random),
             refresh_s=30.0,
             commit_interval_s=5.0,
         )
@@ -474,7 +474,7 @@ class Client:
         self.close()
 
     def _run(self, operation: Operation[R]) -> R:
-        patience = Patience(self._patience_s, self._clock, self._random)
+        patience = Backoff(self._patience_s, self._clock, self._random)
         timeout_s = self._timeout_s + operation.wait_s
         moved_once = False
         while True:

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from stratamq.errors import (
-    StrataError,
-)
+from stratamq.errors import StrataError
+from stratamq.formats.broker_role import Role
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -116,12 +115,6 @@ class TimeBoundary(enum.Enum):
     UPPER = 2
     """The last that is not later."""
     NEAREST = 3
-
-
-class Role(enum.Enum):
-    ASYNC_MASTER = 1
-    SYNC_MASTER = 2
-    SLAVE = 3
 
 
 @dataclass(frozen=True, slots=True)

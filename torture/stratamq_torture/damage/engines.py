@@ -2,7 +2,7 @@
 
 One thread does everything, in the order of a broker in which nothing is ever late; the clock is
 moved by hand. What an engine raises at its start reaches the caller; what it raises while it
-follows is told to it, as `client.follow` does.
+follows is told to it, as `follow.driver` does.
 """
 
 import random
@@ -26,8 +26,8 @@ from stratamq_index.scrubber import Scrubber
 from stratamq.errors import UnavailableError
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedScheduler
-from stratamq.formats.follow import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
-from stratamq.runtime.room_lock import take_room_lock
+from stratamq.follow.protocol import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
+from stratamq.service.room_lock import take_room_lock
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
 FOLLOWERS = (DISPATCHER, INDEX)

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, TimeoutError
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 from stratamq_torture.damage.families import FAMILIES
 from stratamq_torture.damage.round import Outcome, damage_one
 from stratamq_torture.damage.store import WHOLE, Template, make_template

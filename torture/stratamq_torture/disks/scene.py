@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from stratamq.cli.status import describe
 from stratamq.client import Client, PullStatus
-from stratamq.client.endpoints import Endpoints
 from stratamq.errors import StrataError
+from stratamq.rpc.endpoints import Endpoints
 from stratamq_torture.disks.volume import Volume
 from stratamq_torture.processes.ledger import Acknowledged
 from stratamq_torture.processes.services import until

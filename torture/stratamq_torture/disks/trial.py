@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 from stratamq_torture.disks import injection, volume
 from stratamq_torture.disks.acts import ACTS
 from stratamq_torture.disks.injection import InjectionFailedError

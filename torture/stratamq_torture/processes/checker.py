@@ -13,11 +13,11 @@ import grpc
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import Client, PullStatus
-from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.client.wire import COMMITLOG, METHODS
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.runtime.framing import READ_RANGE_RESPONSE
-from stratamq.runtime.status import from_rpc_error
+from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
+from stratamq.rpc.framing import READ_RANGE_RESPONSE
+from stratamq.rpc.methods import COMMITLOG, METHODS
+from stratamq.rpc.status import from_rpc_error
 from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
 from stratamq_torture.processes.log_image import LogImage, Stored
 from stratamq_torture.processes.messages import Messages

@@ -30,11 +30,11 @@ from typing import Any
 
 import mfusepy
 
+from stratamq.files.clock import SystemClock
 from stratamq.files.paths import parent
 from stratamq.files.simulated import SimulatedDisk, keep_everything, keep_nothing, random_choice
 from stratamq.files.simulated_inode import Inode
 from stratamq.files.simulated_tree import Directory, Node
-from stratamq.runtime.clock import SystemClock
 
 _TOTAL_BYTES, _BLOCK_BYTES = 1 << 40, 4096
 _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE, _FALLOC_ZERO_RANGE = 0x01, 0x02, 0x10

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 from stratamq_torture.processes.checker import Findings
 from stratamq_torture.processes.kill_points import POINTS
 from stratamq_torture.processes.services import ServiceFailedError

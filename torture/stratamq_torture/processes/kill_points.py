@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from stratamq.client.wire import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX, ROOMS
 from stratamq_torture.processes.services import directory_names, until
 from stratamq_torture.processes.stage import SEGMENT_BYTES, Stage
 

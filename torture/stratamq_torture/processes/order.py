@@ -23,10 +23,10 @@ from google.protobuf.message import DecodeError
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client import Client, Delivery, connect
-from stratamq.client.wire import COMMITLOG
+from stratamq.files.clock import SystemClock
 from stratamq.formats.file_names import offset_name
-from stratamq.runtime.clock import SystemClock
-from stratamq.runtime.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.methods import COMMITLOG
 from stratamq_torture.processes import system_call_trace
 from stratamq_torture.processes.messages import Messages
 from stratamq_torture.processes.services import Services

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import grpc
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.client.wire import COMMITLOG, METHODS, ROOMS
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
+from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
+from stratamq.rpc.methods import COMMITLOG, METHODS, ROOMS
 from stratamq_torture.processes import power_supply
 from stratamq_torture.processes.checker import Findings, read_range
 from stratamq_torture.processes.kill_points import names, state_of, wait

@@ -21,10 +21,10 @@ from types import TracebackType
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from stratamq.client.endpoints import CHANNEL_OPTIONS
-from stratamq.client.wire import COMMITLOG, DISPATCHER, HA, INDEX, ROOMS
-from stratamq.runtime import discovery
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
+from stratamq.rpc import discovery
+from stratamq.rpc.endpoints import CHANNEL_OPTIONS
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, ROOMS
 
 DEADLINE_S = 60.0
 """For a start or an end: generous, because test machines are small and busy."""
@@ -82,7 +82,7 @@ class Services:
         self._logs.mkdir(parents=True, exist_ok=True)
         command = [*self._prefixes.get(room, ())]
         # Told to stop when its standard input ends: it must not outlive a trial that was killed.
-        command += [sys.executable, "-m", "stratamq.runtime.supervised"]
+        command += [sys.executable, "-m", "stratamq.service.supervised"]
         command += [f"stratamq_{room}", "--data", str(self.root)]
         for text in self._settings:
             if text.startswith(f"{room}."):

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from stratamq.client.wire import ROOMS
+from stratamq.rpc.methods import ROOMS
 from stratamq_torture.processes.checker import Checker, Findings
 from stratamq_torture.processes.ledger import Ledger
 from stratamq_torture.processes.messages import TOPICS, Messages

@@ -20,7 +20,7 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
 from stratamq_torture.processes.messages import QUEUES, TOPICS, Messages
 from stratamq_torture.processes.services import until

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stratamq.client import Role
 from stratamq.errors import StrataError
-from stratamq.runtime.clock import SystemClock
+from stratamq.files.clock import SystemClock
 from stratamq_torture.processes.checker import Findings
 from stratamq_torture.processes.services import ServiceFailedError
 from stratamq_torture.replicas.brokers import BrokersFailedError

@@ -1,4 +1,4 @@
-"""One follower's stream to the log, in steps: what `client.follow` and the log's servicer do.
+"""One follower's stream to the log, in steps: what `follow.driver` and the log's servicer do.
 
     apart ──open──▶ opened ──queue table──▶ following ◀──▶ (event, step of applying, report)
       ▲                                         │ Closing
@@ -17,7 +17,7 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.follow_hub import Session
 
 from stratamq.errors import StrataError
-from stratamq.formats.follow import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
+from stratamq.follow.protocol import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.simulated.rooms import DISPATCHER, FollowerRoom
 from stratamq_torture.simulated.situations import Situation

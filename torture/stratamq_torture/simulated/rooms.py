@@ -277,7 +277,7 @@ class FollowerRoom(Room):
         return True
 
     def fail(self, error: BaseException) -> None:
-        """What `client.follow` does when the engine raises: following is over."""
+        """What `follow.driver` does when the engine raises: following is over."""
         assert self.engine is not None
         self.failed = error
         self.engine.stopped(error)

@@ -17,8 +17,8 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.hosts import Host
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
-from stratamq.runtime.framing import APPEND_STREAM_REQUEST
-from stratamq.runtime.status import error_name
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.status import error_name
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
 from stratamq_commitlog.servicer.values import put_status, role

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError
-from stratamq.formats.follow import Event, Report
+from stratamq.follow.protocol import Event, Report
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.event_pace import EventPace
 from stratamq_commitlog.follow_hub import Session

@@ -9,7 +9,6 @@ import grpc
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import commitlog_pb2_grpc, common_pb2
-from stratamq.client.members import members_message, members_value
 from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -18,10 +17,11 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.hosts import encode_host
-from stratamq.runtime.change_marks import mark_message, mark_of
-from stratamq.runtime.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
-from stratamq.runtime.paging import place_of, position_of
-from stratamq.runtime.worker import ThreadWorker
+from stratamq.rpc.change_marks import mark_message, mark_of
+from stratamq.rpc.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
+from stratamq.rpc.members import members_message, members_value
+from stratamq.rpc.paging import place_of, position_of
+from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog import masters_queues
 from stratamq_commitlog.cutting import Cut, CutDone
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog

@@ -6,11 +6,11 @@ from functools import lru_cache
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.errors import BusyError, InvalidRequestError
-from stratamq.formats.follow import Closing, Event, Opened
+from stratamq.follow.protocol import Closing, Event, Opened
 from stratamq.formats.hosts import Host
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.formats.undelivered import refuse_undelivered
-from stratamq.runtime.status import error_name
+from stratamq.rpc.status import error_name
 from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus, Role
 from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.topic_table import TopicConfig

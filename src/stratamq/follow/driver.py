@@ -1,0 +1,339 @@
+"""Drives an engine that follows the log: the transport of `follow.protocol`.
+
+    resume_point ──▶ Open ──▶ opened ──▶ apply, apply, …      a report every second
+                                  ▲                   │
+                                  └── back-off ◀── the log is gone, or speaks nonsense
+    Closing ──▶ close_at ──▶ the last report ──▶ the stream ends ──▶ wait for the log's next start
+
+What the log's bytes or the engine's own files refuse (anything that the engine raises) ends
+following for good: the engine is told and says why; a restart begins again from what is durable.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import grpc
+import numpy as np
+
+from stratamq.api.v1 import commitlog_pb2
+from stratamq.errors import NotFoundError, StrataError, UnavailableError
+from stratamq.files.port import Random
+from stratamq.follow.protocol import (
+    Apply,
+    Close,
+    Closing,
+    Cut,
+    Event,
+    Follower,
+    FollowError,
+    Opened,
+    Progress,
+    Report,
+    Wait,
+)
+from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.methods import COMMITLOG, METHODS
+from stratamq.rpc.stream_errors import stream_error, write
+
+log = logging.getLogger(__name__)
+
+REPORT_INTERVAL_S = 1.0
+FIRST_DELAY_S = 0.05
+LONGEST_DELAY_S = 2.0
+ANSWER_S = 2.0
+
+QueueTable = list[tuple[str, int, int]]
+"""topic, queue id, next queue offset."""
+
+
+class FollowerEngine(Protocol):
+    """What follows. Its methods run on the event loop and must not block it for long."""
+
+    name: str
+
+    def resume_point(self) -> tuple[int, int]:
+        """(generation, position) of what is applied, or after a start durable; (0, 0) nothing."""
+
+    def opened(self, opened: Opened) -> None:
+        """Drop everything from `opened.cut_to` on. Called once for each connection."""
+
+    def apply(self, event: Event) -> Iterator[Wait | None]:
+        """Do the work of one event in steps of 2 ms or less; an empty range only moves offsets.
+
+        It yields None to give others their turn, or what must be waited for: until then nothing
+        more is read, and the log, which sees its stream stand still, sends nothing more.
+        """
+
+    def report(self) -> Report: ...
+
+    def close_at(self, end: int, done: Callable[[], None]) -> None:
+        """The log stops at `end`: make everything durable, then call `done`."""
+
+    def stopped(self, error: BaseException) -> None:
+        """Following has failed for good."""
+
+
+async def why_not_writable(channels: Channels) -> str | None:
+    """The log's own sentence, of a slave with its master's address if that is known; "" when it
+    takes messages, None when it does not answer."""
+    try:
+        get_status = channels.callable(METHODS["GetStatus"])
+        status = await get_status(commitlog_pb2.GetStatusRequest(), timeout=ANSWER_S)
+    except (grpc.RpcError, StrataError):
+        return None
+    return str(status.not_writable_reason)
+
+
+class _EngineFailed(Exception):
+    """Carries what the engine raised past the handling of the connection's errors."""
+
+
+async def run_follower(
+    channels: Channels,
+    engine: FollowerEngine,
+    *,
+    random: Random,
+    replicable: bool = False,
+    learn_queues: Callable[[int, QueueTable], None] | None = None,
+    is_ours: Callable[[int], bool] | None = None,
+    report_interval_s: float = REPORT_INTERVAL_S,
+    on_connected: Callable[[bool], None] | None = None,
+) -> None:
+    """Follow the log until cancelled, or until the engine fails.
+
+    `channels` finds the log again wherever it starts. `replicable` follows what slaves may get
+    instead of what consumers may see. `learn_queues` is given the pages of the log's queue table
+    after each opening. `is_ours` is asked about the generation of a log that answers: one that is
+    not ours is left again, before the engine hears of it. `on_connected` hears of every connection
+    and of its end.
+    """
+    driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s)
+    delay_s = FIRST_DELAY_S
+    while True:
+        try:
+            await driver.connect(on_connected)
+            error: StrataError = UnavailableError("the log ended the stream")
+        except _EngineFailed as failure:
+            reason = failure.__cause__
+            assert reason is not None
+            log.critical(
+                "following stopped", extra={"follower": engine.name, "error": repr(reason)}
+            )
+            engine.stopped(reason)
+            return
+        except grpc.RpcError as failure:
+            error = stream_error(failure)
+        except StrataError as failure:
+            error = failure
+        finally:
+            if driver.connected and on_connected is not None:
+                on_connected(False)
+        if driver.connected:
+            delay_s = FIRST_DELAY_S
+        level = logging.ERROR
+        if isinstance(error, UnavailableError):
+            # Said once; that nobody answers is said again and again at DEBUG only.
+            level = logging.INFO if driver.connected else logging.DEBUG
+        log.log(level, "log lost", extra={"follower": engine.name, "error": str(error)})
+        channels.renew(COMMITLOG)
+        await asyncio.sleep(delay_s * (0.5 + random.getrandbits(16) / 2**17))
+        delay_s = min(delay_s * 2, LONGEST_DELAY_S)
+
+
+class _Driver:
+    def __init__(
+        self,
+        channels: Channels,
+        engine: FollowerEngine,
+        replicable: bool,
+        learn_queues: Callable[[int, QueueTable], None] | None,
+        is_ours: Callable[[int], bool] | None,
+        report_interval_s: float,
+    ) -> None:
+        self._channels = channels
+        self._engine = engine
+        self._replicable = replicable
+        self._horizon = (
+            commitlog_pb2.FOLLOW_HORIZON_REPLICABLE
+            if replicable
+            else commitlog_pb2.FOLLOW_HORIZON_CONFIRMED
+        )
+        self._learn_queues = learn_queues
+        self._is_ours = is_ours
+        self._report_interval_s = report_interval_s
+        self._writing = asyncio.Lock()
+        self.connected = False
+        """The last connection got as far as the log's answer."""
+
+    async def connect(self, on_connected: Callable[[bool], None] | None) -> None:
+        """One connection from its opening to its end. RpcError and StrataError are the
+        connection's, _EngineFailed is the engine's."""
+        self.connected = False
+        engine = self._engine
+        generation, position = engine.resume_point()
+        call = self._channels.callable(METHODS["Follow"])()
+        reporter: asyncio.Task[None] | None = None
+        try:
+            opening = commitlog_pb2.FollowOpen(
+                name=engine.name, horizon=self._horizon, generation=generation, position=position
+            )
+            await write(call, commitlog_pb2.FollowRequest(open=opening))
+            machine = Follower(replicable=self._replicable)
+            while (response := await call.read()) is not grpc.aio.EOF:
+                action = machine.receive(_message(response))
+                if isinstance(action, Cut):
+                    self._require_ours(action.opened)
+                    with _engine_failures():
+                        engine.opened(action.opened)
+                    self.connected = True
+                    log.info("following", extra=_fields(engine.name, position, action.opened))
+                    if on_connected is not None:
+                        on_connected(True)
+                    await self._ask_queues()
+                    reporter = asyncio.ensure_future(self._report_regularly(call))
+                    reporter.add_done_callback(lambda task: _died(task) and call.cancel())
+                elif isinstance(action, Close):
+                    await self._close(call, action.end)
+                else:
+                    await self._apply(action)
+        except asyncio.CancelledError:
+            if reporter is not None and (error := _died(reporter)):
+                raise error from None  # and not this task was cancelled, but the call
+            raise
+        finally:
+            if reporter is not None:
+                reporter.cancel()
+            call.cancel()
+            if reporter is not None:
+                await asyncio.wait([reporter])
+
+    def _require_ours(self, opened: Opened) -> None:
+        if self._is_ours is not None and not self._is_ours(opened.generation):
+            raise NotFoundError(
+                f"the log that answers is in generation {opened.generation}, which the log of this "
+                "directory never began: it is another broker's; a run file names an address that "
+                "is no longer ours, and is read again"
+            )
+
+    async def _apply(self, action: Apply | Progress) -> None:
+        with _engine_failures():
+            for wait in self._engine.apply(action.event):
+                # Pulls, queries and reports get their turn between two steps.
+                if wait is None:
+                    await asyncio.sleep(0)
+                else:
+                    ready = asyncio.Event()
+                    wait(ready.set)
+                    await ready.wait()
+
+    async def _close(self, call: Any, end: int) -> None:
+        """The log stops: everything durable, said so, and nothing more from here."""
+        durable = asyncio.Event()
+        with _engine_failures():
+            self._engine.close_at(end, durable.set)
+        await durable.wait()
+        await self._report(call, self._engine.report())
+        async with self._writing:
+            await call.done_writing()
+
+    async def _report_regularly(self, call: Any) -> None:
+        # The reader hears of a broken connection by itself.
+        told: Report | None = None
+        with contextlib.suppress(grpc.RpcError, UnavailableError):
+            while True:
+                report = self._engine.report()
+                if report != told:
+                    await self._report(call, report)
+                    told = report
+                await asyncio.sleep(self._report_interval_s)
+
+    async def _report(self, call: Any, report: Report) -> None:
+        wire = commitlog_pb2.FollowReport(
+            applied_offset=report.applied,
+            durable_offset=report.durable,
+            durable_store_timestamp_ms=report.durable_store_timestamp_ms,
+            released_offset=report.released,
+        )
+        async with self._writing:
+            await write(call, commitlog_pb2.FollowRequest(report=wire))
+
+    async def _ask_queues(self) -> None:
+        if self._learn_queues is None:
+            return
+        get_table = self._channels.callable(METHODS["GetQueueTable"])
+        request = commitlog_pb2.GetQueueTableRequest()
+        while True:
+            page = await get_table(request)
+            table = [(one.topic, one.queue_id, one.next_queue_offset) for one in page.queues]
+            with _engine_failures():
+                self._learn_queues(page.appended_offset, table)
+            if not page.next_position:
+                return
+            request.position = page.next_position
+
+
+def _died(task: asyncio.Task[None]) -> BaseException | None:
+    """What a task ended with that was neither cancelled nor came to its end."""
+    return task.exception() if task.done() and not task.cancelled() else None
+
+
+@contextlib.contextmanager
+def _engine_failures() -> Iterator[None]:
+    try:
+        yield
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except Exception as error:
+        raise _EngineFailed from error
+
+
+def _message(response: commitlog_pb2.FollowResponse) -> Opened | Event | Closing:
+    """FollowError for what is none of the three."""
+    kind = response.WhichOneof("kind")
+    if kind == "event":
+        return _event(response.event)
+    if kind == "closing":
+        return Closing(response.closing.end_offset)
+    if kind != "opened":
+        raise FollowError("the log sent a message of no known kind")
+    opened = response.opened
+    return Opened(
+        generation=opened.generation,
+        generation_start=opened.generation_start_offset,
+        cut_to=opened.cut_to,
+        minimum=opened.minimum_offset,
+        confirmed=opened.confirmed_offset,
+        flushed=opened.flushed_offset,
+        segment_bytes=opened.segment_bytes,
+        is_slave=opened.slave,
+    )
+
+
+def _event(event: commitlog_pb2.FollowEvent) -> Event:
+    packed = event.packed_lengths
+    if len(packed) % 4:
+        raise FollowError("an event's packed lengths are not a number of u32")
+    return Event(
+        generation=event.generation,
+        start=event.start_offset,
+        end=event.end_offset,
+        confirmed=event.confirmed_offset,
+        flushed=event.flushed_offset,
+        minimum=event.minimum_offset,
+        lengths=np.frombuffer(packed, np.dtype(">u4")).astype(np.uint32) if packed else None,
+        runs=[(run.topic, run.queue_id, run.first_queue_offset, run.count) for run in event.runs]
+        or None,
+    )
+
+
+def _fields(name: str, position: int, opened: Opened) -> dict[str, object]:
+    return {
+        "follower": name,
+        "position": position,
+        "cut_to": opened.cut_to,
+        "confirmed": opened.confirmed,
+        "generation": opened.generation,
+    }

@@ -1,0 +1,86 @@
+"""Every method of the services as one value: where it lives, its path, its two codecs.
+
+Messages with large fields travel framed by hand (`rpc.framing`): their codec here is None, and
+whoever calls the method frames and unframes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stratamq.api.v1 import (
+    commitlog_pb2,
+    dispatcher_pb2,
+    index_pb2,
+    janitor_pb2,
+    replication_pb2,
+)
+from stratamq.rpc.framing import (
+    APPEND_DATA_REQUEST,
+    APPEND_STREAM_REQUEST,
+    PULL_RESPONSE,
+    PULL_STREAM_RESPONSE,
+    READ_RANGE_RESPONSE,
+)
+
+COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
+HA, JANITOR = "ha", "janitor"
+ROOMS = (COMMITLOG, DISPATCHER, INDEX)
+"""Without these nothing can be sent, read or found."""
+
+_HAND_FRAMED = {
+    codec.message_type.DESCRIPTOR.full_name
+    for codec in (
+        APPEND_DATA_REQUEST,
+        APPEND_STREAM_REQUEST,
+        PULL_RESPONSE,
+        PULL_STREAM_RESPONSE,
+        READ_RANGE_RESPONSE,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method:
+    """`kind` is the name of the channel's factory: `unary_unary`, `unary_stream`, …"""
+
+    room: str
+    path: str
+    kind: str
+    serialize: Callable[[Any], bytes] | None
+    deserialize: Callable[[bytes], Any] | None
+
+    def on(self, channel: Any) -> Any:
+        """The method's callable on a channel, synchronous or asyncio."""
+        return getattr(channel, self.kind)(
+            self.path, request_serializer=self.serialize, response_deserializer=self.deserialize
+        )
+
+
+def _methods(room: str, module: Any, service_name: str) -> dict[str, Method]:
+    service = module.DESCRIPTOR.services_by_name[service_name]
+    methods = {}
+    for described in service.methods:
+        request, response = described.input_type, described.output_type
+        kinds = {True: "stream", False: "unary"}
+        kind = f"{kinds[described.client_streaming]}_{kinds[described.server_streaming]}"
+        framed_request = request.full_name in _HAND_FRAMED
+        framed_response = response.full_name in _HAND_FRAMED
+        methods[described.name] = Method(
+            room=room,
+            path=f"/{service.full_name}/{described.name}",
+            kind=kind,
+            serialize=None if framed_request else getattr(module, request.name).SerializeToString,
+            deserialize=None if framed_response else getattr(module, response.name).FromString,
+        )
+    return methods
+
+
+METHODS = {
+    **_methods(COMMITLOG, commitlog_pb2, "CommitLogService"),
+    **_methods(DISPATCHER, dispatcher_pb2, "DispatcherService"),
+    **_methods(INDEX, index_pb2, "IndexService"),
+    **_methods(HA, replication_pb2, "ReplicationService"),
+    **_methods(JANITOR, janitor_pb2, "JanitorService"),
+}
+"""By their name, which is unique among the services."""

@@ -1,0 +1,382 @@
+"""The asyncio gRPC server that every room runs in: health, reflection, metrics, graceful stop.
+
+One per process, and one event loop per process: grpc.aio shares one poller between loops and
+fails when there are two.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.files.clock import SystemClock
+from stratamq.rpc import discovery
+from stratamq.rpc.address import (
+    is_host,
+    is_unix,
+    join_address,
+    reachable_address,
+    split_address,
+)
+from stratamq.service import metrics
+from stratamq.service.guarded_handlers import GuardedHandlers
+from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
+from stratamq.service.health import Health
+from stratamq.service.loop_watch import LoopWatch
+
+log = logging.getLogger(__name__)
+
+# Twice the largest batch (4 MiB), so that a message with its framing always fits.
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+STOP_GRACE_MS = 5_000
+# Finds a follower whose machine vanished, without a FIN, within 30 s.
+KEEPALIVE_INTERVAL_MS = 20_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+# Java clients may ping every 10 s; the default of 5 minutes answers them with GOAWAY.
+CLIENT_PING_INTERVAL_MS = 5_000
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+ANNOUNCE_INTERVAL_S = 1.0
+
+EXIT_BUG = 1
+EXIT_CONFIGURATION = 2
+EXIT_STORE_REFUSED = 3
+EXIT_SIGNAL_BASE = 128
+
+READY = metrics.gauge("service_ready", "1 while the service takes requests, else 0.")
+
+Step = Callable[[], Awaitable[None]]
+
+
+class Server:
+    """A room's gRPC server. Keep a reference: a collected server stops listening silently.
+
+    `serve` does everything a process needs; tests use `start` and `stop`. All methods belong to
+    the event loop.
+    """
+
+    def __init__(
+        self,
+        room: str,
+        *,
+        root: Path | None = None,
+        advertised_host: str = "",
+        metrics_address: str = "",
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        stop_grace_ms: int = STOP_GRACE_MS,
+        options: Sequence[tuple[str, Any]] = (),
+    ) -> None:
+        """`root` is the store directory for the run file (None: none is written), in which
+        `advertised_host` stands for the host listened on; an empty `metrics_address` serves no
+        metrics; `options` are further gRPC channel arguments.
+
+        ConfigurationError when `advertised_host` is more than a host."""
+        if not is_host(advertised_host):
+            fault = f"{room}.advertised_host: {advertised_host!r} is not a name or an IP address"
+            raise ConfigurationError([fault])
+        self.address = ""  # set by `start`
+        self.metrics_address = ""
+        self._room = room
+        self._root = root
+        self._advertised_host = advertised_host
+        self._metrics_wanted = metrics_address
+        self._stop_grace_ms = stop_grace_ms
+        self._options = (
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
+            ("grpc.so_reuseport", 0),  # a second start on the same port must fail
+            ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", CLIENT_PING_INTERVAL_MS),
+            *options,
+        )
+        self._generic: list[grpc.GenericRpcHandler] = []
+        self._servicers: list[tuple[Callable[[Any, grpc.aio.Server], None], Any]] = []
+        self._service_names: list[str] = []
+        self._grpc: grpc.aio.Server | None = None
+        self._metrics: metrics.MetricsEndpoint | None = None
+        self._health = Health()
+        self._ready = False
+        self._stopped = False
+        self._announcing: asyncio.Task[None] | None = None
+        """Writes the run file as soon as a full volume has room for it."""
+        self._stopping = asyncio.Event()
+        self._failure: BaseException | None = None
+        """Why the process ends, if nobody asked for it."""
+
+    def add_servicer(
+        self,
+        add_to_server: Callable[[Any, grpc.aio.Server], None],
+        servicer: Any,
+        service_name: str,
+    ) -> None:
+        """Offer a generated service: its `add_…_to_server`, the servicer, and the full name
+        (`commitlog_pb2.DESCRIPTOR.services_by_name["CommitLogService"].full_name`)."""
+        self._servicers.append((add_to_server, servicer))
+        self._service_names.append(service_name)
+
+    def add_generic(self, handler: grpc.GenericRpcHandler) -> None:
+        """Offer methods with serialisers of one's own. They win over a servicer's methods of the
+        same name, whatever the order of the calls."""
+        self._generic.append(handler)
+
+    async def start(self, address: str, *, ready: bool = True) -> str:
+        """Listen on `host:port` (port 0 takes a free one) and return the address bound.
+
+        With `ready=False` health says NOT_SERVING until `set_ready(True)`. Raises
+        ConfigurationError when `address` or the metrics address cannot be listened on, and
+        StoreRefusedError when the run file cannot be written, unless the volume is full: then the
+        service runs, and is found once there is room.
+        """
+        self._grpc = self._build()
+        self.address = _listen(self._grpc, address, self._room)
+        if self._metrics_wanted:
+            self._metrics = metrics.serve(self._metrics_wanted)
+            self.metrics_address = self._metrics.address
+        self._health.set("liveness", True)
+        self.set_ready(ready)
+        await self._grpc.start()
+        if self._root is not None:
+            self._announce(self._root)
+        log.info(
+            "service started",
+            extra={"address": self.address, "metrics": self.metrics_address, "pid": os.getpid()},
+        )
+        return self.address
+
+    def set_ready(self, ready: bool, reason: str = "") -> None:
+        """Set the health of "", of "readiness" and of each service; `reason` goes to the log.
+
+        Has no effect once the service stops.
+        """
+        if self._stopped:
+            return
+        if ready is not self._ready:
+            log.info("readiness changed", extra={"ready": ready, "reason": reason})
+        self._ready = ready
+        READY.set(ready)
+        for name in ("", "readiness", *self._service_names):
+            self._health.set(name, ready)
+
+    def request_stop(self) -> None:
+        """Make `serve` stop the service, as a signal would."""
+        self._stopping.set()
+
+    def supervise(self, task: "asyncio.Future[Any]") -> None:
+        """The service is not what it seems without this task: `fail` when it ends in an error."""
+
+        def ended(task: "asyncio.Future[Any]") -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                self.fail(error)
+
+        task.add_done_callback(ended)
+
+    def fail(self, error: BaseException) -> None:
+        """Something went wrong for good: stop in order, after which `serve` raises the first such
+        `error`. One that refuses the store or the settings is no bug, and has no traceback."""
+        if self._failure is None:
+            self._failure = error
+            if not isinstance(error, (ConfigurationError, StoreRefusedError)):
+                log.critical("service fails", extra={"reason": repr(error)}, exc_info=error)
+        self.request_stop()
+
+    async def stop(self, drain: Step | None = None, close: Step | None = None) -> None:
+        """Stop in order: health, `drain`, calls in flight (up to the grace), `close`, run file.
+
+        All steps are tried; the first error is raised at the end.
+        """
+        self.set_ready(False, "stopping")
+        self._stopped = True
+        self._health.stop()
+        errors: list[Exception] = []
+        for step in (drain, self._stop_calls, close, self._withdraw):
+            try:
+                if step is not None:
+                    await step()
+            except Exception as error:  # noqa: BLE001 - raised below, after the other steps
+                errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("stop failed", errors)
+        log.info("service stopped")
+
+    async def serve(
+        self,
+        address: str,
+        *,
+        drain: Step | None = None,
+        close: Step | None = None,
+        ready: bool = True,
+    ) -> None:
+        """Start, run until SIGTERM, SIGINT or `request_stop`, stop in order.
+
+        `drain` ends the room's streams and refuses new work while calls are still answered;
+        `close` flushes and closes the engine once no call is left. `close` runs even if the start
+        fails. A second signal ends the process at once, with 128 + its number.
+
+        Raises what was given to `fail`. An error that leaves a callback of the event loop and went
+        through our code is one: the asyncio default is to log it and go on without the callback.
+        """
+        self._catch_signals()
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
+        watch = LoopWatch(SystemClock())
+        watch.start()
+        try:
+            await self.start(address, ready=ready)
+            await self._stopping.wait()
+        finally:
+            await self.stop(drain if self.address else None, close)
+            watch.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and error is not None and _is_ours(error):
+            self.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    def _build(self) -> grpc.aio.Server:
+        server = grpc.aio.server(options=self._options)
+        guarded = _Guarded(server)
+        guarded.add_generic_rpc_handlers(self._generic)
+        for add_to_server, servicer in self._servicers:
+            add_to_server(servicer, guarded)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
+        names = (*self._service_names, HEALTH_SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        return server
+
+    async def _stop_calls(self) -> None:
+        if self._grpc is not None:
+            await self._grpc.stop(self._stop_grace_ms / 1000)
+
+    def _announce(self, root: Path) -> None:
+        try:
+            discovery.write(root, self._room, self._endpoint())
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                path = discovery.run_file(root, self._room)
+                raise StoreRefusedError(
+                    f"{path} cannot be written: {error.strerror or error}. Move away what lies "
+                    "there"
+                ) from error
+            log.warning("not announced yet", extra={"reason": error.strerror})
+            self._announcing = asyncio.create_task(self._announce_later(root))
+
+    async def _announce_later(self, root: Path) -> None:
+        while True:
+            await asyncio.sleep(ANNOUNCE_INTERVAL_S)
+            try:
+                discovery.write(root, self._room, self._endpoint())
+            except OSError as error:
+                log.debug("not announced yet", extra={"reason": error.strerror})
+            else:
+                log.info("announced")
+                return
+
+    async def _withdraw(self) -> None:
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.wait([self._announcing])
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._root is not None:
+            discovery.remove(self._root, self._room, os.getpid())
+
+    def _endpoint(self) -> discovery.Endpoint:
+        advertised = [
+            address and reachable_address(address, self._advertised_host)
+            for address in (self.address, self.metrics_address)
+        ]
+        return discovery.Endpoint(*advertised, os.getpid())
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._on_signal, signum)
+
+    def _on_signal(self, signum: int) -> None:
+        log.info("stop requested", extra={"signal": signal.Signals(signum).name})
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            # A plain handler from now on: it acts even while the event loop is blocked.
+            loop.remove_signal_handler(each)
+            signal.signal(each, _exit_at_once)
+        self.request_stop()
+
+
+class _Guarded:
+    """What generated code registers a service with, so that its errors become statuses.
+
+    It registers each method twice, and gRPC asks the second registry first, so that a handler with
+    serialisers of one's own would never be found: that one is left empty.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._server.add_generic_rpc_handlers(tuple(map(GuardedHandlers, handlers)))
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        pass
+
+
+def run_service(main: Callable[[], Coroutine[Any, Any, int | None]]) -> NoReturn:
+    """Run a service's `main` on a new event loop and exit.
+
+    0: stopped cleanly. 1: a bug, traceback logged. 2: wrong settings, one line each. 3: the store
+    was refused. 130: interrupted before it served. 2 and 3 need an operator: do not restart.
+    """
+    try:
+        code = asyncio.run(main()) or 0
+    except KeyboardInterrupt:
+        code = EXIT_SIGNAL_BASE + signal.SIGINT
+    except ConfigurationError as error:
+        for fault in error.faults:
+            print(f"configuration: {fault}", file=sys.stderr)
+        code = EXIT_CONFIGURATION
+    except StoreRefusedError as error:
+        print(f"store refused: {error.message}", file=sys.stderr)
+        code = EXIT_STORE_REFUSED
+    except Exception:
+        log.critical("service failed", exc_info=True)
+        code = EXIT_BUG
+    sys.exit(code)
+
+
+def _listen(server: grpc.aio.Server, address: str, room: str) -> str:
+    if not is_unix(address):
+        host, _ = split_address(address)
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        fault = f"{room} cannot listen on {address}: is the port taken, or the host not of here?"
+        raise ConfigurationError([fault]) from error
+    return address if is_unix(address) else join_address(host, port)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """It left our code; a callback of a library's own may fail without harm."""
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = (str(frame.f_globals.get("__name__")).split(".")[0] for frame, _ in frames)
+    return any(module == "__main__" or module.startswith("stratamq") for module in modules)
+
+
+def _exit_at_once(signum: int, _frame: object) -> NoReturn:
+    os._exit(EXIT_SIGNAL_BASE + signum)

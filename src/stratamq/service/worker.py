@@ -1,0 +1,83 @@
+"""One named thread that does an engine's blocking work and reports back on the event loop."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from stratamq.files.clock import SystemClock
+from stratamq.files.port import Clock
+
+T = TypeVar("T")
+
+OnDone = Callable[[T | None, BaseException | None], None]
+
+
+class ThreadWorker:
+    """Implements `stratamq.files.port.Worker`: tasks run one after another, in order.
+
+    `on_done(result, error)` is called on `loop`, in the order of the tasks; exactly one of its two
+    arguments says what happened (`error` is None after success). `submit` may be called from any
+    thread.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, name: str, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._loop = loop
+        self._name = name
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._closed = False
+        self._began_ns = 0
+
+    @property
+    def waiting_ms(self) -> int:
+        """For how long the task that runs now has been running; 0: none runs."""
+        began_ns = self._began_ns
+        return (self._clock.monotonic_ns() - began_ns) // 1_000_000 if began_ns else 0
+
+    def submit(self, task: Callable[[], T], on_done: OnDone[T]) -> None:
+        """Queue `task`. Raises RuntimeError after `close`."""
+        if self._closed:
+            raise RuntimeError(f"worker {self._name} is closed")
+        self._executor.submit(self._run, task, on_done)
+
+    async def run(self, task: Callable[[], T]) -> T:
+        """`task`'s result, after those that were submitted before. It is carried out to its end
+        even if who waits for it is cancelled. RuntimeError after `close`."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def on_done(result: T | None, error: BaseException | None) -> None:
+            if answer.done():
+                return  # nobody waits for it any more
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)  # type: ignore[arg-type]
+
+        self.submit(task, on_done)
+        return await answer
+
+    async def close(self) -> None:
+        """Take no more tasks; return when all tasks and all their `on_done` have run."""
+        if self._closed:
+            return
+        self._closed = True
+        drained = self._loop.create_future()
+        self._executor.submit(self._loop.call_soon_threadsafe, drained.set_result, None)
+        await drained
+        self._executor.shutdown(wait=True)
+
+    def _run(self, task: Callable[[], T], on_done: OnDone[T]) -> None:
+        result: T | None = None
+        failure: BaseException | None = None
+        self._began_ns = self._clock.monotonic_ns()
+        try:
+            result = task()
+        except BaseException as error:  # noqa: BLE001 - the top of a thread: the owner decides
+            failure = error
+        self._began_ns = 0
+        # A loop that is closed belongs to a process that has ended its service: nobody listens.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(on_done, result, failure)

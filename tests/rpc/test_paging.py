@@ -1,0 +1,76 @@
+"""Tables in pages, and what changed in a table since somebody looked."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stratamq.errors import InvalidRequestError, UnavailableError
+from stratamq.rpc.changes import Changes, Mark
+from stratamq.rpc.paging import PAGE_BYTES, page, place_of, position_of
+
+
+def test_pages_follow_each_other_until_the_last():
+    entries = list(range(7))
+    assert page(entries, 0, most=3) == ([0, 1, 2], 3)
+    assert page(entries, 3, most=3) == ([3, 4, 5], 6)
+    assert page(entries, 6, most=3) == ([6], 0)
+    assert page(entries, 0, 2, most=3) == ([0, 1], 2)
+    assert page(entries, 0, 99, most=3) == ([0, 1, 2], 3)
+    assert page(entries, 0, most=7) == (entries, 0)
+    assert page(entries, 99) == ([], 0)
+
+
+def test_a_page_ends_with_the_entry_that_makes_it_large():
+    names = ["x" * (PAGE_BYTES // 2)] * 5
+    assert page(names, 0, size=len) == (names[:2], 2)
+    assert page(["x" * 2 * PAGE_BYTES] * 2, 0, size=len)[1] == 1
+
+
+def test_a_position_is_good_for_one_start():
+    assert position_of(0, 7) == 0
+    assert place_of(0, 7) == 0
+    assert place_of(position_of(5, 7), 7) == 5
+    with pytest.raises(UnavailableError):
+        place_of(position_of(5, 7), 8)
+    with pytest.raises(InvalidRequestError):
+        place_of(-1, 7)
+
+
+def all_pages(changes: Changes[int], mark: Mark, most: int) -> tuple[list[int], Mark]:
+    seen, mark = changes.since(mark, most)
+    while mark.position:
+        more, mark = changes.since(mark, most)
+        seen += more
+    return seen, mark
+
+
+@given(st.lists(st.lists(st.integers(0, 20), max_size=30), max_size=6), st.integers(1, 5))
+def test_a_reader_gets_what_changed_since_its_mark_and_nothing_else(rounds, most):
+    changes: Changes[int] = Changes(3)
+    mark = Mark()
+    for changed in rounds:
+        for key in changed:
+            changes.note(key)
+        seen, mark = all_pages(changes, mark, most)
+        assert sorted(seen) == sorted(set(changed))
+
+
+def test_what_changes_during_a_pass_is_in_it_or_in_the_next():
+    changes: Changes[int] = Changes(3)
+    for key in range(4):
+        changes.note(key)
+    first, mark = changes.since(Mark(), 2)
+    changes.note(0)
+    changes.note(9)
+    rest, mark = all_pages(changes, mark, 2)
+    assert first + rest == [0, 1, 2, 3, 9]
+    assert all_pages(changes, mark, 2)[0] == [0, 9]
+
+
+def test_a_mark_of_another_start_or_of_the_future_gets_everything():
+    changes: Changes[int] = Changes(3)
+    changes.note(1)
+    for mark in (Mark(2, 1), Mark(3, 5), Mark(3, 0, 5, 1)):
+        assert changes.since(mark, 9)[0] == [1]
+    with pytest.raises(InvalidRequestError):
+        changes.since(Mark(3, -1), 9)
