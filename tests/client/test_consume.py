@@ -18,6 +18,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.paging import PAGE_ENTRIES
 from tests.client.conftest import SEGMENT_BYTES
 from tests.support.brokers import DISPATCHER, Broker
 
@@ -286,6 +287,14 @@ def test_a_group_goes_on_where_it_was(client):
     assert bodies(client.consume("grouped", group="g2")) == list(range(30))
     (state,) = [one for one in client.groups() if one.group == "g1"]
     assert (state.offset, state.max_offset, state.lag) == (30, 30, 0)
+
+
+def test_a_group_of_more_queues_than_a_page_has_is_listed_whole(client):
+    offsets = {("many-queues", number): 0 for number in range(PAGE_ENTRIES + 5)}
+    client.commit_offsets("g-many", offsets)
+    assert client.committed_offsets("g-many") == offsets
+    listed = [one for one in client.groups() if one.group == "g-many"]
+    assert [(one.topic, one.queue_id) for one in listed] == list(offsets)
 
 
 def test_a_message_that_was_not_finished_is_given_again(client):

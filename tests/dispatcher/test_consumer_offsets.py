@@ -19,6 +19,7 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.rpc.changes import Mark
+from stratamq.rpc.paging import NestedPlace
 from tests.support import fixtures
 from tests.support.disks import Place, read_file, write_file
 
@@ -72,7 +73,7 @@ def test_what_was_committed_is_there_after_a_restart(files):
     assert again.groups() == ["g", "other"]
     assert again.offsets.committed("g", "orders") == (
         [("g", "orders", 0, 12), ("g", "orders", 1, 7)],
-        0,
+        None,
     )
 
 
@@ -199,8 +200,8 @@ def test_what_is_committed_is_listed_in_pages_that_may_end_within_a_topic(files)
     service.offsets.commit("g", [("t", number, 7) for number in range(3)])
     service.offsets.commit("other", [("t", 0, 8)])
     service.offsets.commit("g", [("u", 0, 9)])
-    seen, place = [], 0
-    while not seen or place:
+    seen, place = [], NestedPlace()
+    while place is not None:
         found, place = service.offsets.committed("g", "", place)
         seen.append([(topic, queue_id, offset) for _, topic, queue_id, offset in found])
     assert seen == [[("t", 0, 7), ("t", 1, 7)], [("t", 2, 7), ("u", 0, 9)]]
@@ -359,17 +360,17 @@ def test_a_queue_that_a_masters_document_does_not_have_stays_gone_after_a_crash(
     assert len(again.committed()) == 31
 
 
-def test_a_masters_document_moves_no_queue_within_the_pages_unless_their_positions_change():
+def test_a_masters_document_between_two_pages_moves_no_queue():
     service = Service(SimulatedDisk().files(), page_entries=2)
-    service.offsets.commit("g", [("t", number, 1) for number in (2, 1, 0, 3)])
+    service.offsets.commit("g", [("t", number, 1) for number in (4, 2, 1, 3)])
     first, place = service.offsets.committed("g")
-    before = service.offsets.page_incarnation
-    service.offsets.import_document(b'{"offsetTable":{"t@g":{"0":5,"1":5,"2":5,"3":5}}}')
-    second, _ = service.offsets.committed("g", "", place)
-    assert sorted(queue_id for _, _, queue_id, _ in first + second) == [0, 1, 2, 3]
-    assert service.offsets.page_incarnation == before
-    service.offsets.import_document(b'{"offsetTable":{"t@g":{"0":5,"1":5,"3":5}}}')
-    assert service.offsets.page_incarnation != before
+    service.offsets.import_document(b'{"offsetTable":{"t@g":{"0":5,"2":5,"3":5,"4":5}}}')
+    second, following = service.offsets.committed("g", "", place)
+    assert [queue_id for _, _, queue_id, _ in first + second] == [1, 2, 3, 4]
+    assert following is None
+    service.offsets.commit("g", [("t", 5, 6)])
+    assert service.offsets.committed("g", "", place, 9)[0][-1] == ("g", "t", 4, 5)
+    assert service.offsets.committed("g", "", NestedPlace(0, 5)) == ([("g", "t", 5, 6)], None)
 
 
 @pytest.mark.parametrize("small_bytes", [0, SMALL_BYTES])

@@ -36,7 +36,7 @@ async def groups(service: RunningService, entries: int = 0) -> list[tuple[str, i
         page = await service.stub.ListGroups(asked)
         assert not entries or len(page.groups) <= entries
         found += [(one.topic, one.queue_id, one.offset, one.lag) for one in page.groups]
-        asked.position = page.next_position
+        asked.position, asked.incarnation = page.next_position, page.incarnation
         if not page.next_position:
             return found
 
@@ -293,5 +293,43 @@ def test_lag_counts_every_queue_of_a_topic_that_a_group_has_committed_of(run, tm
             ]
             asked = pb.ListGroupsRequest(max_entries=-1)
             assert isinstance(await error_of(service.stub.ListGroups(asked)), InvalidRequestError)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3])
+def test_pages_of_groups_neither_miss_nor_double_a_queue_that_was_there_throughout(
+    run, tmp_path, entries
+):
+    """Between two pages a queue begins that had an offset alone, a lower one comes, offsets of a
+    queue before the position go with a master's document."""
+
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            for queue_id in (5, 3):
+                service.log.put("t", queue_id)
+            service.follow()
+            offsets = [("t", queue_id, 0) for queue_id in (9, 7, 8, 1)]
+            await service.stub.CommitOffsets(offsets_of(*offsets, ("u", 0, 0)))
+            throughout = {("t", one) for one in (1, 3, 5, 7, 8, 9)} | {("u", 0)}
+            changes = [
+                lambda: service.log.put("t", 8),
+                lambda: service.log.put("t", 0),
+                lambda: service.log.put("t", 7),
+            ]
+            asked, found = pb.ListGroupsRequest(max_entries=entries), []
+            while True:
+                page = await service.stub.ListGroups(asked)
+                found += [(one.topic, one.queue_id) for one in page.groups]
+                if not page.next_position:
+                    break
+                asked.position, asked.incarnation = page.next_position, page.incarnation
+                if changes:
+                    changes.pop(0)()
+                    service.follow()
+                service.offsets.import_document(b'{"offsetTable":{"t@g":{"7":0,"8":0,"9":0}}}')
+            assert len(found) == len(set(found))
+            assert throughout - {("t", 1)} <= set(found)
+            assert sorted(found) == found
 
     run(scenario())

@@ -11,6 +11,8 @@ async def pages_of(method, request) -> list:
     answers = [await method(request)]
     while answers[-1].next_position:
         request.position = answers[-1].next_position
+        if isinstance(request, pb.GetCommittedOffsetsRequest | pb.ListGroupsRequest):
+            request.incarnation = answers[-1].incarnation
         answers.append(await method(request))
     return answers
 
@@ -50,5 +52,30 @@ def test_a_position_of_another_start_is_refused_and_a_negative_one_too(run, tmp_
             for wrong in ({"position": -1}, {"max_entries": -1}):
                 error = await error_of(service.stub.ListQueues(pb.ListQueuesRequest(**wrong)))
                 assert isinstance(error, InvalidRequestError)
+
+    run(scenario())
+
+
+def test_a_position_in_groups_of_another_start_is_refused(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put_many(60, topics=2, queues=3)
+            service.follow()
+            for method, request in (
+                (service.stub.ListGroups, pb.ListGroupsRequest(max_entries=2)),
+                (
+                    service.stub.GetCommittedOffsets,
+                    pb.GetCommittedOffsetsRequest(group="g", max_entries=2),
+                ),
+            ):
+                offsets = [pb.GroupOffset(topic="topic-1", queue_id=q, offset=1) for q in range(3)]
+                await service.stub.CommitOffsets(
+                    pb.CommitOffsetsRequest(group="g", offsets=offsets)
+                )
+                answer = await method(request)
+                request.position = answer.next_position
+                assert isinstance(await error_of(method(request)), UnavailableError)
+                request.incarnation = answer.incarnation
+                assert (await method(request)).next_position == 0
 
     run(scenario())

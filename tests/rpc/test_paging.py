@@ -5,8 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratamq.errors import InvalidRequestError, UnavailableError
+from stratamq.formats.numbers import INT32_MAX
 from stratamq.rpc.changes import Changes, Mark
-from stratamq.rpc.paging import PAGE_BYTES, page, place_of, position_of
+from stratamq.rpc.paging import (
+    PAGE_BYTES,
+    NestedPlace,
+    SortedEntries,
+    nested_page,
+    nested_place_of,
+    nested_position_of,
+    page,
+    place_of,
+    position_of,
+)
 
 
 def test_pages_follow_each_other_until_the_last():
@@ -34,6 +45,75 @@ def test_a_position_is_good_for_one_start():
         place_of(position_of(5, 7), 8)
     with pytest.raises(InvalidRequestError):
         place_of(-1, 7)
+
+
+Nested = list[set[int]]
+entries_of_keys = st.lists(st.sets(st.integers(0, 6), max_size=5), max_size=6)
+
+
+@given(
+    entries_of_keys,
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6), st.booleans()), max_size=20),
+    st.integers(1, 4),
+)
+def test_nested_pages_have_what_is_there_throughout_once_whatever_comes_and_goes(
+    table: Nested, changes, most
+):
+    cache: SortedEntries[int] = SortedEntries()
+    version, place, seen = 0, NestedPlace(), []
+    throughout = {(key, entry) for key, entries in enumerate(table) for entry in entries}
+
+    def entries_of(key):
+        return cache.of(key, version, lambda: table[key])
+
+    while place is not None:
+        found, place = nested_page(range(len(table)), entries_of, place, most=most)
+        assert len(found) <= most
+        seen += found
+        for number, entry, comes in changes[:3]:
+            version += 1
+            if number >= len(table):
+                table.append({entry})
+            elif comes:
+                table[number].add(entry)
+            else:
+                table[number].discard(entry)
+                throughout.discard((number, entry))
+        changes = changes[3:]
+    assert seen == sorted(set(seen))
+    assert throughout <= set(seen)
+
+
+def test_a_nested_page_looks_at_as_many_keys_as_it_may_have_entries():
+    looked = []
+
+    def none(key):
+        looked.append(key)
+        return []
+
+    assert nested_page(range(10), none, NestedPlace(), 1, most=4) == ([], NestedPlace(4))
+    assert looked == [0, 1, 2, 3]
+    assert nested_page(range(10), none, NestedPlace(8), most=4) == ([], None)
+    with pytest.raises(InvalidRequestError):
+        nested_page(range(10), none, NestedPlace(), -1)
+
+
+@given(st.integers(0, (1 << 32) - 1), st.integers(0, INT32_MAX))
+def test_a_nested_position_is_one_number_good_for_one_start(key, entry):
+    place = NestedPlace(key, entry)
+    position = nested_position_of(place)
+    assert nested_place_of(position, 7, 7) == place
+    assert position < 1 << 63
+    if position:
+        with pytest.raises(UnavailableError):
+            nested_place_of(position, 0, 7)
+    with pytest.raises(InvalidRequestError):
+        nested_place_of(-1, 7, 7)
+
+
+def test_the_last_nested_page_has_no_position():
+    assert nested_position_of(None) == 0
+    assert nested_place_of(0, 0, 7) == NestedPlace()
 
 
 def all_pages(changes: Changes[int], mark: Mark, most: int) -> tuple[list[int], Mark]:

@@ -11,7 +11,6 @@ the group.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.files.journaled import SMALL_BYTES, Journaled
@@ -20,7 +19,7 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
 from stratamq.rpc.changes import Changes, Mark
-from stratamq.rpc.paging import PAGE_ENTRIES
+from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +29,8 @@ _TABLE = "offsetTable"
 
 _REMOVED = -1
 """In place of an offset that changed; null in the journal."""
-_QUEUE_BITS = 24
-"""Of a page's place: the queue within a topic of a group."""
 NO_MARK = Mark()
+BEGIN = NestedPlace()
 
 GroupOffset = tuple[str, int, int]
 """topic, queue id, offset."""
@@ -61,7 +59,9 @@ class ConsumerOffsets:
         self.report: list[str] = []
         self.incarnation = incarnation
         """Another one when the table is another one."""
-        self._removals = 0
+        self.reshaped = 0
+        """Another number when a queue came to a topic of a group, or went."""
+        self._sorted: SortedEntries[GroupTopic] = SortedEntries()
         self._page_entries = page_entries
         self.store_failed = ""
         """Why the last writing failed; empty when it did not."""
@@ -102,11 +102,6 @@ class ConsumerOffsets:
             # Else the next start, which does not know that RocketMQ ran, would prefer an older one.
             self._worker.submit(self._file.adopt, lambda _, error: self._stored(error))
 
-    @property
-    def page_incarnation(self) -> int:
-        """Another one when positions of pages mean something else."""
-        return self.incarnation + self._removals
-
     def commit(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """All of them or none. Offsets may go back: a group may want to read again.
 
@@ -117,7 +112,9 @@ class ConsumerOffsets:
         self._touched = True
         for topic, queue_id, offset in taken:
             queues = self._queues_of((group, topic))
-            if queues.get(queue_id) != offset:
+            before = queues.get(queue_id)
+            if before != offset:
+                self.reshaped += before is None
                 queues[queue_id] = offset
                 self._changes.note((group, topic))
                 self._changed[group, topic, queue_id] = offset
@@ -143,14 +140,20 @@ class ConsumerOffsets:
         return self._by_group.get(key[0], {}).get(key[1], {})
 
     def committed(
-        self, group: str, topic: str = "", place: int = 0, wanted: int = 0
-    ) -> tuple[list[Committed], int]:
+        self, group: str, topic: str = "", place: NestedPlace = BEGIN, wanted: int = 0
+    ) -> tuple[list[Committed], NestedPlace | None]:
         """A page of what a group has committed, with "" of all topics, and where the next page
-        begins; 0: there is none."""
+        begins; None: there is none. Raises InvalidRequestError."""
         keys = self._topics.get(group, [])
         if topic:
             keys = [(group, topic)] if topic in self._by_group.get(group, {}) else []
-        return self._page(keys, place, wanted)
+
+        def queue_ids(key: GroupTopic) -> Sequence[int]:
+            version = self.incarnation, self.reshaped
+            return self._sorted.of(key, version, lambda: self.queues_of(key))
+
+        found, following = nested_page(keys, queue_ids, place, wanted, most=self._page_entries)
+        return [(*key, one, self.queues_of(key)[one]) for key, one in found], following
 
     def export_changes(self, mark: Mark = NO_MARK) -> tuple[bytes, Mark]:
         """A document with a page of what changed since a mark, topic and group at a time (empty:
@@ -245,24 +248,6 @@ class ConsumerOffsets:
             self._topics.setdefault(group, []).append(key)
         return topics[topic]
 
-    def _page(
-        self, keys: Sequence[GroupTopic], place: int, wanted: int
-    ) -> tuple[list[Committed], int]:
-        if wanted < 0:
-            raise InvalidRequestError("a page's number of entries is not negative")
-        most = min(wanted or self._page_entries, self._page_entries)
-        taken: list[Committed] = []
-        number, skipped = place >> _QUEUE_BITS, place % (1 << _QUEUE_BITS)
-        while number < len(keys) and len(taken) < most:
-            group, topic = keys[number]
-            queues = self._by_group[group][topic]
-            some = list(islice(queues.items(), skipped, skipped + most - len(taken)))
-            taken += [(group, topic, queue_id, offset) for queue_id, offset in some]
-            skipped += len(some)
-            if skipped >= len(queues):
-                number, skipped = number + 1, 0
-        return taken, number << _QUEUE_BITS | skipped if number < len(keys) else 0
-
     def _document(self, keys: Iterable[GroupTopic]) -> JsonObject:
         table = {
             f"{topic}@{group}": {
@@ -299,10 +284,13 @@ class ConsumerOffsets:
             self._changed[*key, queue_id] = _REMOVED
         if queue_ids:
             self._changes.note(key)
-            self._removals += 1
+            self.reshaped += 1
 
     def _set(self, key: GroupTopic, queues: dict[int, int]) -> None:
-        self._queues_of(key).update(queues)
+        held = self._queues_of(key)
+        before = len(held)
+        held.update(queues)
+        self.reshaped += len(held) != before
         self._changes.note(key)
         self._changed.update({(*key, queue_id): offset for queue_id, offset in queues.items()})
 

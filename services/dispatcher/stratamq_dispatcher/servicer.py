@@ -19,11 +19,17 @@ from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
 from stratamq.rpc.change_marks import mark_message, mark_of
 from stratamq.rpc.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
-from stratamq.rpc.paging import PAGE_ENTRIES, place_of, position_of
+from stratamq.rpc.paging import (
+    PAGE_ENTRIES,
+    nested_place_of,
+    nested_position_of,
+    place_of,
+    position_of,
+)
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.group_listing import group_page
+from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
@@ -59,6 +65,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._puller = puller
         self._offsets = offsets
         self._bounds = bounds
+        self._groups = GroupListing(offsets, bounds)
         self._why_not_writable = why_not_writable
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
@@ -204,7 +211,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     ) -> Any:
         self._engine.require_serving()
         offsets, bounded = self._offsets, self._bounds.bounded
-        place = place_of(request.position, offsets.page_incarnation)
+        place = nested_place_of(request.position, request.incarnation, offsets.incarnation)
         found, following = offsets.committed(
             request.group, request.topic, place, request.max_entries
         )
@@ -215,21 +222,21 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 )
                 for group, topic, queue_id, offset in found
             ],
-            next_position=position_of(following, offsets.page_incarnation),
+            next_position=nested_position_of(following),
+            incarnation=offsets.incarnation,
         )
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> Any:
         self._engine.require_serving()
-        offsets = self._offsets
-        place = place_of(request.position, offsets.page_incarnation)
-        _check_not_negative("max_entries", request.max_entries)
-        most = min(request.max_entries or self._page_entries, self._page_entries)
+        incarnation = self._offsets.incarnation
+        place = nested_place_of(request.position, request.incarnation, incarnation)
         engine = self._engine
-        found, following = group_page(
-            offsets, self._bounds, engine.queues, engine.minimum, place, most
+        found, following = self._groups.page(
+            engine.queues, engine.minimum, place, request.max_entries, most=self._page_entries
         )
-        position = position_of(following, offsets.page_incarnation)
-        response = pb.ListGroupsResponse(next_position=position)
+        response = pb.ListGroupsResponse(
+            next_position=nested_position_of(following), incarnation=incarnation
+        )
         for one in found:
             response.groups.add(
                 group=one.group,

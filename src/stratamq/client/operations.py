@@ -66,6 +66,8 @@ class Operation(Generic[R]):
         request = type(self.request)()
         request.CopyFrom(self.request)
         request.position = position
+        if "incarnation" in answer.DESCRIPTOR.fields_by_name:
+            request.incarnation = answer.incarnation
         return request
 
 

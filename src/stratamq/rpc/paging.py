@@ -1,21 +1,28 @@
 """Tables that are larger than one answer: pages by position.
 
-Entries only come, at the end, so that a position stays what it is while a reader goes from page to
-page. A reader sees every entry that was there when it began.
+A table whose entries only come, at the end: a position is a number in it (`page`). A table of keys
+with numbered entries, which come in any order and may go: a position is the number of its key, and
+the least entry that has yet to be sent; keys only come, at the end (`nested_page`). In both a
+reader gets every entry that is there from its first page to its last, and none twice.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from stratamq.errors import InvalidRequestError, UnavailableError
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 PAGE_ENTRIES = 500
 """Describing so many is about a millisecond of an event loop."""
 PAGE_BYTES = 256 << 10
 INCARNATION_BITS = 15
 _PLACE_BITS = 48
+_ENTRY_BITS = 31
+"""Of a position in a nested table; 32 are left for the key's number."""
 
 
 def page(
@@ -57,3 +64,76 @@ def place_of(position: int, incarnation: int) -> int:
     if position and position >> _PLACE_BITS != incarnation % (1 << INCARNATION_BITS):
         raise UnavailableError("the service was started again while its table was read: read anew")
     return position % (1 << _PLACE_BITS)
+
+
+# --- keys with numbered entries ---
+
+
+@dataclass(frozen=True, slots=True)
+class NestedPlace:
+    """Entries from `entry` on of the key of this number, then those of the keys behind it."""
+
+    key: int = 0
+    entry: int = 0
+
+
+class SortedEntries(Generic[T]):
+    """The numbers of one key's entries in ascending order: those that were asked for last are kept,
+    so that a key of many pages is not sorted for each."""
+
+    def __init__(self) -> None:
+        self._of: tuple[T, Hashable] | None = None
+        self._sorted: list[int] = []
+
+    def of(self, key: T, version: Hashable, entries: Callable[[], Iterable[int]]) -> Sequence[int]:
+        """`version` is another one when `entries` gives others."""
+        if self._of != (key, version):
+            self._of, self._sorted = (key, version), sorted(entries())
+        return self._sorted
+
+
+def nested_page(
+    keys: Sequence[K],
+    entries_of: Callable[[K], Sequence[int]],
+    place: NestedPlace,
+    wanted: int = 0,
+    *,
+    most: int = PAGE_ENTRIES,
+) -> tuple[list[tuple[K, int]], NestedPlace | None]:
+    """The entries from `place` on, each with its key, and where the next page begins; None: there
+    is none.
+
+    `entries_of` gives numbers from 0 to INT32_MAX in ascending order. At most `most` entries of as
+    many keys, and `wanted` entries if that is not 0: a page may be empty and not the last.
+    InvalidRequestError for a negative number of entries.
+    """
+    if wanted < 0:
+        raise InvalidRequestError("a page's number of entries is not negative")
+    room = min(wanted or most, most)
+    taken: list[tuple[K, int]] = []
+    number, first = place.key, place.entry
+    last = min(len(keys), number + most)
+    while number < last and len(taken) < room:
+        entries = entries_of(keys[number])
+        begin = bisect_left(entries, first)
+        end = min(begin + room - len(taken), len(entries))
+        taken += [(keys[number], entry) for entry in entries[begin:end]]
+        if end < len(entries):
+            return taken, NestedPlace(number, entries[end - 1] + 1)
+        number, first = number + 1, 0
+    return taken, NestedPlace(number) if number < len(keys) else None
+
+
+def nested_position_of(place: NestedPlace | None) -> int:
+    """As a number on the wire, which goes with the incarnation of the keys; 0: there is none."""
+    return 0 if place is None else place.key << _ENTRY_BITS | place.entry
+
+
+def nested_place_of(position: int, incarnation: int, keys_incarnation: int) -> NestedPlace:
+    """UnavailableError for a position that was given out for another incarnation of the keys: their
+    order was another one. InvalidRequestError for a negative one."""
+    if position < 0:
+        raise InvalidRequestError("a page's position is not negative")
+    if position and incarnation != keys_incarnation:
+        raise UnavailableError("the service was started again while its table was read: read anew")
+    return NestedPlace(position >> _ENTRY_BITS, position % (1 << _ENTRY_BITS))

@@ -206,32 +206,38 @@ class CommitOffsetsResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCommittedOffsetsRequest(_message.Message):
-    __slots__ = ("group", "topic", "position", "max_entries")
+    __slots__ = ("group", "topic", "position", "max_entries", "incarnation")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     position: int
     max_entries: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class GetCommittedOffsetsResponse(_message.Message):
-    __slots__ = ("offsets", "next_position")
+    __slots__ = ("offsets", "next_position", "incarnation")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     offsets: _containers.RepeatedCompositeFieldContainer[GroupOffset]
     next_position: int
-    def __init__(self, offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("position", "max_entries")
+    __slots__ = ("position", "max_entries", "incarnation")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     position: int
     max_entries: int
-    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
     __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag")
@@ -250,12 +256,14 @@ class GroupInfo(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups", "next_position")
+    __slots__ = ("groups", "next_position", "incarnation")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupInfo]
     next_position: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class GetDispatchStatusRequest(_message.Message):
     __slots__ = ()
