@@ -8,8 +8,11 @@ wait once a whole pass is there, nor longer than a tick.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from stratamq.files.port import Worker
+from stratamq.service.awaiting import outcome
+from stratamq.service.process import ticking
 from stratamq_commitlog.engine import CommitLog
 
 TICK_SECONDS, REST_SECONDS = 0.1, 0.5
@@ -30,7 +33,7 @@ class Driver:
         Who starts it watches it."""
         self._engine.wake = self._wake
         self._engine.commit.on_idle = self._schedule_waiting
-        self._ticker = self._loop.create_task(self._tick(), name="commitlog-tick")
+        self._ticker = self._loop.create_task(ticking(self._tick, self._on_second))
         return self._ticker
 
     async def stop(self) -> None:
@@ -73,15 +76,10 @@ class Driver:
         self._scheduled = False
         self._engine.run_pass()
 
-    async def _tick(self) -> None:
-        told_at = 0.0
-        while True:
-            self._engine.tick()
-            self._schedule_waiting()
-            if self._loop.time() >= told_at + 1.0:
-                told_at = self._loop.time()
-                self._on_second()
-            await asyncio.sleep(REST_SECONDS if self._at_rest() else TICK_SECONDS)
+    def _tick(self) -> float:
+        self._engine.tick()
+        self._schedule_waiting()
+        return REST_SECONDS if self._at_rest() else TICK_SECONDS
 
     def _at_rest(self) -> bool:
         """Nothing waits, for the disk, for a slave, or to be unlinked."""
@@ -96,11 +94,8 @@ class Driver:
 
 async def quiet(engine: CommitLog, *workers: Worker) -> None:
     """Until no flush runs and no worker has anything to do; nothing new may be asked of them."""
-    loop = asyncio.get_running_loop()
     while True:
         for worker in workers:
-            idle = loop.create_future()
-            worker.submit(lambda: None, lambda _, error, idle=idle: idle.set_result(error))
-            await idle
+            await outcome(partial(worker.submit, lambda: None))
         if engine.commit.idle:
             return

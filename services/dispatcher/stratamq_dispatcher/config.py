@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
-from stratamq.service.config import ServiceConfig, setting
+from stratamq.service.config import FollowerConfig, setting
 from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.pull import PullLimits
 
@@ -14,7 +14,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 # fmt: off
 @dataclass(frozen=True)
-class DispatcherConfig(ServiceConfig):
+class DispatcherConfig(FollowerConfig):
     """One broker's consume queues."""
 
     queue_file_bytes: int = setting(
@@ -98,10 +98,6 @@ class DispatcherConfig(ServiceConfig):
         500, unit="entries", minimum=1, maximum=10_000,
         doc="Entries of one answer that lists queues or consumer offsets: larger tables go in "
         "pages.",
-    )
-    log_address: str = setting(
-        "", unit="host:port",
-        doc="Where the commit log service listens; empty: where its run file says.",
     )
 # fmt: on
 

@@ -7,10 +7,12 @@ anything, and nothing here keeps one.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Worker
+from stratamq.service.awaiting import OnDone, answer, outcome
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
@@ -95,11 +97,8 @@ class Puller:
         if plan is not None:
             view = self._log_view()
             mended = await self._in_lane(lambda: self._cold.mend(plan, view))
-            if mended is not None:
-                done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-                engine.mend(plan, mended, lambda good: done.done() or done.set_result(good))
-                if await done:
-                    return True
+            if mended is not None and await answer(partial(engine.mend, plan, mended)):
+                return True
         self._unmendable.add(unit)
         return False
 
@@ -237,21 +236,13 @@ class Puller:
         return LogView(engine.segment_bytes, engine.history, engine.minimum, engine.sealed_from)
 
     async def _in_lane(self, task: Callable[[], T]) -> T:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        def submit(on_done: OnDone[T]) -> None:
+            try:
+                self._lane.submit(task, on_done)
+            except RuntimeError as error:
+                raise UnavailableError("the dispatcher is stopping") from error
 
-        def tell(result: T | None, error: BaseException | None) -> None:
-            if done.cancelled():
-                return
-            if error is not None:
-                done.set_exception(error)
-            else:
-                done.set_result(result)  # type: ignore[arg-type]
-
-        try:
-            self._lane.submit(task, tell)
-        except RuntimeError as error:
-            raise UnavailableError("the dispatcher is stopping") from error
-        return await done
+        return await outcome(submit)
 
 
 async def _within(event: asyncio.Event, deadline: float) -> bool:

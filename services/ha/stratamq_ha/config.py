@@ -8,7 +8,7 @@ from stratamq.errors import ConfigurationError
 from stratamq.formats.generation_number import SLOTS
 from stratamq.formats.replication import MAX_TRANSFER_BYTES, ROCKETMQ_TRANSFER_BYTES
 from stratamq.rpc.address import split_address
-from stratamq.service.config import ServiceConfig, setting
+from stratamq.service.config import FollowerConfig, setting
 from stratamq_ha.master_connection import MasterSettings
 from stratamq_ha.slave_connection import SlaveSettings
 
@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
-class HaConfig(ServiceConfig):
+class HaConfig(FollowerConfig):
     """One broker's replication, master or slave: the log's role says which."""
 
     replication_address: str = setting(
@@ -132,11 +132,6 @@ class HaConfig(ServiceConfig):
         minimum=0,
         maximum=600_000,
         doc="How long a stopping master waits for its slaves to have everything.",
-    )
-    log_address: str = setting(
-        "",
-        unit="host:port",
-        doc="Where the commit log service listens; empty: where its run file says.",
     )
     advertised_log_address: str = setting(
         "",

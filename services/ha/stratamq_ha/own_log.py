@@ -4,19 +4,22 @@ The service reads no frames: it wants to know how far bytes may go out, where th
 when another generation begins, after which every slave has to compare its history again.
 """
 
+import asyncio
 import bisect
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from stratamq.errors import StrataError
 from stratamq.files.port import Clock
-from stratamq.follow.own_log import LogFacts
+from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.follow.protocol import Event, Opened, Report
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
 
 log = logging.getLogger(__name__)
 
+ASK_AGAIN_S = 0.2
 MARK_INTERVAL_MS = 50
 MARKS = 4_096
 """Remembered moments of growth: more than three minutes of steady writing."""
@@ -116,3 +119,23 @@ class OwnLogView:
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
+
+
+async def ask_for_facts(view: OwnLogView, own: OwnLog, on_learned: Callable[[], None]) -> None:
+    """Learn what the log is, whenever it has begun anew; until it is cancelled."""
+    opened = asyncio.Event()
+    view.on_opened = opened.set
+    while True:
+        await opened.wait()
+        opened.clear()
+        learned = False
+        while not learned:
+            try:
+                facts = await own.facts()
+                view.learned(facts)
+                learned = facts.generation == view.generation
+                on_learned()
+            except StrataError as error:
+                log.debug("the log does not answer", extra={"error": str(error)})
+            if not learned:
+                await asyncio.sleep(ASK_AGAIN_S)

@@ -3,20 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratamq.service.config import ServiceConfig, setting
+from stratamq.service.config import FollowerConfig, setting
 from stratamq_index.geometry import DEFAULT_GEOMETRY, MAX_FILE_BYTES, Geometry
 from stratamq_index.persistence import EngineSettings
 
 
 # fmt: off
 @dataclass(frozen=True)
-class IndexConfig(ServiceConfig):
+class IndexConfig(FollowerConfig):
     """One broker's hash indexes."""
 
-    log_address: str = setting(
-        "", unit="host:port",
-        doc="Where the commit log service listens; empty finds it through its run file.",
-    )
     index_slots: int | None = setting(
         None, unit="slots", minimum=1, maximum=MAX_FILE_BYTES // 4, rocketmq="maxHashSlotNum",
         doc="Hash slots of an index file. Absent: what the store was used with before, or "

@@ -6,10 +6,12 @@ from typing import Any
 from stratamq.api.v1 import common_pb2, index_pb2_grpc
 from stratamq.api.v1 import index_pb2 as pb
 from stratamq.errors import InvalidRequestError
+from stratamq.service.awaiting import finished, outcome
 from stratamq_index.engine import REPORT_LINES, IndexEngine
 from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUILDS
 from stratamq_index.query import DEFAULT_MESSAGES, MAX_MESSAGES, Answer, Question
-from stratamq_index.rebuild import Rebuild, Wait
+from stratamq_index.rebuild import Rebuild
+from stratamq_index.searches import Asked
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexService"].full_name
 
@@ -22,23 +24,9 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
 
     async def QueryKey(self, request: pb.QueryKeyRequest, context: Any) -> pb.QueryKeyResponse:
         question = _question(request)
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def done(answer: Answer | None, error: BaseException | None) -> None:
-            if answered.done():
-                return
-            if answer is not None:
-                answered.set_result(answer)
-            else:
-                answered.set_exception(error or RuntimeError("neither answer nor error"))
-
         applied = self._engine.applied
         with QUERY_SECONDS.time():
-            asked = self._engine.ask(question, done)
-            try:
-                answer = await answered
-            finally:
-                asked.cancel()
+            answer = await self._ask(question)
         QUERIES.inc()
         QUERY_MESSAGES.inc(len(answer.frames))
         return pb.QueryKeyResponse(
@@ -56,7 +44,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
         try:
             for step in steps:
                 # Appends, queries and other calls get their turn between two steps.
-                await (asyncio.sleep(0) if step is None else _over(step))
+                await (asyncio.sleep(0) if step is None else finished(step.then))
         finally:
             steps.close()
         REBUILDS.inc()
@@ -87,6 +75,14 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
             stopped_reason=engine.stop_reason,
         )
 
+    async def _ask(self, question: Question) -> Answer:
+        asked: list[Asked] = []
+        try:
+            return await outcome(lambda done: asked.append(self._engine.ask(question, done)))
+        finally:
+            for one in asked:
+                one.cancel()
+
 
 def _question(request: pb.QueryKeyRequest) -> Question:
     if not request.topic:
@@ -111,9 +107,3 @@ def _question(request: pb.QueryKeyRequest) -> Question:
         end_ms=None if everything else end_ms,
         oldest_first=request.oldest_first,
     )
-
-
-async def _over(wait: Wait) -> None:
-    over = asyncio.Event()
-    wait.then(over.set)
-    await over.wait()

@@ -3,21 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratamq.service.config import ServiceConfig, setting
+from stratamq.service.config import FollowerConfig, setting
 from stratamq_janitor.policy import CONSUMED, HOLDS
 
 HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
-class JanitorConfig(ServiceConfig):
+class JanitorConfig(FollowerConfig):
     """How long one broker's log is kept."""
 
-    log_address: str = setting(
-        "",
-        unit="host:port",
-        doc="Where the commit log service is; empty: found through the store's directory.",
-    )
     interval_ms: int = setting(
         10_000,
         unit="ms",

@@ -125,6 +125,17 @@ class ServiceConfig:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class FollowerConfig(ServiceConfig):
+    """Of a service that needs its broker's log."""
+
+    log_address: str = setting(
+        "",
+        unit="host:port",
+        doc="Where the commit log service listens; empty: where its run file says.",
+    )
+
+
 def load(
     cls: type[Config],
     section: str,

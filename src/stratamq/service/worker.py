@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock
+from stratamq.service.awaiting import OnDone, outcome
 
 T = TypeVar("T")
-
-OnDone = Callable[[T | None, BaseException | None], None]
 
 
 class ThreadWorker:
@@ -46,18 +46,7 @@ class ThreadWorker:
     async def run(self, task: Callable[[], T]) -> T:
         """`task`'s result, after those that were submitted before. It is carried out to its end
         even if who waits for it is cancelled. RuntimeError after `close`."""
-        answer: asyncio.Future[T] = self._loop.create_future()
-
-        def on_done(result: T | None, error: BaseException | None) -> None:
-            if answer.done():
-                return  # nobody waits for it any more
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)  # type: ignore[arg-type]
-
-        self.submit(task, on_done)
-        return await answer
+        return await outcome(partial(self.submit, task))
 
     async def close(self) -> None:
         """Take no more tasks; return when all tasks and all their `on_done` have run."""

@@ -21,6 +21,7 @@ from stratamq.rpc.change_marks import mark_message, mark_of
 from stratamq.rpc.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
 from stratamq.rpc.members import members_message, members_value
 from stratamq.rpc.paging import place_of, position_of
+from stratamq.service.awaiting import answer
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog import masters_queues
 from stratamq_commitlog.cutting import Cut, CutDone
@@ -104,7 +105,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         _require_call_size(engine, len(request.messages))
         born = peer_host(context.peer())
         messages = (put_message(message, born) for message in request.messages)
-        results = await _answer_in_steps(
+        results = await answer(
             lambda done: engine.puts.messages(
                 messages, request.all_or_nothing, done, request.require_replicas
             )
@@ -114,7 +115,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:
         engine = self._ready()
         _require_call_size(engine, len(request.frames))
-        results = await _answer_in_steps(lambda done: engine.puts.raw(request.frames, done))
+        results = await answer(lambda done: engine.puts.raw(request.frames, done))
         return pb.AppendRawResponse(results=await _put_results(results))
 
     async def append_stream(
@@ -128,7 +129,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def append_data(self, data: bytes, context: Any) -> pb.AppendDataResponse:
         engine = self._ready()
         head, (payload,) = APPEND_DATA_REQUEST.decode(data)
-        error = await _answer(
+        error = await answer(
             lambda done: engine.append_data(
                 head.generation, head.offset, payload, done, _told_confirmed(head)
             )
@@ -337,7 +338,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             request.goes_on,
             request.candidate,
         )
-        error = await _answer(lambda done: engine.set_role(change, done))
+        error = await answer(lambda done: engine.set_role(change, done))
         if error is not None:
             raise error
         last = engine.hub.generations[-1]
@@ -348,7 +349,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self, request: pb.HoldWritesRequest, context: Any
     ) -> pb.HoldWritesResponse:
         engine = self._ready()
-        error = await _answer(
+        error = await answer(
             lambda done: engine.hold_writes(request.reason, request.has_peers, done)
         )
         if error is not None:
@@ -366,7 +367,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     ) -> pb.PutMembersResponse:
         engine = self._ready()
         members = members_value(request.members)
-        error = await _answer(lambda done: engine.membership.put(members, request.member, done))
+        error = await answer(lambda done: engine.membership.put(members, request.member, done))
         if error is not None:
             raise error
         return pb.PutMembersResponse()
@@ -375,7 +376,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         if request.generation != engine.generation:
             raise NotWritableError(f"the log is in generation {engine.generation}", "generation")
-        error = await _answer(lambda done: engine.membership.set_joined(request.joined, done))
+        error = await answer(lambda done: engine.membership.set_joined(request.joined, done))
         if error is not None:
             raise error
         return pb.SetJoinedResponse()
@@ -390,7 +391,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         generations = [Generation(g.generation, g.start_offset) for g in request.generations]
         confirmed = _told_confirmed(request)
         cut = Cut(request.offset, request.empty, tuple(generations), confirmed)
-        done: CutDone = await _answer(lambda done: engine.cut(cut, done))
+        done: CutDone = await answer(lambda done: engine.cut(cut, done))
         if done.error is not None:
             raise done.error
         if done.reopen:
@@ -450,32 +451,12 @@ def _required(_: None, error: BaseException | None) -> None:
         raise error
 
 
-async def _answer_in_steps(call: Any) -> Any:
-    """`_answer` for work of several steps, between which others get their turn."""
-    future = asyncio.get_running_loop().create_future()
-    for _ in call(lambda result: future.done() or future.set_result(result)):
-        await asyncio.sleep(0)
-    return await future
-
-
 def _told_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
     told = request.HasField("master_confirmed_offset")
     return request.master_confirmed_offset if told else None
 
 
-async def _answer(call: Any) -> Any:
-    """Make a call that answers through a callback, and wait for the answer."""
-    future = asyncio.get_running_loop().create_future()
-
-    def done(result: Any) -> None:
-        if not future.done():
-            future.set_result(result)
-
-    call(done)
-    return await future
-
-
 async def _saved(engine: CommitLog) -> None:
-    error: StrataError | None = await _answer(engine.save_topics)
+    error: StrataError | None = await answer(engine.save_topics)
     if error is not None:
         raise error

@@ -1,0 +1,187 @@
+"""One process of a room, from its settings to its stop in order: what every `__main__` stands on.
+
+    async def main() -> None:
+        service = Service("index", IndexConfig, __doc__)     settings, logs, the room's lock
+        writing = service.worker("write")
+        engine = IndexEngine(service.files, service.config, writing, service.clock)
+        service.offer(add_IndexServiceServicer_to_server, IndexServicer(engine), SERVICE_NAME)
+        service.follow(engine)
+        service.tick(step)
+        service.on_close(engine.shutdown)
+        await service.run()
+
+    if __name__ == "__main__":
+        run_service(main)
+
+A stop goes downward: health NOT_SERVING, `drain`, the calls in flight (up to `stop_grace_ms`), the
+tasks, what was given to `on_close` in that order, the workers, the channels, the room's lock.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from stratamq.files.clock import SystemClock
+from stratamq.files.generations import is_listed
+from stratamq.files.real import RealFiles
+from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
+from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.methods import COMMITLOG
+from stratamq.service import logging
+from stratamq.service.arguments import parse_arguments
+from stratamq.service.awaiting import finished
+from stratamq.service.config import FollowerConfig, ServiceConfig, load
+from stratamq.service.room_lock import take_room_lock
+from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
+from stratamq.service.worker import ThreadWorker
+
+SWITCH_INTERVAL_SECONDS = 0.001
+"""How long a worker's Python code may hold up the event loop."""
+OBSERVE_INTERVAL_S = 1.0
+
+Config = TypeVar("Config", bound=ServiceConfig)
+
+
+class Service(Generic[Config]):
+    """Made, filled and run on one event loop."""
+
+    def __init__(
+        self,
+        room: str,
+        settings: type[Config],
+        doc: str | None,
+        *,
+        max_message_bytes: Callable[[Config], int] = lambda _: MAX_MESSAGE_BYTES,
+    ) -> None:
+        """Reads the command line, whose --help shows `doc`; the log goes where the settings want
+        it, and the room's lock on the store is taken.
+
+        ConfigurationError for the settings; StoreRefusedError when another process has the lock.
+        """
+        arguments = parse_arguments(room, doc or "")
+        self.room = room
+        self.config = load(settings, room, arguments.toml_path, overrides=arguments.overrides)
+        config = self.config
+        logging.configure(room, config.log_format == "json", config.log_level)
+        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        self.clock = SystemClock()
+        self.random = random.SystemRandom()
+        self.files = RealFiles(config.root)
+        self._lock = take_room_lock(self.files, room)
+        self.endpoints = Endpoints(config.root, _named_log(config))
+        self.channels = Channels(self.endpoints, grpc.aio.insecure_channel)
+        self.server = Server(
+            room,
+            root=config.root,
+            advertised_host=config.advertised_host,
+            metrics_address=config.metrics_address,
+            max_message_bytes=max_message_bytes(config),
+            stop_grace_ms=config.stop_grace_ms,
+        )
+        self._workers: list[ThreadWorker] = []
+        self._tasks: list[asyncio.Future[Any]] = []
+        self._closers: list[Step] = []
+
+    def incarnation(self) -> int:
+        """A number that no other start has."""
+        return self.random.getrandbits(62) | 1
+
+    def worker(self, name: str) -> ThreadWorker:
+        """A thread of this process. Its last task has ended when the process lets go of the
+        room's lock."""
+        worker = ThreadWorker(asyncio.get_running_loop(), f"{self.room}-{name}")
+        self._workers.append(worker)
+        return worker
+
+    def offer(
+        self, add_to_server: Callable[[Any, grpc.aio.Server], None], servicer: Any, name: str
+    ) -> None:
+        """Serve a generated service of the full `name`. A servicer with a `generic_handler` has
+        methods whose messages it frames itself."""
+        self.server.add_servicer(add_to_server, servicer, name)
+        if hasattr(servicer, "generic_handler"):
+            self.server.add_generic(servicer.generic_handler())
+
+    def follow(
+        self,
+        engine: FollowerEngine,
+        *,
+        replicable: bool = False,
+        learn_queues: Callable[[int, QueueTable], None] | None = None,
+    ) -> None:
+        """Drive `engine` along this broker's log until the process stops (`follow.driver`)."""
+        self.spawn(
+            run_follower(
+                self.channels,
+                engine,
+                random=self.random,
+                replicable=replicable,
+                learn_queues=learn_queues,
+                is_ours=partial(is_listed, self.files),
+            )
+        )
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Work without which the service is not what it seems: an error ends the process. It is
+        cancelled once no call is left."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        self.server.supervise(task)
+        return task
+
+    def tick(self, step: Callable[[], float], observe: Callable[[], None] = lambda: None) -> None:
+        """Call `step` again and again, each time after as many seconds as it returned, and
+        `observe` about once a second."""
+        self.spawn(ticking(step, observe))
+
+    def on_close(self, close: Callable[[Callable[[], None]], object]) -> None:
+        """`close(done)` is called when no call and no task is left, and has ended when it calls
+        `done`."""
+        self._closers.append(partial(finished, close))
+
+    async def run(
+        self, *, drain: Step | None = None, close: Step | None = None, ready: bool = False
+    ) -> None:
+        """Serve until a signal or an error that is given to the server's `fail`. `close` goes
+        before everything else that closes. `ready`: takes requests from the start, instead of
+        when the server's `set_ready` says so."""
+
+        async def close_all() -> None:
+            if close is not None:
+                await close()
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            for step in self._closers:
+                await step()
+            for worker in self._workers:
+                await worker.close()
+            for channel in self.channels.close():
+                await channel.close()
+            self._lock.close()
+
+        await self.server.serve(self.config.address, drain=drain, close=close_all, ready=ready)
+
+
+async def ticking(step: Callable[[], float], observe: Callable[[], None]) -> None:
+    """`step`, each time after as many seconds as it returned; `observe` about once a second."""
+    loop = asyncio.get_running_loop()
+    observed_at = loop.time() - OBSERVE_INTERVAL_S
+    while True:
+        pause_s = step()
+        if loop.time() >= observed_at + OBSERVE_INTERVAL_S:
+            observed_at = loop.time()
+            observe()
+        await asyncio.sleep(pause_s)
+
+
+def _named_log(config: ServiceConfig) -> dict[str, str]:
+    """The log service's address, where the settings name it."""
+    named = isinstance(config, FollowerConfig) and config.log_address
+    return {COMMITLOG: config.log_address} if named else {}
