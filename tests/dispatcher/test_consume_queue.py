@@ -116,6 +116,17 @@ def test_after_queue_offsets_went_back_the_minimum_is_looked_for_again(queue, op
     assert queue.minimum(open_files, 1_500) == 11
 
 
+def test_the_first_message_is_known_without_files_until_the_minimum_passes_it(queue, open_files):
+    assert queue.known_minimum(0) == 0
+    assert queue.known_minimum(500) is None
+    queue.minimum(open_files, 450)
+    assert queue.known_minimum(500) == 5
+    assert queue.known_minimum(501) is None
+    assert queue.known_minimum(2_000) == 20
+    queue.append(run(20, 3, log_offset=2_100), 2_000)
+    assert queue.known_minimum(2_050) == 20
+
+
 @pytest.mark.parametrize("offset", [0, 1, 700, 701, 799, 1_999])
 def test_a_cut_keeps_what_begins_below_it_and_writes_the_rest_again(queue, open_files, offset):
     flushed(queue, open_files)

@@ -100,7 +100,7 @@ def test_messages_that_are_gone_from_the_log_are_not_found():
 def test_a_search_beside_the_engine_gives_the_same(boundary):
     broker = broker_with([3, 0, 7, 1, 0, 0, 9] * 6)
     engine = broker.engine
-    snapshot = engine.queues.get("t", 0).snapshot(engine.queues.open_files, engine.minimum)
+    snapshot = engine.queues.get("t", 0).snapshot(0)
     cold = ColdReads(broker.engine_files)
     view = LogView(engine.segment_bytes, engine.history, engine.minimum)
     for timestamp_ms in range(START_MS - 2, START_MS + 130):

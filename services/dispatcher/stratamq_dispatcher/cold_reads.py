@@ -3,13 +3,15 @@
 Works on snapshots, so that it shares nothing with the engine but the files.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.files.port import Files
 from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.frame_verify import NOWHERE
-from stratamq_dispatcher.consume_queue import QueueSnapshot
-from stratamq_dispatcher.frame_reads import ColdLog
+from stratamq_dispatcher.consume_queue import QueueSnapshot, first_message, unit_at
+from stratamq_dispatcher.frame_reads import ColdLog, store_timestamp
 from stratamq_dispatcher.mending import Mended, MendPlan
 from stratamq_dispatcher.pull import PullAnswer, PullPlan
 from stratamq_dispatcher.queue_files import OpenFiles
@@ -28,6 +30,15 @@ class LogView:
     minimum: int
     sealed_from: int = NOWHERE
     """From this log offset on every record has a checksum of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAndNewest:
+    """The first message of a queue that the log has, and the store time of its last one."""
+
+    first: tuple[int, int] | None
+    """Its index, and where it lies in the log; None: not asked for."""
+    newest_ms: int
 
 
 class ColdReads:
@@ -53,6 +64,30 @@ class ColdReads:
             return offset_at(queue, queue.minimum, open_files, log, timestamp_ms, boundary)
         finally:
             open_files.close()
+
+    def begin_and_newest(
+        self, queues: Iterable[tuple[QueueSnapshot, bool]], view: LogView
+    ) -> list[BeginAndNewest | None]:
+        """Of queues with messages at or above the log's minimum, each with whether its first one
+        is to be looked for; None for one whose units or newest frame are damaged or gone."""
+        open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
+        log = self._log(view)
+        found: list[BeginAndNewest | None] = []
+        try:
+            for queue, wants_first in queues:
+                try:
+                    first = None
+                    if wants_first:
+                        first = first_message(queue, open_files, view.minimum, queue.minimum)
+                    last = unit_at(queue, open_files, queue.end - 1)
+                    newest_ms = store_timestamp(log, last.physical_offset)
+                except (CorruptionError, OffsetOutOfRangeError):
+                    found.append(None)
+                else:
+                    found.append(BeginAndNewest(first, newest_ms))
+        finally:
+            open_files.close()
+        return found
 
     def close(self) -> None:
         if self._segments is not None:

@@ -87,6 +87,18 @@ def first_at_or_above(
     return low
 
 
+def first_message(
+    source: UnitSource, open_files: OpenFiles, minimum_offset: int, low: int
+) -> tuple[int, int]:
+    """The first message from index `low` on that lies at or above a log offset: its index and where
+    it lies. There must be one."""
+    index, unit = low, unit_at(source, open_files, low)
+    if unit.physical_offset < minimum_offset:
+        index = first_at_or_above(source, open_files, minimum_offset, low + 1, source.end)
+        unit = unit_at(source, open_files, index)
+    return index, unit.physical_offset
+
+
 def _damaged(source: UnitSource, index: int, what: str) -> CorruptionError:
     position = source.geometry.position(index)
     path = source.geometry.path(source.directory, index)
@@ -120,8 +132,8 @@ class ConsumeQueue:
     """State of one queue. All methods belong to the engine's thread."""
 
     __slots__ = (
-        "_minimum_index",
-        "_minimum_offset",
+        "_least_index",
+        "_least_offset",
         "directory",
         "end",
         "end_offset",
@@ -160,8 +172,10 @@ class ConsumeQueue:
         self.version = 0
         self.tail = bytearray()
         self.tail_start = 0
-        self._minimum_offset = -1
-        self._minimum_index = 0
+        self._least_offset = NO_MESSAGE
+        self._least_index = 0
+        """A message that was the first one the log had, and its log offset: it is, until the log's
+        minimum has passed that. Unknown with NO_MESSAGE."""
 
     # --- what is there ---
 
@@ -176,24 +190,37 @@ class ConsumeQueue:
     def minimum(self, open_files: OpenFiles, minimum_offset: int) -> int:
         """Index of the first message at or above the log's minimum; `end` if all are below.
 
-        Spec 6.5 with 5.x's rule, so that a queue whose messages are gone keeps its offset.
+        Spec 6.5 with 5.x's rule, so that a queue whose messages are gone keeps its offset. Reads
+        the files when `known_minimum` is not known. Raises CorruptionError.
         """
-        if self._minimum_offset != minimum_offset:
-            low = max(self.first_index, self._minimum_index)
-            if not self.has_messages or self.end_offset <= minimum_offset:
-                found = self.end
-            elif unit_at(self, open_files, low).physical_offset >= minimum_offset:
-                found = low
-            else:
-                found = first_at_or_above(self, open_files, minimum_offset, low, self.end)
-            self._minimum_index, self._minimum_offset = found, minimum_offset
-        return self._minimum_index
+        known = self.known_minimum(minimum_offset)
+        if known is not None:
+            return known
+        found = first_message(self, open_files, minimum_offset, self.lowest)
+        self.learn_first(*found)
+        return found[0]
 
-    def snapshot(self, open_files: OpenFiles, minimum_offset: int) -> QueueSnapshot:
+    def known_minimum(self, minimum_offset: int) -> int | None:
+        """`minimum` without reading; None when the files must be looked at."""
+        if not self.has_messages or self.end_offset <= minimum_offset:
+            return self.end
+        return self._least_index if self._least_offset >= minimum_offset else None
+
+    @property
+    def lowest(self) -> int:
+        """No message before this index is in the log any more."""
+        return max(self.first_index, self._least_index)
+
+    def learn_first(self, index: int, offset: int) -> None:
+        """The first message that the log has: its index, and where it lies in the log."""
+        self._least_index, self._least_offset = index, offset
+
+    def snapshot(self, minimum: int) -> QueueSnapshot:
+        """For readers that want nothing before the index `minimum`."""
         return QueueSnapshot(
             self.directory,
             self.geometry,
-            self.minimum(open_files, minimum_offset),
+            minimum,
             self.end,
             self.tail_start,
             bytes(self.tail),
@@ -214,6 +241,8 @@ class ConsumeQueue:
         report = None
         if step.growth is Growth.NOTHING:
             return None
+        alone = self.end_offset <= minimum_offset
+        """Of the messages before them none is in the log."""
         if step.growth is Growth.BEGINS:
             self.begin(first)
         elif step.growth is Growth.WENT_BACK:
@@ -222,6 +251,8 @@ class ConsumeQueue:
                 self.cut_index(first, NO_MESSAGE)
             else:
                 self.begin(first)
+        if alone:
+            self.learn_first(first, QUEUE_UNIT.unpack_from(step.units)[0])
         self.tail += step.units
         self.end = run.first_queue_offset + run.count
         self.end_offset = run.end_offset
@@ -238,7 +269,7 @@ class ConsumeQueue:
         self.end_offset = self.newest_ms = NO_MESSAGE
         self.erase = ERASE_ALL
         self.version += 1
-        self._minimum_offset, self._minimum_index = -1, 0
+        self.learn_first(0, NO_MESSAGE)
 
     # --- shrinking ---
 
@@ -268,7 +299,8 @@ class ConsumeQueue:
             del self.tail[(index - self.tail_start) * QUEUE_UNIT_BYTES :]
         self.erase = ERASE_ALL
         self.version += 1
-        self._minimum_offset, self._minimum_index = -1, 0
+        if index <= self._least_index:
+            self.learn_first(0, NO_MESSAGE)
 
     # --- flushing ---
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from stratamq.errors import (
     CorruptionError,
-    OffsetOutOfRangeError,
     StrataError,
     UnavailableError,
 )
@@ -29,11 +28,11 @@ from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
-from stratamq_dispatcher.consume_queue import ConsumeQueue, first_at_or_above, unit_at
+from stratamq_dispatcher.consume_queue import ConsumeQueue, first_at_or_above
 from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
 from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.flusher import Cycle, Flusher
-from stratamq_dispatcher.frame_reads import HotLog, store_timestamp
+from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.loading import load_queues
 from stratamq_dispatcher.long_poll import ANYTHING, WaitingRoom
 from stratamq_dispatcher.mending import Mended, MendPlan, plan_mend, write_mended
@@ -316,18 +315,12 @@ class DispatchEngine:
         assert self.segments is not None
         return HotLog(self.segments, self.sealed_from)
 
-    def newest_store_timestamp_ms(self, queue: ConsumeQueue) -> int:
-        """Store time of the queue's newest message; 0 when the log has none of it."""
+    def newest_store_timestamp_ms(self, queue: ConsumeQueue) -> int | None:
+        """Store time of the queue's newest message; 0 when the log has none of it, None when it
+        must be read."""
         if not queue.has_messages or queue.end_offset <= self.minimum or self.segments is None:
             return 0
-        if queue.newest_ms < 0:
-            last = unit_at(queue, self.queues.open_files, queue.end - 1)
-            try:
-                stamp = store_timestamp(self.hot_log(), last.physical_offset)
-            except OffsetOutOfRangeError:
-                return 0
-            queue.newest_ms = stamp
-        return queue.newest_ms
+        return queue.newest_ms if queue.newest_ms >= 0 else None
 
     def recovery_report(self) -> list[str]:
         """What was found and done since the start, a line each."""

@@ -34,7 +34,7 @@ def open_trusted(
     reader = _Reader(queue, open_files)
     units_per_file = queue.geometry.units_per_file
     start = first
-    for start in range(behind - units_per_file, first - 1, -units_per_file):
+    for start in range(behind - units_per_file, first, -units_per_file):
         if _is_below(reader.unit(start), position):
             break
     else:
@@ -45,7 +45,8 @@ def open_trusted(
     queue.first_index = min(first_index, end)
     _set_end(queue, end, erase)
     if end > first_index:
-        if not reader.unit(first_index).is_valid:
+        begins = reader.unit(first_index)
+        if not begins.is_valid:
             # The units were looked for from behind.
             raise CorruptionError(
                 f"{queue.directory}: unit {first_index} is none",
@@ -62,6 +63,10 @@ def open_trusted(
                 queue.directory,
                 (end - 1) * QUEUE_UNIT_BYTES,
             )
+        # Where it begins and its last unit stay in memory: who lists queues opens no file.
+        queue.learn_first(first_index, begins.physical_offset)
+        queue.tail += reader.raw(end - 1)
+        queue.tail_start = end - 1
 
 
 def open_untrusted(queue: ConsumeQueue, files: Range, open_files: OpenFiles, below: int) -> None:
@@ -107,14 +112,23 @@ def _is_below(unit: QueueUnit, position: int) -> bool:
 
 
 class _Reader:
-    """Units of one queue's files, whatever the queue believes to end where."""
+    """Units of one queue's files, whatever the queue believes to end where. The page that was read
+    last stays: most queues are in one."""
 
     def __init__(self, queue: ConsumeQueue, open_files: OpenFiles) -> None:
         self._queue = queue
         self._open_files = open_files
+        self._page = b""
+        self._page_start = 0
+
+    def raw(self, index: int) -> bytes:
+        at = (index - self._page_start) * QUEUE_UNIT_BYTES
+        if not 0 <= at < len(self._page):
+            return self.piece(index, 1)
+        return self._page[at : at + QUEUE_UNIT_BYTES]
 
     def unit(self, index: int) -> QueueUnit:
-        data = self.piece(index, 1)
+        data = self.raw(index)
         if len(data) != QUEUE_UNIT_BYTES:
             directory = self._queue.directory
             raise CorruptionError(f"{directory}: unit {index} is missing", directory)
@@ -131,22 +145,23 @@ class _Reader:
         """The first index of the file from `start` that is not `good`; good ones come first."""
         geometry = self._queue.geometry
         low, high = start, geometry.file_of(start) + geometry.units_per_file
-        page = decode_units(self.piece(start, _FIRST_PIECE_UNITS))
-        if not len(page) or not good(QueueUnit(*(int(value) for value in page[0]))):
+        count = self._turn_to(start)
+        if not count or not good(self.unit(start)):
             return start
-        last = QueueUnit(*(int(value) for value in page[-1]))
-        if good(last):
-            low = start + len(page)
+        if good(self.unit(start + count - 1)):
+            low = start + count
         else:
-            high = start + len(page) - 1
+            high = start + count - 1
         while low < high:
             middle = (low + high) // 2
-            if start <= middle < start + len(page):
-                unit = QueueUnit(*(int(value) for value in page[middle - start]))
-            else:
-                unit = self.unit(middle)
-            if good(unit):
+            if good(self.unit(middle)):
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def _turn_to(self, index: int) -> int:
+        """Have the page from `index` on; how many units it holds."""
+        if not self._page or self._page_start != index:
+            self._page, self._page_start = self.piece(index, _FIRST_PIECE_UNITS), index
+        return len(self._page) // QUEUE_UNIT_BYTES

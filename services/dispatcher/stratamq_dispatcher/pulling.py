@@ -14,6 +14,7 @@ from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Worker
 from stratamq.service.awaiting import OnDone, answer, outcome
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
+from stratamq_dispatcher.consume_queue import ConsumeQueue
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.long_poll import ANYTHING, QueueKey
@@ -216,6 +217,32 @@ class Puller:
             )
         )
 
+    async def learn(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Have in memory where these queues begin and how old their newest messages are. What is
+        not there is read, once."""
+        engine = self._engine
+        unknown = [
+            queue
+            for queue in queues
+            if queue.known_minimum(engine.minimum) is None
+            or engine.newest_store_timestamp_ms(queue) is None
+        ]
+        if not unknown:
+            return
+        asked = [
+            (queue.snapshot(queue.lowest), queue.known_minimum(engine.minimum) is None)
+            for queue in unknown
+        ]
+        versions = [queue.version for queue in unknown]
+        view = self._log_view()
+        found = await self._in_lane(lambda: self._cold.begin_and_newest(asked, view))
+        for queue, version, one in zip(unknown, versions, found, strict=True):
+            if one is not None and queue.version == version:
+                if one.first is not None:
+                    queue.learn_first(*one.first)
+                if queue.newest_ms < 0:
+                    queue.newest_ms = one.newest_ms
+
     async def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
     ) -> int:
@@ -225,7 +252,8 @@ class Puller:
         queue = engine.queues.get(topic, queue_id)
         if queue is None:
             return 0
-        snapshot = queue.snapshot(engine.queues.open_files, engine.minimum)
+        minimum = queue.minimum(engine.queues.open_files, engine.minimum)
+        snapshot = queue.snapshot(minimum)
         view = self._log_view()
         return await self._in_lane(
             lambda: self._cold.offset_at(snapshot, timestamp_ms, boundary, view)

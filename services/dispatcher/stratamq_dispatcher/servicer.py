@@ -10,7 +10,6 @@ import grpc
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import (
-    CorruptionError,
     InvalidRequestError,
     NotWritableError,
     UnavailableError,
@@ -139,6 +138,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         found, following = queues.page(
             request.topic, place, request.max_entries, self._page_entries
         )
+        await self._puller.learn(found)
         for number, queue in enumerate(found):
             infos.append(self._info(queue))
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
@@ -277,19 +277,15 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         )
 
     def _info(self, queue: ConsumeQueue) -> pb.QueueInfo:
-        engine = self._engine
-        try:
-            minimum = queue.minimum(engine.queues.open_files, engine.minimum)
-            newest_ms = engine.newest_store_timestamp_ms(queue)
-        except CorruptionError:
-            # A list is no place to fail for one queue: whoever pulls from it hears of the damage.
-            minimum, newest_ms = queue.first_index, 0
+        """From memory. A list is no place to fail for one queue: whoever pulls from one that is
+        damaged hears of it."""
+        minimum = queue.known_minimum(self._engine.minimum)
         return pb.QueueInfo(
             topic=queue.topic,
             queue_id=queue.queue_id,
-            min_offset=minimum,
+            min_offset=queue.lowest if minimum is None else minimum,
             max_offset=queue.end,
-            newest_store_timestamp_ms=newest_ms,
+            newest_store_timestamp_ms=self._engine.newest_store_timestamp_ms(queue) or 0,
         )
 
 
