@@ -26,7 +26,7 @@ from stratamq_index.geometry import Geometry
 from stratamq_index.index_file import DIRECTORY, SyncError, unlink_files
 from stratamq_index.log_pieces import LogPieces, Piece
 from stratamq_index.opening import open_directory
-from stratamq_index.persistence import EngineSettings, Persistence, ignore
+from stratamq_index.persistence import EngineSettings, Persistence, Present, ignore
 from stratamq_index.query import LOG_DIRECTORY, QueryLane, Question, Search, Source
 from stratamq_index.recovery import edge_of
 from stratamq_index.searches import Asked, Done, Searches
@@ -66,7 +66,16 @@ class IndexEngine:
         self.stopped_reason = ""
         self.files = files
         self.worker = worker
-        self.persistence = Persistence(self, settings, worker, query_worker, clock)
+        self.persistence = Persistence(
+            files,
+            settings,
+            worker,
+            clock,
+            present=self._present,
+            on_idle=self.go_on,
+            on_expired=self._forget_files,
+            on_cut=self._files_cut,
+        )
         self.report_lines: list[str] = []
         self.searches = Searches(query_worker, clock)
         self.log: LogPieces
@@ -223,7 +232,7 @@ class IndexEngine:
         """Whatever became of it: applying, questions and expiry go on."""
         self.keep_files = False
         self.exchange = ""
-        self._query_worker.submit(self.lane.forget, ignore)
+        self._forget_files()
         self.searches.release(self.lane)
         self.go_on()
 
@@ -253,11 +262,26 @@ class IndexEngine:
     def writer(self) -> Writer:
         return self.persistence.writer
 
-    @property
-    def may_write(self) -> bool:
-        """Whether the series is what the files are to become."""
+    def _present(self) -> Present:
         settled = self._opened is not None and self._reopen is None and not self.exchange
-        return settled and self._adoption is None and self._gaps is None and not self._found
+        settled = settled and self._adoption is None and self._gaps is None and not self._found
+        return Present(
+            self.series,
+            settled,
+            bool(self.exchange),
+            self.keep_files,
+            self.generation,
+            self.flushed,
+            self.minimum,
+        )
+
+    def _files_cut(self) -> None:
+        self.searches.overtake()
+        self._forget_files()
+
+    def _forget_files(self) -> None:
+        """Questions open the files again."""
+        self._query_worker.submit(self.lane.forget, ignore)
 
     @property
     def records(self) -> list[FileRecord]:
@@ -303,7 +327,7 @@ class IndexEngine:
         self._gaps = None
         self._edge = EdgeFilter(None)
         job = cut_series(self.series, cut_to, self.files, self.log.store_time)
-        self.persistence.cut(job, cut_to)
+        self.persistence.cut(job, cut_to, self.series.sealed)
         self.searches.overtake()
         log.warning("index cut", extra={"cut_to": cut_to})
         self._progress()

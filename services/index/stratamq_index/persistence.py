@@ -8,9 +8,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from stratamq.files.port import Clock, Worker
+from stratamq.files.port import Clock, Files, Worker
 from stratamq_index.cut import CutJob
 from stratamq_index.index_file import (
     DIRECTORY,
@@ -19,12 +18,9 @@ from stratamq_index.index_file import (
     sync_files,
     unlink_files,
 )
-from stratamq_index.series import WriteJob
+from stratamq_index.series import FileSeries, WriteJob
 from stratamq_index.watermark import FileRecord, Watermark
 from stratamq_index.writer import Writer
-
-if TYPE_CHECKING:
-    from stratamq_index.engine import IndexEngine
 
 log = logging.getLogger(__name__)
 
@@ -43,29 +39,52 @@ class EngineSettings:
     max_open_files: int = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What the files are to become, at one moment. Offsets in bytes of the log."""
+
+    series: FileSeries
+    settled: bool
+    """The series is what the files are to become."""
+    exchanging: bool
+    """A rebuild exchanges files: nothing else is written."""
+    keep_files: bool
+    """Expired files stay."""
+    generation: int
+    flushed: int
+    minimum: int
+
+
 class Persistence:
-    """Belongs to the engine, whose series it writes."""
+    """Writes the series. `on_idle` is called when nothing is under way any more, `on_expired` when
+    files have gone, `on_cut` when they are others under the same names."""
 
     def __init__(
         self,
-        engine: "IndexEngine",
+        files: Files,
         settings: EngineSettings,
         worker: Worker,
-        query_worker: Worker,
         clock: Clock,
+        present: Callable[[], Present],
+        on_idle: Callable[[], None],
+        on_expired: Callable[[], None],
+        on_cut: Callable[[], None],
     ) -> None:
-        self.writer = Writer(engine.files, worker, self._on_idle)
+        self.writer = Writer(files, worker, self._on_idle)
         self.durable = 0
         """The position of the last watermark."""
         self.durable_ms = 0
         """Where the newest file that is full and synced ends."""
         self.closed = False
         """Shutting down: nothing is applied any more."""
-        self._engine = engine
+        self._files = files
         self._settings = settings
         self._worker = worker
-        self._query_worker = query_worker
         self._clock = clock
+        self._present = present
+        self._idle = on_idle
+        self._on_expired = on_expired
+        self._on_cut = on_cut
         self._cuts: deque[CutJob] = deque()
         self._unsynced: list[str] = []
         """Adopted files: they may have been written by a process that did not sync them."""
@@ -89,11 +108,12 @@ class Persistence:
         self._force = True
         self._unsynced += unsynced
 
-    def cut(self, job: CutJob, cut_to: int) -> None:
-        """The series was cut: the files follow before anything else is written."""
+    def cut(self, job: CutJob, cut_to: int, sealed: Sequence[FileRecord]) -> None:
+        """The series was cut, and has these full files left: the files follow before anything else
+        is written."""
         self._cuts.append(job)
         self.durable = min(self.durable, cut_to)
-        self.durable_ms = min(self.durable_ms, _end_ms(self._engine.series.sealed))
+        self.durable_ms = min(self.durable_ms, _end_ms(sealed))
 
     def close_at(self, end: int, done: Callable[[], None]) -> None:
         """Everything below `end` durable, slots and header too; then `done`."""
@@ -107,42 +127,46 @@ class Persistence:
 
     def pump(self, *, tick: bool = False) -> None:
         """Begin the next piece of work, if one is due and none is under way."""
-        writer, engine = self.writer, self._engine
-        if writer.busy or writer.failure is not None or engine.exchange:
+        writer = self.writer
+        if writer.busy or writer.failure is not None:
+            return
+        present = self._present()
+        series = present.series
+        if present.exchanging:
             return
         if writer.blocked and not tick:
             return  # the next tick tries again, not the end of what has just failed
         if self._cuts:
-            self._write_cut(self._cuts[0])
+            self._write_cut(self._cuts[0], present)
             return
-        if not engine.may_write:
+        if not present.settled:
             return
         now_ns = self._clock.monotonic_ns()
         closing = self._closing is not None
         due = now_ns - self._last_write_ns >= self._settings.sync_interval_ms * 1_000_000
-        full = engine.series.pending_items >= WRITE_EARLY_ITEMS and not writer.blocked
+        full = series.pending_items >= WRITE_EARLY_ITEMS and not writer.blocked
         if not (due or closing or full or self._force):
             return
         if closing:
             closed = writer.stored is not None and writer.stored.closed
-            slots = not closed or engine.series.has_news(engine.flushed)
+            slots = not closed or series.has_news(present.flushed)
         else:
             slots_ns = self._settings.slot_interval_ms * 1_000_000
             slots = self._slots_stale and now_ns - self._last_slots_ns >= slots_ns
-        self._expire()
-        job = engine.series.plan(
-            engine.flushed,
-            engine.files,
+        self._expire(present)
+        job = series.plan(
+            present.flushed,
+            self._files,
             f"{DIRECTORY}/",
             force=self._force or bool(self._expired),
             slots=slots,
         )
         if job is not None:
             self._last_write_ns = now_ns
-            self._write(job, slots, closing)
+            self._write(job, present, slots, closing)
 
-    def _write(self, job: WriteJob, slots: bool, closing: bool) -> None:
-        files, series = self._engine.files, self._engine.series
+    def _write(self, job: WriteJob, present: Present, slots: bool, closing: bool) -> None:
+        files, series = self._files, present.series
         unsynced, expired = self._unsynced, self._expired
         started_ns = self._last_write_ns
 
@@ -161,26 +185,23 @@ class Persistence:
             if slots:
                 self._last_slots_ns = started_ns
             if expired:
-                self._query_worker.submit(self._engine.lane.forget, ignore)
+                self._on_expired()
 
-        watermark = Watermark(self._engine.generation, job.mark.position, closing, job.records)
+        watermark = Watermark(present.generation, job.mark.position, closing, job.records)
         self.writer.submit(work, watermark, then, lambda: unlink_files(files, expired))
 
-    def _write_cut(self, job: CutJob) -> None:
-        engine = self._engine
-
+    def _write_cut(self, job: CutJob, present: Present) -> None:
         def then(disk: WritableIndexFile | None) -> None:
             self._cuts.popleft()
             if job.shortened is not None:
                 job.shortened.disk = disk
-            engine.searches.overtake()
-            self._query_worker.submit(engine.lane.forget, ignore)
+            self._on_cut()
 
-        position, records = engine.series.written()
-        self.writer.submit(job.run, Watermark(engine.generation, position, False, records), then)
+        position, records = present.series.written()
+        self.writer.submit(job.run, Watermark(present.generation, position, False, records), then)
 
     def _on_idle(self) -> None:
-        self._engine.go_on()
+        self._idle()
         self._end_closing()
 
     def _end_closing(self) -> None:
@@ -194,18 +215,18 @@ class Persistence:
             self._closing = None
             done()
 
-    def _expire(self) -> None:
+    def _expire(self, present: Present) -> None:
         """Files all of whose messages are gone from the log; never the last file."""
-        engine = self._engine
-        if engine.keep_files:
+        if present.keep_files:
             return
-        sealed = engine.series.sealed
-        last = len(sealed) - (0 if engine.series.open else 1)
+        series = present.series
+        sealed = series.sealed
+        last = len(sealed) - (0 if series.open else 1)
         count = 0
-        while count < last and sealed[count].header.end_phy_offset < engine.minimum:
+        while count < last and sealed[count].header.end_phy_offset < present.minimum:
             count += 1
         if count:
-            self._expired += [record.name for record in engine.series.drop_sealed(count)]
+            self._expired += [record.name for record in series.drop_sealed(count)]
 
 
 def _end_ms(sealed: Sequence[FileRecord]) -> int:

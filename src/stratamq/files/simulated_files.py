@@ -4,16 +4,30 @@ import errno
 import os
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
 from stratamq.files.paths import ancestors, base_name, checked, parent
 from stratamq.files.port import PAGE_BYTES, TEMPORARY_DIRECTORY, Entry, Kind, Space
 from stratamq.files.simulated_faults import Failure, SimulatedCrash
 from stratamq.files.simulated_inode import Inode
-from stratamq.files.simulated_tree import Directory, Node, Special
+from stratamq.files.simulated_tree import Directory, Node, Special, Tree
 
-if TYPE_CHECKING:
-    from stratamq.files.simulated import SimulatedDisk
+
+class Volume(Protocol):
+    """What a process sees of the simulated disk."""
+
+    random: Random
+    tree: Tree
+
+    def count(self, process: "SimulatedFiles", operation: str, path: str) -> Failure | None:
+        """Count one call; how it is to fail, if it is. May raise `SimulatedCrash`."""
+
+    def space(self) -> Space: ...
+
+    def now_ns(self) -> int: ...
+
+    def forget(self, process: "SimulatedFiles") -> None: ...
 
 
 class SimulatedFile:
@@ -151,7 +165,7 @@ class SimulatedLock:
 class SimulatedFiles:
     """`Files` of one simulated process. Made by `SimulatedDisk.files`."""
 
-    def __init__(self, disk: "SimulatedDisk", root: str, name: str) -> None:
+    def __init__(self, disk: Volume, root: str, name: str) -> None:
         self.disk = disk
         self.name = name
         self.dead = False

@@ -1,0 +1,125 @@
+"""No module depends on itself through others; no file and no function is longer than one idea.
+
+Every exception is named here with its reason, and goes when the reason does.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = sorted(path.parent for path in ROOT.glob("services/*/stratamq_*/__init__.py"))
+GENERATED = ROOT / "src" / "stratamq" / "api"
+
+FILE_LINES, FUNCTION_LINES = 450, 60
+
+CIRCLES: dict[str, str] = {
+    f"stratamq_commitlog.{name}": "parts of the engine that still take the whole engine"
+    for name in ("cutting", "engine", "housekeeping", "opening", "role_change", "slave_data")
+}
+
+_ENGINE = "the engine has parts to give away"
+_SHELL = "one of two shells written by hand"
+
+LONG_FILES = {
+    "services/commitlog/stratamq_commitlog/appender.py": _ENGINE,
+    "services/commitlog/stratamq_commitlog/engine.py": _ENGINE,
+    "services/commitlog/stratamq_commitlog/housekeeping.py": _ENGINE,
+    "services/commitlog/stratamq_commitlog/recovery.py": "recovery and its cases in one place",
+    "services/commitlog/stratamq_commitlog/servicer/service.py": "one method for each call",
+    "services/dispatcher/stratamq_dispatcher/engine.py": _ENGINE,
+    "services/ha/stratamq_ha/peer_policy.py": "all verdicts about a peer in one place",
+    "src/stratamq/client/aio.py": _SHELL,
+    "src/stratamq/client/aio_producer.py": _SHELL,
+    "src/stratamq/client/operations.py": "one function for each call",
+    "src/stratamq/client/producer.py": _SHELL,
+    "src/stratamq/client/sync.py": _SHELL,
+    "src/stratamq/formats/columns.py": "one table of columns and its decoding",
+}
+
+_CHECKS = "one check after the other, in the order in which the broker makes them"
+
+LONG_FUNCTIONS = {
+    "services/commitlog/stratamq_commitlog/cutting.py::begin": _ENGINE,
+    "services/commitlog/stratamq_commitlog/engine.py::_assemble": _ENGINE,
+    "services/commitlog/stratamq_commitlog/opening.py::open_store": _ENGINE,
+    "services/commitlog/stratamq_commitlog/servicer/service.py::GetStatus": "one field a line",
+    "services/dispatcher/stratamq_dispatcher/engine.py::__init__": _ENGINE,
+    "services/ha/stratamq_ha/history.py::judge": "one case after the other",
+    "src/stratamq/cli/dump_index.py::dump_index": "a command's options take a line each",
+    "src/stratamq/cli/produce.py::produce": "a command's options take a line each",
+    "src/stratamq/cli/up.py::up": "a command's options take a line each",
+    "src/stratamq/formats/columns.py::columns_at": "one column a line",
+    "src/stratamq/formats/frame.py::encode": "one field a line, in the order of the bytes",
+    "src/stratamq/formats/frame_check.py::check": _CHECKS,
+}
+
+
+def circles(graph: grimp.ImportGraph) -> list[set[str]]:
+    """The sets of modules that reach each other."""
+    reach = {module: graph.find_upstream_modules(module) for module in graph.modules}
+    found = []
+    for module in sorted(graph.modules):
+        circle = {other for other in reach[module] if module in reach[other]} | {module}
+        if len(circle) > 1 and circle not in found:
+            found.append(circle)
+    return found
+
+
+def test_no_import_goes_in_a_circle_type_checking_imports_counted():
+    graph = grimp.build_graph(
+        "stratamq",
+        *(room.name for room in ROOMS),
+        exclude_type_checking_imports=False,
+        cache_dir=None,
+    )
+    found = circles(graph)
+    assert [circle for circle in found if not circle <= set(CIRCLES)] == []
+    mended = set(CIRCLES) - set().union(*found)
+    assert mended == set(), "no longer in a circle: take them out of CIRCLES"
+
+
+@pytest.mark.parametrize(
+    ("module", "importer"),
+    [("a", "c"), ("b", "c"), ("a", "b")],
+)
+def test_a_circle_is_found(module, importer):
+    graph = grimp.ImportGraph()
+    for name in ("a", "b", "c"):
+        graph.add_module(name)
+    graph.add_import(importer="a", imported="b")
+    graph.add_import(importer="b", imported="c")
+    assert circles(graph) == []
+    graph.add_import(importer=importer, imported=module)
+    assert [module in circle and importer in circle for circle in circles(graph)] == [True]
+
+
+def sources() -> Iterator[Path]:
+    for place in (ROOT / "src", ROOT / "services"):
+        for path in sorted(place.rglob("*.py")):
+            if not path.is_relative_to(GENERATED):
+                yield path
+
+
+def test_no_file_is_longer_than_one_idea():
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources()
+    }
+    longer = {name for name, lines in lengths.items() if lines > FILE_LINES}
+    assert longer - set(LONG_FILES) == set()
+    assert set(LONG_FILES) - longer == set(), "short enough: take them out of LONG_FILES"
+
+
+def test_no_function_is_longer_than_a_screen():
+    longer = set()
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                if node.end_lineno - node.lineno >= FUNCTION_LINES:
+                    longer.add(f"{path.relative_to(ROOT)}::{node.name}")
+    assert longer - set(LONG_FUNCTIONS) == set()
+    assert set(LONG_FUNCTIONS) - longer == set(), "short enough: take them out of LONG_FUNCTIONS"
