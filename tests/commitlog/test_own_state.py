@@ -2,13 +2,25 @@
 
 import pytest
 from stratamq_commitlog.messages import PutStatus
-from stratamq_commitlog.own_state import GENERATIONS_PATH, SNAPSHOT_PATH
+from stratamq_commitlog.own_state import (
+    GENERATIONS_PATH,
+    OLD_SNAPSHOT_PATH,
+    SNAPSHOT_PATH,
+    OwnState,
+    Snapshot,
+)
 
 from stratamq.errors import StoreRefusedError
+from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Kind
-from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing
+from stratamq.files.simulated import (
+    SimulatedCrash,
+    SimulatedDisk,
+    keep_everything,
+    keep_nothing,
+)
 from stratamq.formats.json_files import format_json, parse_json
-from tests.support.disks import write_file
+from tests.support.disks import read_file, write_file
 from tests.support.logs import Store, message, raw_batch, raw_frame, segment_path
 
 SEGMENT = 2048
@@ -51,6 +63,68 @@ def test_idle_queues_are_remembered_when_their_messages_are_gone():
     store.start()
     assert store.queues()["idle", 0] == 2
     assert store.put(topic="idle").queue_offset == 2
+
+
+def as_older_releases_wrote(snapshot: Snapshot) -> bytes:
+    """`stratamq/queue-offsets.json`: the queue table in one document."""
+    frame = snapshot.frame
+    document = {
+        "generation": snapshot.generation,
+        "offset": snapshot.offset,
+        "frame": None if frame is None else [frame.offset, frame.size, frame.sha256],
+        "store_timestamp_ms": snapshot.store_timestamp_ms,
+        "queues": [[topic, queue_id, n] for (topic, queue_id), n in snapshot.queues.items()],
+    }
+    disk = SimulatedDisk()
+    MetadataFile(disk.files(), OLD_SNAPSHOT_PATH).store(document)
+    return read_file(disk.files(), OLD_SNAPSHOT_PATH)
+
+
+def snapshot_of(store: Store) -> Snapshot:
+    found = OwnState(store.disk.files()).load()
+    assert found is not None
+    return found
+
+
+def test_what_an_older_release_wrote_in_between_counts_and_not_the_older_journal():
+    store = started()
+    store.put_all(message(), message())
+    store.stop()
+    journal = read_file(store.disk.files(), SNAPSHOT_PATH)
+    store.start()
+    store.put_all(message(topic="idle"), message(topic="idle"))
+    store.put_all(*[message(b"x" * 400) for _ in range(12)])
+    store.pass_time(3_000, ticks=4)
+    assert store.log.delete_below(3 * SEGMENT, 10, False)[0] == 3 * SEGMENT
+    store.stop()
+    files = store.disk.files()
+    write_file(files, OLD_SNAPSHOT_PATH, as_older_releases_wrote(snapshot_of(store)))
+    files.unlink(SNAPSHOT_PATH)
+    write_file(files, SNAPSHOT_PATH, journal)
+    store.start()
+    assert uses_our_state(store)
+    assert store.queues()["idle", 0] == 2
+    store.kill()
+    assert store.disk.files().entry(OLD_SNAPSHOT_PATH) is None
+    store.start()
+    assert store.queues()["idle", 0] == 2
+
+
+def test_a_document_of_an_older_release_that_stayed_behind_does_not_count():
+    store = started()
+    store.put_all(message(topic="idle"))
+    store.stop()
+    document = as_older_releases_wrote(snapshot_of(store))
+    store.start()
+    store.put_all(message(topic="idle"))
+    store.put_all(*[message(b"x" * 400) for _ in range(12)])
+    store.pass_time(3_000, ticks=4)
+    assert store.log.delete_below(3 * SEGMENT, 10, False)[0] == 3 * SEGMENT
+    store.stop()
+    write_file(store.disk.files(), OLD_SNAPSHOT_PATH, document)
+    store.start()
+    assert uses_our_state(store)
+    assert store.queues()["idle", 0] == 2
 
 
 def test_after_rocketmq_ran_nothing_of_ours_is_believed():

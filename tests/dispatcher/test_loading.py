@@ -2,17 +2,25 @@
 
 import errno
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
-from stratamq_dispatcher.dispatch_state import QUEUES_PATH, STALE_PATH, STATE_PATH
+from stratamq_dispatcher.dispatch_state import (
+    OLD_QUEUES_PATH,
+    QUEUES_PATH,
+    STALE_PATH,
+    STATE_PATH,
+    StateFile,
+)
 from stratamq_dispatcher.loading import load_queues
 
 from stratamq.errors import CorruptionError, StoreRefusedError
+from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import ASIDE_DIRECTORY, Kind
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.queue_unit import encode_queue_unit
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, encode_queue_unit
 from tests.dispatcher.followed_log import Broker, WrittenLog, start
 from tests.dispatcher.queue_checks import check_files, check_queues
 from tests.support.disks import Place, read_file, simulated_place, write_file
@@ -285,6 +293,64 @@ def test_the_list_of_files_grows_by_what_each_flush_made_and_no_more(place):
     again = start(place.files, log, connect=False)
     assert len(again.engine.queues) == 60
     assert again.engine.resume_point() == (1, log.end)
+
+
+def written_by_an_older_release(place: Place) -> None:
+    """The state and the list of files that there are, as releases without the journal wrote them."""
+    remembered = StateFile(place.files).load()
+    assert remembered.state is not None and remembered.queues is not None
+    file_bytes = remembered.queues.file_bytes
+    queues: dict[str, dict[str, list[int]]] = {}
+    for (topic, queue_id), (first, behind) in remembered.queues.ranges.items():
+        names = [first * QUEUE_UNIT_BYTES, behind * QUEUE_UNIT_BYTES - file_bytes]
+        queues.setdefault(topic, {})[str(queue_id)] = names
+    document = {"file_bytes": file_bytes, "queues": queues}
+    MetadataFile(place.files, OLD_QUEUES_PATH).store(document)
+    state = asdict(remembered.state)
+    del state["list_number"]
+    for _ in range(2):  # and the one before it
+        MetadataFile(place.files, STATE_PATH).store(state)
+
+
+@pytest.mark.parametrize("journal", ["stays", "is missing"])
+def test_files_that_an_older_release_made_are_kept(place, journal):
+    """It knows nothing of the journal, which stays as it was."""
+    log = written(place).log
+    old = read_file(place.files, QUEUES_PATH)
+    broker = start(place.files, log)
+    log.put("another", 0)
+    broker.follow()
+    broker.stop()
+    written_by_an_older_release(place)
+    place.files.unlink(QUEUES_PATH)
+    if journal == "stays":
+        write_file(place.files, QUEUES_PATH, old)
+    for _ in range(2):
+        again = start(place.files, log, connect=False)
+        assert again.engine.resume_point() == (1, log.end)  # nothing is compared
+        again = start(place.files, log)
+        again.follow()
+        log.put("a third", 0)
+        again.follow()
+        again.stop()
+        check_queues(again)
+        check_files(again)
+        assert place.files.entry(OLD_QUEUES_PATH) is None
+
+
+def test_a_list_of_an_older_release_does_not_count_with_a_state_of_ours(place):
+    log = written(place).log
+    written_by_an_older_release(place)
+    older = read_file(place.files, OLD_QUEUES_PATH)
+    broker = start(place.files, log)
+    log.put("another", 0)
+    broker.follow()
+    broker.stop()
+    write_file(place.files, OLD_QUEUES_PATH, older)
+    again = start(place.files, log)
+    again.follow()
+    check_queues(again)
+    check_files(again)
 
 
 def test_a_list_that_is_older_than_the_watermark_is_not_believed(place):

@@ -32,7 +32,8 @@ from stratamq_commitlog.sealing import begin_sealing
 
 SNAPSHOT_PATH = "stratamq/queue-offsets.journal"
 OLD_SNAPSHOT_PATH = "stratamq/queue-offsets.json"
-"""Where the snapshot lay before it was a journal: read once, gone with the next one."""
+"""Where releases without the journal keep the snapshot: the newer of the two counts, and this one
+goes with the next that is written."""
 FOUND_CLEAN_PATH = "stratamq/found-clean"
 CUT_PATH = "stratamq/cut.json"
 MASTER_CONFIRMED_PATH = "stratamq/master-confirmed.json"
@@ -83,6 +84,11 @@ class Snapshot:
     """Where the log began: what lies below is no part of it. None: written before this was kept."""
     queues: QueueTable = field(default_factory=dict)
     """As loaded; of one that is to be stored the table comes beside it."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Greater in one that was written later: each start has a greater generation."""
+        return self.generation, self.offset
 
 
 def mark(offset: int, frame: bytes | memoryview) -> FrameMark:
@@ -155,35 +161,39 @@ class OwnState:
             if found.outcome is Outcome.USED_PREVIOUS and found.faults:
                 # The list before the last: where later generations began is not in it.
                 self.generations = []
-        self._loaded = None
+        ours, older = self._load_journal(), self._load_older()
+        if older is not None and (ours is None or ours.place < older.place):
+            # A release without the journal ran since: nothing is to be added to it.
+            self._journal = Journal(self._files, SNAPSHOT_PATH)
+            self._loaded = None
+            return older
+        self._loaded = ours if self._journal.can_append else None
+        return ours
+
+    def _load_journal(self) -> Snapshot | None:
+        queues: QueueTable = {}
         try:
-            return self._load_snapshot()
+            committed = self._journal.load(lambda piece: _take(piece, queues))
+            self.faults += self._journal.faults
+            return None if committed is None else _snapshot(committed, queues)
         except (KeyError, TypeError, ValueError) as error:
             self.faults.append(f"{SNAPSHOT_PATH}: {error!r}")
             self._journal = Journal(self._files, SNAPSHOT_PATH)
             return None
 
-    def _load_snapshot(self) -> Snapshot | None:
-        queues: QueueTable = {}
-
-        def take(piece: object) -> None:
-            for topic, queue_id, following in _items(piece):
-                queues[str(topic), _i64(queue_id)] = _i64(following)
-
-        committed = self._journal.load(take)
-        self.faults += self._journal.faults
-        if committed is not None:
-            snapshot = _snapshot(committed, queues)
-            if self._journal.can_append:
-                self._loaded = snapshot
-            return snapshot
-        old = MetadataFile(self._files, OLD_SNAPSHOT_PATH)
-        document = old.load()
-        self.faults += old.found.faults
+    def _load_older(self) -> Snapshot | None:
+        file = MetadataFile(self._files, OLD_SNAPSHOT_PATH)
+        document = file.load()
+        self.faults += file.found.faults
         if document is None:
             return None
-        take(document["queues"])
-        return _snapshot(document, queues)
+        queues: QueueTable = {}
+        try:
+            _take(document["queues"], queues)
+            return _snapshot(document, queues)
+        except (KeyError, TypeError, ValueError) as error:
+            self.faults.append(f"{OLD_SNAPSHOT_PATH}: {error!r}")
+            return None
 
     def discard(self) -> None:
         """Remove everything: it tells of a history that others went on with. Durable on return."""
@@ -295,6 +305,11 @@ class OwnState:
             self.generations = listed
         except (KeyError, TypeError, ValueError) as error:
             self.faults.append(f"{GENERATIONS_PATH}: {error!r}")
+
+
+def _take(piece: object, queues: QueueTable) -> None:
+    for topic, queue_id, following in _items(piece):
+        queues[str(topic), _i64(queue_id)] = _i64(following)
 
 
 def _pieces(changes: Iterable[QueueTable]) -> Iterator[list[tuple[str, int, int]]]:

@@ -10,7 +10,7 @@
 The first changes every second, the second when a file is made or removed (what changed is
 appended), the third when a cut is carried out. Without the first nothing is known of the queue
 files and all are compared with the log; the same when one of the others is unusable, or when the
-list is an older one than the first stands on. With `complete` false that goes on from the position.
+list is an older one than the first stands on, or of another release than the first. With `complete` false that goes on from the position.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -27,7 +27,8 @@ from stratamq_dispatcher.queue_files import Geometry
 STATE_PATH = f"{OWN_DIRECTORY}/dispatcher.json"
 QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.journal"
 OLD_QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.json"
-"""Where the list lay before it was a journal: read once, gone with the next one."""
+"""Where releases without the journal keep the list: it counts with a state of theirs, and goes with
+the next list that is written."""
 STALE_PATH = f"{OWN_DIRECTORY}/dispatcher-stale.json"
 
 QueueKey = tuple[str, int]
@@ -89,10 +90,12 @@ class StateFile:
 
     def load(self) -> Remembered:
         """Never raises for what the files hold."""
-        state = _state_of(self._state.load())
+        document = self._state.load()
+        state = _state_of(document)
         if state is not None and self._state.found.outcome is not Outcome.OK:
             state = replace(state, clean=False)  # an older one: files may have changed since
-        queues, faults = self._load_queues()
+        of_older_release = document is not None and "list_number" not in document
+        queues, faults = self._load_queues(of_older_release)
         if queues is not None and state is not None and self._list_number < state.list_number:
             queues = None  # files have been made and removed since
             faults.append(f"{QUEUES_PATH}: older than {STATE_PATH}")
@@ -127,7 +130,18 @@ class StateFile:
         else:
             self._queues.append(_pieces(geometry, ranges, changed), commit)
 
-    def _load_queues(self) -> tuple[RecordedQueues | None, list[str]]:
+    def _load_queues(self, of_older_release: bool) -> tuple[RecordedQueues | None, list[str]]:
+        """The list that goes with the state that was found."""
+        queues, faults = self._load_journal()
+        if not of_older_release:
+            return queues, faults
+        # What such a release has made since is not in the journal: the next list is a whole one.
+        self._queues = Journal(self._files, QUEUES_PATH)
+        old = MetadataFile(self._files, OLD_QUEUES_PATH)
+        queues = _queues_of(old.load())
+        return queues if old.found.outcome is Outcome.OK else None, list(old.found.faults)
+
+    def _load_journal(self) -> tuple[RecordedQueues | None, list[str]]:
         ranges: dict[QueueKey, tuple[int, int]] = {}
 
         def take(piece: Any) -> None:
@@ -149,9 +163,7 @@ class StateFile:
         except (KeyError, TypeError, ValueError) as error:
             self._queues = Journal(self._files, QUEUES_PATH)
             return None, [f"{QUEUES_PATH}: {error!r}"]
-        old = MetadataFile(self._files, OLD_QUEUES_PATH)
-        queues = _queues_of(old.load())
-        return queues if old.found.outcome is Outcome.OK else None, [*faults, *old.found.faults]
+        return None, faults
 
     def store_stale(self, stale: Stale) -> None:
         queues: dict[str, dict[str, int]] = {}
