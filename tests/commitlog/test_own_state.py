@@ -20,7 +20,7 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.formats.json_files import format_json, parse_json
-from tests.support.disks import read_file, write_file
+from tests.support.disks import edit_file, read_file, write_file
 from tests.support.logs import Store, message, raw_batch, raw_frame, segment_path
 
 SEGMENT = 2048
@@ -425,4 +425,22 @@ def test_topics_that_rocketmq_changed_stay_changed_at_the_starts_after_it():
         store.start()
         assert store.log.topics.get("orders").write_queues == 9
         assert not any("checksum" in line for line in store.log.report)
+        store.stop()
+
+
+def test_an_operators_edit_of_the_topics_counts_from_the_next_start_on():
+    store = started()
+    store.put(b"x")
+    store.put(b"x", topic="other")
+    store.restart()
+    store.stop()
+    files = store.disk.files()
+    document = parse_json(store.disk.contents("config/topics.json"))
+    document["topicConfigTable"]["orders"]["writeQueueNums"] = 9
+    edit_file(files, "config/topics.json", format_json(document))
+    for _ in range(3):
+        store.start()
+        assert store.log.topics.get("orders").write_queues == 9
+        assert not store.disk.files().list("stratamq/aside")
+        store.put(b"x", topic="another")
         store.stop()

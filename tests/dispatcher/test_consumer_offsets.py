@@ -21,7 +21,7 @@ from stratamq.files.simulated import (
 from stratamq.rpc.changes import Mark
 from stratamq.rpc.paging import NestedPlace
 from tests.support import fixtures
-from tests.support.disks import Place, read_file, write_file
+from tests.support.disks import Place, edit_file, read_file, write_file
 
 
 class Service:
@@ -393,3 +393,24 @@ def test_what_rocketmq_wrote_meanwhile_counts_at_later_starts_too(small_bytes, c
     service.worker.run_until_idle()
     again = Service(disk.image(keep_nothing).files(), small_bytes=small_bytes)
     assert again.committed() == [("t", 0, 501 if commits else 500)]
+
+
+@pytest.mark.parametrize("small_bytes", [0, SMALL_BYTES])
+def test_an_operators_edit_counts_and_what_the_journal_has_of_before_does_not(small_bytes):
+    disk = SimulatedDisk()
+    files = disk.files()
+    service = Service(files, small_bytes=small_bytes)
+    service.offsets.commit("g", [("t", 0, 10), ("t", 1, 10)])
+    service.pass_time()
+    service.pass_time(100_000)
+    service.offsets.commit("g", [("t", 0, 11)])
+    service.pass_time()  # and killed
+    edit_file(files, PATH, b'{"offsetTable":{"t@g":{"0":3,"1":10}}}')
+    again = Service(files, small_bytes=small_bytes)
+    assert again.committed() == [("t", 0, 3), ("t", 1, 10)]
+    assert f"{PATH}: edited since it was written here; it counts as it is" in again.offsets.report
+    again.offsets.commit("g", [("t", 1, 12)])
+    again.pass_time()
+    last = Service(disk.image(keep_nothing).files(), small_bytes=small_bytes)
+    assert last.committed() == [("t", 0, 3), ("t", 1, 12)]
+    assert last.offsets.report == []

@@ -296,7 +296,7 @@ def test_the_list_of_files_grows_by_what_each_flush_made_and_no_more(place):
 
 
 def written_by_an_older_release(place: Place) -> None:
-    """The state and the list of files that there are, as releases without the journal wrote them."""
+    """The state and the list of files, as releases without the journal wrote them."""
     remembered = StateFile(place.files).load()
     assert remembered.state is not None and remembered.queues is not None
     file_bytes = remembered.queues.file_bytes

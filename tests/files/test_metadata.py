@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from stratamq.files.metadata import MetadataFile, Outcome, remove_metadata
+from stratamq.files.metadata import CHECKSUMS_DIRECTORY, MetadataFile, Outcome, remove_metadata
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk
 from stratamq.formats.json_files import format_json
-from tests.support.disks import names, read_file, write_file
+from tests.support.disks import edit_file, names, read_file, write_file
 
 OWN = "stratamq/generations.json"
 TOPICS = "config/topics.json"
@@ -21,9 +21,13 @@ def previous_of(path: str) -> str:
 
 
 def overwrite(files, path: str, data: bytes) -> None:
-    if files.entry(path) is not None:
+    """As a disk does that gives other bytes back: the modification time stays."""
+    before = files.entry(path)
+    if before is not None:
         files.unlink(path)
     write_file(files, path, data)
+    if before is not None:
+        files.set_mtime(path, before.mtime_ns)
 
 
 def store_all(files, path: str, *contents) -> None:
@@ -172,6 +176,57 @@ def test_rocketmqs_work_counts_when_it_is_said_to_have_run(files):
     overwrite(files, TOPICS, json.dumps(THREE).encode())
     assert load(files, TOPICS, foreign=True) == (THREE, Outcome.UNVERIFIED)
     assert load(files, TOPICS) == (TWO, Outcome.USED_PREVIOUS)
+
+
+def test_an_operators_edit_counts_and_is_reported(files):
+    store_all(files, TOPICS, ONE, TWO)
+    for edited in ({"n": 7}, {"n": 8}):
+        edit_file(files, TOPICS, b'{"n":%d}' % edited["n"])
+        for _ in range(2):
+            metadata = MetadataFile(files, TOPICS)
+            assert metadata.load() == edited
+            assert metadata.found.outcome is Outcome.UNVERIFIED
+            assert metadata.found.faults == (
+                "config/topics.json: edited since it was written here; it counts as it is",
+            )
+            assert metadata.found.kept_aside == ()
+        metadata.store(THREE)
+        assert load(files, TOPICS) == (THREE, Outcome.OK)
+        overwrite(files, TOPICS, b"damaged")
+        assert load(files, TOPICS) == (edited, Outcome.USED_PREVIOUS)
+
+
+def test_an_edit_that_was_adopted_is_vouched_for_and_may_be_damaged_like_any_other(files):
+    store_all(files, TOPICS, ONE, TWO)
+    edit_file(files, TOPICS, b'{"n": 7}')
+    metadata = MetadataFile(files, TOPICS)
+    metadata.load()
+    metadata.adopt()
+    assert load(files, TOPICS) == ({"n": 7}, Outcome.OK)
+    overwrite(files, TOPICS, b'{"n": 9}')
+    assert load(files, TOPICS) == ({"n": 9}, Outcome.UNVERIFIED)  # no other is vouched for
+    overwrite(files, TOPICS, b'{"n": ')
+    assert load(files, TOPICS) == (ONE, Outcome.USED_PREVIOUS)
+
+
+def test_an_edit_that_is_no_json_is_kept_aside_and_the_last_good_content_counts(files):
+    store_all(files, TOPICS, ONE, TWO)
+    edit_file(files, TOPICS, b'{"n": 7')
+    metadata = MetadataFile(files, TOPICS)
+    assert metadata.load() == ONE
+    assert metadata.found.outcome is Outcome.USED_PREVIOUS
+    assert [read_file(files, kept) for kept in metadata.found.kept_aside] == [b'{"n": 7']
+
+
+def test_checksums_of_a_release_that_kept_no_times_cannot_tell_an_edit_from_damage(files):
+    store_all(files, TOPICS, ONE, TWO)
+    checksums = MetadataFile(files, f"{CHECKSUMS_DIRECTORY}/{TOPICS}")
+    sealed = read_file(files, f"{CHECKSUMS_DIRECTORY}/{TOPICS}")
+    contents = json.loads(sealed)["data"]["contents"]
+    checksums.store({"contents": contents})
+    assert load(files, TOPICS) == (TWO, Outcome.OK)
+    edit_file(files, TOPICS, b'{"n": 7}')
+    assert load(files, TOPICS) == (ONE, Outcome.USED_PREVIOUS)
 
 
 def test_a_file_that_only_rocketmq_ever_wrote_is_read_unverified(files):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,16 @@ def real_place(root: Path) -> Place:
 def simulated_place(seed: int = 0, capacity_bytes: int = 1 << 40) -> Place:
     disk = SimulatedDisk(seed, capacity_bytes=capacity_bytes)
     return Place(disk.files(), lambda path: disk.plant(path, Kind.LINK), disk=disk)
+
+
+def edit_file(files: Files, path: str, data: bytes) -> None:
+    """As an operator does, with an editor or from a backup: the modification time is another one,
+    also where clocks are simulated."""
+    before = files.entry(path)
+    assert before is not None
+    files.unlink(path)
+    write_file(files, path, data)
+    files.set_mtime(path, before.mtime_ns + 1_000_000 + zlib.crc32(data))
 
 
 def write_file(files: Files, path: str, data: bytes) -> None:

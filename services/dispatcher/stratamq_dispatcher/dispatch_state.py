@@ -10,7 +10,8 @@
 The first changes every second, the second when a file is made or removed (what changed is
 appended), the third when a cut is carried out. Without the first nothing is known of the queue
 files and all are compared with the log; the same when one of the others is unusable, or when the
-list is an older one than the first stands on, or of another release than the first. With `complete` false that goes on from the position.
+list is older than what the first stands on, or another release's. With `complete` false that goes
+on from the position.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -9,9 +9,11 @@ Files of ours (below `stratamq/`) are one line of JSON with the checksum of the 
     {"version":1,"sha256":"<64 hex digits>","data":{...}}
 
 and `<name>.previous`. RocketMQ's `config/*.json` have no room for a checksum. Theirs lie in
-`stratamq/checksums/<path>`, one such file for each because each has another writer: the SHA-256 of
-the content about to be written and of the one it follows, durable before either name changes. Their
-previous file is RocketMQ's `.bak`.
+`stratamq/checksums/<path>`, one such file for each because each has another writer: the SHA-256 and
+the modification time of the content about to be written and of the one it follows, durable before
+either name changes. Their previous file is RocketMQ's `.bak`. A main file that fits no checksum is
+an operator's edit when its modification time is another one: it counts. With the time that was
+recorded it is damage: the previous one counts.
 """
 
 import enum
@@ -74,6 +76,9 @@ class _Content:
     kind: Kind | None = None
     digest: str = ""
     size: int = 0
+    mtime_ns: int = 0
+    edited: bool = False
+    """Not what we wrote, and written since."""
     usable: bool = False
 
 
@@ -135,11 +140,13 @@ class MetadataFile:
         # The bytes need not be kept for the next store.
         self._main = replace(main, data=None, raw=None)
         candidates = [(main, True), (previous, False)]
-        if not foreign:
+        if not foreign and not main.edited:
             # A verified previous beats a main file that only happens to be valid JSON.
             candidates.sort(key=lambda candidate: not candidate[0].verified)
         chosen = next((c for c in candidates if c[0].data is not None), None)
         faults = [content.fault for content in (main, previous) if content.fault]
+        if main.edited and not foreign:
+            faults.insert(0, f"{self.path}: edited since it was written here; it counts as it is")
         if chosen is not None and not chosen[1] and main.data is not None:
             faults.insert(0, f"{self.path}: does not fit its checksum")
         kept: list[str] = []
@@ -171,7 +178,8 @@ class MetadataFile:
         raw = _seal(_dump_json(data)) if self._own else self._dump(data)
         if len(raw) > MAXIMUM_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self.path)
-        self._replace(_digest(raw), len(raw), lambda: self._write_whole(self._temporary, raw))
+        self._write_whole(self._temporary, raw)
+        self._replace(_digest(raw), len(raw))
 
     def look_again(self) -> list[str]:
         """After a `store` or `finish` that failed: the SHA-256 of the content that a load finds
@@ -214,7 +222,7 @@ class MetadataFile:
             size = writing.file.size
         finally:
             writing.file.close()
-        self._replace(writing.sha256.hexdigest(), size, lambda: None)
+        self._replace(writing.sha256.hexdigest(), size)
 
     def give_up(self) -> None:
         """Forget a content that was begun."""
@@ -222,19 +230,22 @@ class MetadataFile:
             self._writing.file.close()
             self._writing = None
 
-    def _replace(self, digest: str, size: int, write: Callable[[], None]) -> None:
+    def _replace(self, digest: str, size: int) -> None:
         assert self._main is not None
         main, self._main = self._main, None
         self._attempted = digest
+        entry = self._files.entry(self._temporary)
+        written = 0 if entry is None else entry.mtime_ns
+        new = _Content(
+            usable=True, verified=True, kind=Kind.FILE, digest=digest, size=size, mtime_ns=written
+        )
         if not self._own:
-            known = [main.digest] if main.digest and main.usable else []
-            self._store_checksums([digest, *known])
-        write()
+            self._store_checksums([new, main] if main.digest and main.usable else [new])
         if main.usable:
             self._files.replace(self.path, self._previous)
         self._files.replace(self._temporary, self.path)
         self._files.sync_directory(parent(self.path))
-        self._main = _Content(usable=True, verified=True, kind=Kind.FILE, digest=digest, size=size)
+        self._main = new
         self.content_digest, self.content_bytes = digest, size
 
     def adopt(self) -> None:
@@ -247,11 +258,15 @@ class MetadataFile:
         if self._own or self.found.outcome is not Outcome.UNVERIFIED or main is None:
             return
         if not main.verified:
-            self._store_checksums([main.digest])
+            self._store_checksums([main])
             self._main = replace(main, verified=True)
 
-    def _store_checksums(self, digests: list[str]) -> None:
-        self._write_whole(f"{self._checksums}.tmp", _seal(_dump_json({"contents": digests})))
+    def _store_checksums(self, contents: list[_Content]) -> None:
+        listed = {
+            "contents": [content.digest for content in contents],
+            "modified_ns": [content.mtime_ns for content in contents],
+        }
+        self._write_whole(f"{self._checksums}.tmp", _seal(_dump_json(listed)))
         self._files.replace(f"{self._checksums}.tmp", self._checksums)
         self._files.sync_directory(parent(self._checksums))
 
@@ -259,12 +274,18 @@ class MetadataFile:
 
     def _examine(self) -> tuple[_Content, _Content]:
         known: set[str] = set()
+        modified_ns: set[int] = set()
         if not self._own:
             sealed = self._read(self._checksums)
             listed = _unsealed_or_none(sealed.raw) if sealed.raw is not None else None
             if isinstance(listed, dict) and isinstance(listed.get("contents"), list):
                 known = {digest for digest in listed["contents"] if isinstance(digest, str)}
-        return self._interpret(self.path, known), self._interpret(self._previous, known)
+                times = listed.get("modified_ns")  # not there: an older release wrote it
+                modified_ns = set(times) if isinstance(times, list) else set()
+        main = self._interpret(self.path, known)
+        if main.data is not None and not main.verified and modified_ns:
+            main = replace(main, edited=main.mtime_ns not in modified_ns)
+        return main, self._interpret(self._previous, known)
 
     def _interpret(self, path: str, known: set[str]) -> _Content:
         content = self._read(path)
@@ -279,8 +300,8 @@ class MetadataFile:
             return _Content(raw=raw, fault=f"{path}: not a JSON object", kind=content.kind)
         digest = _digest(raw)
         verified = self._own or digest in known
-        return _Content(
-            data, verified, raw, kind=content.kind, digest=digest, size=len(raw), usable=True
+        return replace(
+            content, data=data, verified=verified, digest=digest, size=len(raw), usable=True
         )
 
     def _read(self, path: str) -> _Content:
@@ -294,7 +315,8 @@ class MetadataFile:
                 return _Content(fault=f"{path}: {entry.size} bytes, too many", kind=entry.kind)
             file = self._files.open(path)
             try:
-                return _Content(raw=file.read(0, file.size), kind=entry.kind)
+                raw = file.read(0, file.size)
+                return _Content(raw=raw, kind=entry.kind, mtime_ns=entry.mtime_ns)
             finally:
                 file.close()
         except FileNotFoundError:
