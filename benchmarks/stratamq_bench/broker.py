@@ -77,6 +77,12 @@ class Broker:
             said = self._log_of(room).read_text(errors="replace")
             raise StrataError(f"the {room} service ended with {code}: {said[-2000:]}")
 
+    def kill(self, room: str) -> None:
+        """As a machine that fails does it."""
+        process = self._processes.pop(room)
+        process.kill()
+        process.wait()
+
     def stop(self) -> None:
         """The log first: the others report its end to it. StrataError when one ended badly."""
         faults = []

@@ -10,7 +10,9 @@ queue table is saved. On `tmpfs` a flush costs nothing, and a queue file no disk
 import argparse
 import json
 import os
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("--segment-bytes", type=int, default=64 << 20)
     parser.add_argument("--idle-seconds", type=float, default=10.0)
     parser.add_argument("--append-seconds", type=float, default=12.0)
+    parser.add_argument("--replicate", action="store_true", help="to a new slave, in the end")
     parser.add_argument("--dir", type=Path, required=True, help="an empty directory")
     arguments = parser.parse_args()
     print(json.dumps(run(arguments), indent=2))
@@ -43,9 +46,10 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         "commitlog.followers": "dispatcher",
         "commitlog.default_topic_queues": each,
         "dispatcher.queue_file_bytes": 320,
+        "ha.replication_address": "127.0.0.1:0",
     }
     found: dict[str, object] = {"topics": arguments.topics, "queues": arguments.topics * each}
-    broker_module.START_PATIENCE_S = DEADLINE_S
+    broker_module.START_PATIENCE_S = broker_module.STOP_TIMEOUT_S = DEADLINE_S
     with Broker(arguments.dir, ROOMS, settings) as broker:
         with broker.client() as client:
             began = time.monotonic()
@@ -76,16 +80,60 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
                 used = _cpu_s(pid) - before[room]
                 found[f"idle_cpu_{room}_percent"] = 100 * used / arguments.idle_seconds
             waits = _appends(client, arguments.append_seconds)
-            found["append_ms"] = {
-                name: float(np.percentile(waits, part)) for name, part in PARTS.items()
-            } | {"count": len(waits)}
-            began = time.monotonic()
-            found["listed_queues"] = len(client.queues())
-            found["list_queues_s"] = time.monotonic() - began
+            found["append_ms"] = _parts(waits)
+            for name in ("list_queues_s", "list_queues_again_s"):
+                began = time.monotonic()
+                found["listed_queues"] = len(client.queues())
+                found[name] = time.monotonic() - began
+            found["pull_ms"] = _parts(_pulls(client, arguments.topics, each))
+            print(json.dumps(found), file=sys.stderr, flush=True)
+            if arguments.replicate:
+                found |= _replicate(broker, client, arguments.dir, settings)
     return found
 
 
+def _replicate(
+    broker: Broker, client: Client, directory: Path, settings: dict[str, object]
+) -> dict[str, object]:
+    """A new slave takes over the log, the topics and the queues."""
+    broker.start("ha")
+    address = client.replication_state().replication_address
+    end = client.log_state().appended_offset
+    of_slave = settings | {
+        "commitlog.role": "SLAVE",
+        "commitlog.broker_id": 1,
+        "commitlog.followers": "",
+        "ha.master": address,
+    }
+    found: dict[str, object] = {}
+    began = time.monotonic()
+    with (
+        Broker(directory, ("commitlog", "ha"), of_slave, "slave") as slave,
+        slave.client() as reader,
+    ):
+        _until(lambda: reader.log_state().appended_offset >= end, "the slave's log")
+        found["slave_log_s"] = time.monotonic() - began
+        topics = len(client.topics())
+        _until(lambda: len(reader.topics()) >= topics, "the slave's topics")
+        found["slave_topics_s"] = time.monotonic() - began
+        slave.start("dispatcher")
+        _applied(reader)
+        found["slave_applied_s"] = time.monotonic() - began
+        found["slave_queues"] = len(reader.queues())
+        for room, pid in slave.pids.items():
+            found[f"memory_slave_{room}_mib"] = _memory_mib(pid)
+        slave.kill("dispatcher")  # its files are not waited for
+    return found
+
+
+PULLS = 500
 PARTS = {"p50": 50, "p99": 99, "longest": 100}
+
+
+def _parts(waits: list[float]) -> dict[str, float]:
+    return {name: float(np.percentile(waits, part)) for name, part in PARTS.items()} | {
+        "count": len(waits)
+    }
 
 
 def _fill(client: Client, topics: int, each: int) -> None:
@@ -97,20 +145,41 @@ def _fill(client: Client, topics: int, each: int) -> None:
 
 def _applied(client: Client, *, durable: bool = False) -> None:
     """Until the dispatcher serves everything that the log holds, or has it in its files."""
-    end, deadline = client.log_state().appended_offset, time.monotonic() + DEADLINE_S
+    end = client.log_state().appended_offset
+
+    def reached() -> bool:
+        state = client.dispatch_state()
+        if state.stopped_reason:
+            raise SystemExit(state.stopped_reason)
+        return state.serving and (state.durable_offset if durable else state.applied_offset) >= end
+
+    _until(reached, "the dispatcher")
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
-            state = client.dispatch_state()
-            reached = state.durable_offset if durable else state.applied_offset
-            if state.serving and reached >= end:
+            if condition():
                 return
-            if state.stopped_reason:
-                raise SystemExit(state.stopped_reason)
         except StrataError:
             pass  # it is on its way
         if time.monotonic() > deadline:
-            raise SystemExit("the dispatcher does not catch up")
+            raise SystemExit(f"{what} does not catch up")
         time.sleep(0.1)
+
+
+def _pulls(client: Client, topics: int, each: int) -> list[float]:
+    """Milliseconds of single pulls, each of another queue; each gives a message."""
+    waits = []
+    for number in range(PULLS):
+        topic, queue_id = number * topics // PULLS, number % each
+        began = time.monotonic()
+        pulled = client.pull(f"topic-{topic:06}", queue_id, 0)
+        waits.append((time.monotonic() - began) * 1000)
+        if next(iter(pulled.messages)).queue_offset != 0:
+            raise SystemExit("a pull gave another message")
+    return waits
 
 
 def _appends(client: Client, seconds: float) -> list[float]:
