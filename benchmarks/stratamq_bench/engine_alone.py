@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
 
 from stratamq.files.clock import SystemClock
@@ -125,8 +126,7 @@ class Engine:
             config,
             clock=self._clock,
             random=random.Random(1),
-            flush_worker=self.worker,
-            allocate_worker=self.worker,
+            workers=Workers(self.worker, self.worker),
         )
         self.log.open()
         self.log.wake = self._wake

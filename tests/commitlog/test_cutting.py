@@ -3,8 +3,9 @@
 import random
 
 import pytest
-from stratamq_commitlog import cutting
-from stratamq_commitlog.cutting import Cut, CutDone, merged
+from stratamq_commitlog import cut_file
+from stratamq_commitlog.cut_file import Cut, CutDone
+from stratamq_commitlog.cutting import merged
 from stratamq_commitlog.messages import Generation
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
@@ -45,7 +46,7 @@ def test_a_log_that_was_cut_is_the_masters_up_to_there_and_goes_on(seed):
     original, chance = master(), random.Random(seed)
     copy = copied(original)
     end = chance.choice(boundaries(original))
-    cut_to(copy, end, generations=original.log.hub.generations)
+    cut_to(copy, end, generations=original.log.state.generations)
     assert copy.end() == (end if end > 0 else 0)
     kept = [frame for frame in original.frames() if frame.physical_offset < end]
     assert copy.frames() == kept
@@ -79,7 +80,7 @@ def test_a_log_that_keeps_nothing_begins_where_the_master_does():
     original = master()
     copy = copied(original)
     first = 2 * SEGMENT
-    cut_to(copy, first, empty=True, generations=original.log.hub.generations)
+    cut_to(copy, first, empty=True, generations=original.log.state.generations)
     assert (copy.end(), copy.segments(), copy.queues()) == (0, {}, {})
     for offset, data in pieces(original, first):
         assert copy.append_data(offset, data) is None
@@ -98,7 +99,7 @@ def test_an_empty_log_with_a_segment_keeps_it_where_the_master_begins_and_gives_
         copy.kill()
         copy.start()
         assert copy.segments() == {0: bytes(SEGMENT)} and copy.log.segments.offsets == [0]
-        cut_to(copy, begin, empty=True, generations=original.log.hub.generations)
+        cut_to(copy, begin, empty=True, generations=original.log.state.generations)
         assert copy.log.segments.offsets == ([0] if kept else [])
         assert not any(name.startswith("commitlog") for name in copy.aside())
         for offset, data in pieces(original, begin):
@@ -110,7 +111,7 @@ def test_where_nothing_is_cut_the_log_stays_open_and_takes_over_the_history():
     original = master()
     copy = copied(original)
     listener = Listener(copy)
-    done = ask(copy, Cut(copy.end(), False, tuple(original.log.hub.generations)))
+    done = ask(copy, Cut(copy.end(), False, tuple(original.log.state.generations)))
     assert done == CutDone()
     assert copy.log.generation == original.log.generation
     assert listener.session.ended
@@ -129,7 +130,7 @@ def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_ove
     copy.step()
     assert copy.log.status().confirmed == end < copy.end()
     answers: list[CutDone] = []
-    copy.log.cut(Cut(copy.end(), False, tuple(original.log.hub.generations)), answers.append)
+    copy.log.cut(Cut(copy.end(), False, tuple(original.log.state.generations)), answers.append)
     copy.settle()
     assert answers == [CutDone()]
     assert copy.log.status().confirmed == copy.end() == original.end()
@@ -137,13 +138,13 @@ def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_ove
 
 def test_a_start_of_a_slave_begins_no_generation():
     copy = copied(master())
-    before = list(copy.log.hub.generations)
+    before = list(copy.log.state.generations)
     copy.restart()
     copy.kill()
     copy.start()
-    assert copy.log.hub.generations == before
+    assert copy.log.state.generations == tuple(before)
     copy.restart(role="ASYNC_MASTER")
-    assert len(copy.log.hub.generations) == len(before) + 1
+    assert len(copy.log.state.generations) == len(before) + 1
 
 
 def test_followers_hear_where_their_history_ended():
@@ -197,7 +198,7 @@ def test_a_crash_anywhere_in_a_cut_ends_in_the_same_log(empty):
     expected = [] if empty else [f for f in original.frames() if f.physical_offset < end]
     for crash_at in range(1, 400):
         copy = copied(original)
-        assert ask(copy, Cut(end, empty, tuple(original.log.hub.generations))).reopen
+        assert ask(copy, Cut(end, empty, tuple(original.log.state.generations))).reopen
         copy.log.close()
         copy.kill()
         copy.prepare()
@@ -215,7 +216,7 @@ def test_a_crash_anywhere_in_a_cut_ends_in_the_same_log(empty):
         assert copy.frames() == expected
         assert copy.queues() == queue_table(expected)
         assert copy.log.generation == original.log.generation
-        assert cutting.load(copy.files) is None
+        assert cut_file.load(copy.files) is None
     else:
         raise AssertionError("the opening has no end")
 

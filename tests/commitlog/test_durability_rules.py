@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from stratamq_commitlog import engine, housekeeping, log_walk, opening, own_state, recovery
+from stratamq_commitlog import engine, log_walk, opening, own_state, recovery, snapshots
 from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.follow_hub import FollowHub, Session
 from stratamq_commitlog.group_commit import GroupCommit
@@ -442,12 +442,14 @@ def a_snapshot_stands_on_what_is_flushed() -> None:
 
 
 def write_any_snapshot(patch: Patch) -> None:
-    def write(self: housekeeping.Housekeeping) -> None:
-        snapshot, self._snapshot = self._snapshot, None
-        assert snapshot is not None
-        self._store(snapshot)
+    store_waiting = snapshots.Snapshots._store_waiting
 
-    patch.setattr(housekeeping.Housekeeping, "_write_snapshot", write)
+    def store(self: snapshots.Snapshots) -> None:
+        flushed, self._offsets.flushed = self._offsets.flushed, self._offsets.appended
+        store_waiting(self)
+        self._offsets.flushed = flushed
+
+    patch.setattr(snapshots.Snapshots, "_store_waiting", store)
 
 
 def what_rocketmq_went_on_with_is_not_ours() -> None:
@@ -485,13 +487,13 @@ def deletion_leaves_what_the_snapshot_stands_on() -> None:
 
 
 def delete_up_to_the_snapshot(patch: Patch) -> None:
-    snapshot_stored = housekeeping.Housekeeping._snapshot_stored
+    has_stored = snapshots.Snapshots._has_stored
 
     def stored(self, snapshot):
-        snapshot_stored(self, snapshot)
-        self._snapshot_needs = snapshot.offset
+        has_stored(self, snapshot)
+        self.needed_from = snapshot.offset
 
-    patch.setattr(housekeeping.Housekeeping, "_snapshot_stored", stored)
+    patch.setattr(snapshots.Snapshots, "_has_stored", stored)
 
 
 def a_segment_is_durable_before_it_is_used() -> None:

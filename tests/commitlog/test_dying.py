@@ -32,7 +32,7 @@ run_service(main)
     [
         ("engine", "CommitLog", "tick", "appender.counters.messages"),
         ("group_commit", "GroupCommit", "_finished", "flushes"),
-        ("housekeeping", "Housekeeping", "_take_space", "_engine.appender.counters.messages"),
+        ("snapshots", "Snapshots", "_has_stored", "_appender.counters.messages"),
     ],
 )
 def test_a_bug_in_what_runs_by_itself_ends_the_process_with_the_reason(

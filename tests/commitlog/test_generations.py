@@ -2,8 +2,10 @@
 
 import pytest
 from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
-from stratamq_commitlog.messages import Generation
+from stratamq_commitlog.log_state import LogState, StateCell
+from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.own_state import extend, make_generation, next_generation
+from stratamq_commitlog.roles import RoleState
 
 from stratamq.files.simulated import keep_nothing
 from tests.support.logs import Store, message, swallow
@@ -14,8 +16,8 @@ GENERATIONS = [Generation(11, 0), Generation(22, 300), Generation(33, 600)]
 
 def cut_to(generation: int, position: int, *, replicable: bool = False, minimum: int = 100) -> int:
     offsets = LogOffsets(minimum, appended=1000, flushed=980, confirmed=950, replicable=980)
-    hub = FollowHub(4096, offsets)
-    hub.generations = GENERATIONS
+    states = StateCell(LogState(RoleState(Role.ASYNC_MASTER), tuple(GENERATIONS)))
+    hub = FollowHub(4096, offsets, states)
     opened, _ = hub.open(
         "f",
         replicable=replicable,

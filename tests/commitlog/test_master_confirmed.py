@@ -1,7 +1,7 @@
 """A slave shows nothing that its master has not confirmed, and does not forget how far that was."""
 
 import pytest
-from stratamq_commitlog.cutting import Cut
+from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.master_confirmed import after_opening
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.own_state import MASTER_CONFIRMED_PATH
@@ -16,7 +16,7 @@ from tests.support.logs import Store
 
 def follows(copy: Store, original: Store, told: int | None, *, offset: int | None = None) -> None:
     """The slave opens with its master, which has confirmed `told`."""
-    generations = tuple(original.log.hub.generations) if told is not None else ()
+    generations = tuple(original.log.state.generations) if told is not None else ()
     end = copy.end() if offset is None else offset
     done = ask(copy, Cut(end, False, generations, told))
     assert done.error is None

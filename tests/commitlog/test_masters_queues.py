@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from stratamq_commitlog import masters_queues
 from stratamq_commitlog.servicer.service import CommitLogServicer
 
 from stratamq.api.v1 import commitlog_pb2 as pb
@@ -19,7 +18,7 @@ def learn(
     store: Store, *table: tuple[str, int, int], end: int | None = None, more: bool = False
 ) -> int:
     end = store.end() if end is None else end
-    return masters_queues.learn(store.log, store.log.generation, end, table, more=more)
+    return store.log.slave_data.learn_queues(store.log.generation, end, table, more=more)
 
 
 def test_a_queue_without_messages_here_goes_on_where_the_master_is():
@@ -56,7 +55,7 @@ def test_a_table_for_an_end_that_is_not_reached_yet_is_for_later():
 def test_a_table_of_another_generation_is_refused():
     copy = copied(master())
     with pytest.raises(NotWritableError) as raised:
-        masters_queues.learn(copy.log, copy.log.generation + 1, copy.end(), [GONE], more=False)
+        copy.log.slave_data.learn_queues(copy.log.generation + 1, copy.end(), [GONE], more=False)
     assert raised.value.fields["reason"] == "generation"
 
 

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.cutting import Cut
+from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.membership import MEMBERS_PATH
 from stratamq_commitlog.messages import Generation, PutStatus, Role
 from stratamq_commitlog.replicas import Replica
@@ -60,7 +60,7 @@ def test_a_term_is_promised_to_one_member_alone_whatever_dies():
     assert promise(store, 8, "a") is None
     for restart in (store.settle, store.restart):
         restart()
-        assert store.log.roles.state.candidate == "a"
+        assert store.log.state.assigned.candidate == "a"
         assert promise(store, 8, "a") is None, "it says so again"
         assert isinstance(promise(store, 8, "c"), InvalidRequestError), "8 is a term of slot 0"
         assert isinstance(promise(store, 2, "c"), NotWritableError), "too late"
@@ -71,9 +71,9 @@ def test_a_term_is_promised_to_one_member_alone_whatever_dies():
 def test_a_term_that_was_only_heard_of_can_be_promised():
     store = member()
     assert change(store, RoleChange(Role.SLAVE, 8)) is None
-    assert store.log.roles.state.candidate == ""
+    assert store.log.state.assigned.candidate == ""
     assert promise(store, 8, "a") is None
-    assert store.log.roles.state.candidate == "a"
+    assert store.log.state.assigned.candidate == "a"
 
 
 def test_only_active_members_are_promised_anything():
@@ -95,7 +95,7 @@ def test_who_has_promised_a_term_takes_no_bytes_of_a_master_of_a_lower_one():
     for offset, data in pieces(original, store.end()):
         error = store.append_data(offset, data)
         assert isinstance(error, NotWritableError) and "term 8 was promised to a" in str(error)
-    generations = tuple(original.log.hub.generations)
+    generations = tuple(original.log.state.generations)
     refused = ask(store.log.cut, Cut(store.end(), False, generations), store=store).error
     assert isinstance(refused, NotWritableError) and "a master of term 0" in str(refused)
     later = (*generations, Generation(make_number(8, 1, 1), original.end()))
@@ -116,7 +116,7 @@ def test_a_member_opens_only_the_term_that_is_promised_to_it():
     assert isinstance(change(store, RoleChange(Role.SYNC_MASTER, 1)), NotWritableError), "not now"
     assert promise(store, 17, "b") is None
     assert change(store, RoleChange(Role.SYNC_MASTER, 17)) is None
-    assert store.log.hub.generations[-1].term == 17
+    assert store.log.state.generations[-1].term == 17
     assert isinstance(change(store, RoleChange(Role.SYNC_MASTER, 17)), NotWritableError), "once"
 
 
@@ -155,7 +155,7 @@ def test_a_member_that_is_configured_a_master_later_begins_no_term_by_that():
     store = member()
     store.restart(role="ASYNC_MASTER")
     assert store.log.role is Role.SLAVE
-    assert {g.term for g in store.log.hub.generations} == {0}
+    assert {g.term for g in store.log.state.generations} == {0}
     assert any("`stratamq replica promote` alone" in line for line in store.log.report)
 
 
@@ -176,7 +176,7 @@ def test_a_term_far_above_all_known_ones_is_not_believed_and_changes_nothing(wan
 
 def test_a_slave_follows_no_master_of_a_term_far_above_all_known_ones():
     store = member()
-    far = (*store.log.hub.generations, Generation(make_number(300, 1, 1), store.end()))
+    far = (*store.log.state.generations, Generation(make_number(300, 1, 1), store.end()))
     refused = ask(store.log.cut, Cut(store.end(), False, far), store=store).error
     assert isinstance(refused, NotWritableError) and "it is not believed" in str(refused)
     joined(store, False)
@@ -234,7 +234,7 @@ def test_an_acknowledgement_below_the_start_of_the_masters_generation_confirms_n
     middle = store.end()
     store.put(b"second")
     assert change(store, RoleChange(Role.SYNC_MASTER, 1)) is None
-    start = store.log.hub.generations[-1].start
+    start = store.log.state.generations[-1].start
     assert store.log.offsets.confirmed < middle < start == store.end()
     for acknowledged, confirmed in ((middle, store.log.offsets.confirmed), (start, start)):
         slave = [Replica("b:1", acknowledged, connected=True)]
@@ -293,8 +293,8 @@ def test_a_restored_directory_is_a_slave_that_has_promised_nothing():
     for _ in range(2):
         store.start()
         assert store.log.role is Role.SLAVE
-        assert (store.log.roles.state.term, store.log.roles.state.candidate) == (0, "")
-        assert "was restored from a backup" in store.log.roles.state.reason
+        assert (store.log.state.assigned.term, store.log.state.assigned.candidate) == (0, "")
+        assert "was restored from a backup" in store.log.state.assigned.reason
         assert store.log.membership.rejoining
         assert store.log.membership.identity.number == identity.number != number
         assert store.end() == end
@@ -336,4 +336,4 @@ def test_what_a_cluster_relies_on_is_durable_before_it_is_answered(path):
     if path == MEMBERS_PATH:
         assert membership.members is None
     else:
-        assert membership.rejoining and store.log.roles.state.candidate == ""
+        assert membership.rejoining and store.log.state.assigned.candidate == ""

@@ -130,13 +130,13 @@ def test_a_document_of_an_older_release_that_stayed_behind_does_not_count():
 def test_after_rocketmq_ran_nothing_of_ours_is_believed():
     store = started()
     store.put_all(message(), message())
-    generations = store.log.hub.generations
+    generations = store.log.state.generations
     store.stop()
     used_by_rocketmq(store)
     store.start()
     assert "another program held the store last: our own state is not used" in store.log.report
-    assert len(store.log.hub.generations) == 1
-    assert store.log.hub.generations[0] not in generations
+    assert len(store.log.state.generations) == 1
+    assert store.log.state.generations[0] not in generations
     assert store.queues() == {("orders", 0): 2}
 
 
@@ -185,7 +185,7 @@ def test_a_snapshot_whose_frame_is_gone_is_not_believed():
     store.edit(segment_path(0), 4 * 101 + 60, b"\xff")
     store.start()
     assert "our snapshot no longer fits the log: it is not used" in store.log.report
-    assert len(store.log.hub.generations) == 1
+    assert len(store.log.state.generations) == 1
 
 
 def test_deletion_in_a_hurry_waits_for_a_snapshot_that_knows_the_queues():
@@ -302,22 +302,22 @@ def test_an_older_list_of_generations_is_not_used_in_place_of_a_damaged_one():
     store.stop()
     store.edit(GENERATIONS_PATH, 120, b"\0")
     store.start()
-    assert [g for g in store.log.hub.generations if g.number == newest] == []
-    assert len(store.log.hub.generations) == 1
+    assert [g for g in store.log.state.generations if g.number == newest] == []
+    assert len(store.log.state.generations) == 1
 
 
 def test_a_crash_between_the_renames_of_the_list_uses_the_one_before():
     store = started()
     store.put(b"x")
     store.stop()
-    before = list(store.log.hub.generations) if store.log else None
+    before = list(store.log.state.generations) if store.log else None
     store.disk.crash_on("replace", GENERATIONS_PATH)
     with pytest.raises(SimulatedCrash):
         store.start()
     store.power_loss(keep_everything)
     store.start()
     assert before is None
-    assert len(store.log.hub.generations) == 2
+    assert len(store.log.state.generations) == 2
 
 
 # --- generations ---
@@ -330,7 +330,7 @@ def test_every_start_opens_a_generation_at_the_end_with_a_greater_number():
         store.put(b"x")
         ends.append(store.end())
         store.restart()
-    generations = store.log.hub.generations
+    generations = store.log.state.generations
     assert [g.start for g in generations] == ends
     assert [g.number for g in generations] == sorted({g.number for g in generations})
 
@@ -367,7 +367,7 @@ def test_a_cut_lowers_the_starts_of_later_generations():
         store.disk.files().unlink(f"{SNAPSHOT_PATH}.previous")
     store.start()
     assert store.end() == first_end < highest
-    assert all(g.start <= first_end for g in store.log.hub.generations)
+    assert all(g.start <= first_end for g in store.log.state.generations)
 
 
 # --- the lock ---

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.cutting import Cut
+from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange
@@ -42,7 +42,7 @@ def test_a_promoted_slave_takes_messages_in_a_generation_of_a_higher_term():
     copy = copied(original)
     end = copy.end()
     assert ask(copy, MASTER) is None
-    last = copy.log.hub.generations[-1]
+    last = copy.log.state.generations[-1]
     assert (last.term, last.start) == (1, end)
     for (topic, queue_id), following in copy.queues().items():
         if "SYS" not in topic:
@@ -59,7 +59,7 @@ def test_a_promotion_survives_a_restart_and_the_configured_role_is_told_of():
     copy.put(b"after")
     copy.restart()
     assert copy.log.role is Role.ASYNC_MASTER
-    assert [g.term for g in copy.log.hub.generations][-2:] == [1, 1]
+    assert [g.term for g in copy.log.state.generations][-2:] == [1, 1]
     (told,) = [line for line in copy.log.report if "commitlog.role" in line]
     assert told == (
         "the role is ASYNC_MASTER and not SLAVE (commitlog.role): it was promoted to term 1"
@@ -133,10 +133,10 @@ def test_data_that_waits_is_refused_when_a_promotion_begins():
 def test_terms_only_go_up():
     copy = copied(master())
     assert ask(copy, RoleChange(Role.SYNC_MASTER, term=7)) is None
-    assert copy.log.hub.generations[-1].term == 7
+    assert copy.log.state.generations[-1].term == 7
     assert isinstance(ask(copy, RoleChange(Role.ASYNC_MASTER, term=7)), NotWritableError)
     assert ask(copy, MASTER) is None
-    assert copy.log.hub.generations[-1].term == 8
+    assert copy.log.state.generations[-1].term == 8
     assert isinstance(ask(copy, RoleChange(Role.ASYNC_MASTER, term=4096)), InvalidRequestError)
     assert ask(copy, RoleChange(Role.ASYNC_MASTER, term=4095)) is None
     assert "no term after" in str(ask(copy, MASTER))
@@ -146,15 +146,15 @@ def test_a_slave_that_heard_of_a_term_is_promoted_above_it():
     copy = copied(master())
     assert ask(copy, RoleChange(Role.SLAVE, term=5, master="m:1")) is None
     assert ask(copy, MASTER) is None
-    assert copy.log.hub.generations[-1].term == 6
+    assert copy.log.state.generations[-1].term == 6
 
 
 def test_a_slave_that_is_configured_a_master_later_begins_a_higher_term():
     copy = copied(master())
     copy.restart(role="ASYNC_MASTER")
-    assert copy.log.hub.generations[-1].term == 1
+    assert copy.log.state.generations[-1].term == 1
     copy.restart()
-    assert copy.log.hub.generations[-1].term == 1
+    assert copy.log.state.generations[-1].term == 1
 
 
 # --- demotion ---
@@ -175,12 +175,12 @@ def test_a_demoted_master_takes_no_messages_and_takes_its_masters_bytes():
 
 def test_a_demotion_survives_a_restart_and_knows_whom_to_follow():
     store = master(5)
-    generations = list(store.log.hub.generations)
+    generations = list(store.log.state.generations)
     assert ask(store, TO_SLAVE) is None
     store.restart()
     assert store.log.role is Role.SLAVE
-    assert store.log.roles.state.master == "m:10912"
-    assert store.log.hub.generations == generations
+    assert store.log.state.assigned.master == "m:10912"
+    assert store.log.state.generations == tuple(generations)
     assert any("not ASYNC_MASTER (commitlog.role)" in line for line in store.log.report)
 
 
@@ -258,7 +258,7 @@ def test_a_promotion_of_a_held_master_lets_it_go_on():
     assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
     assert ask(store, MASTER) is None
     assert store.put(b"x").status is PutStatus.PUT_OK
-    assert store.log.hub.generations[-1].term == 1
+    assert store.log.state.generations[-1].term == 1
 
 
 def test_a_master_that_was_killed_shows_nothing_that_may_be_its_own_only_before_it_is_let():
@@ -314,30 +314,34 @@ def lossy(**settings) -> Store:
 
 def test_a_sync_master_that_lost_its_tail_takes_its_own_bytes_back_and_begins_behind_them():
     store = lossy()
-    assert store.log.gate.taking_back
+    assert store.log.state.taking_back
     assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
-    generation, known = store.log.generation, len(store.log.hub.generations)
+    generation, known = store.log.generation, len(store.log.state.generations)
     for frame in store.lost[len(store.frame_bytes()) :]:
         assert store.append_data(store.end(), frame) is None
-    term = store.log.hub.generations[-1].term
+    term = store.log.state.generations[-1].term
     assert ask(store, RoleChange(Role.SYNC_MASTER, goes_on=True)) is None
     assert store.frame_bytes() == store.lost
-    last = store.log.hub.generations[-1]
-    assert (last.term, last.start, len(store.log.hub.generations)) == (term, store.end(), known + 1)
+    last = store.log.state.generations[-1]
+    assert (last.term, last.start, len(store.log.state.generations)) == (
+        term,
+        store.end(),
+        known + 1,
+    )
     assert last.number > generation
     assert store.put(b"x").physical_offset == last.start
     assert isinstance(ask(store, RoleChange(Role.SYNC_MASTER, goes_on=True)), NotWritableError)
 
 
 def test_a_clean_stop_or_synchronous_flush_needs_nothing_back():
-    assert not lossy(flush_disk_type="SYNC_FLUSH").log.gate.taking_back
-    assert not lossy(role="ASYNC_MASTER").log.gate.taking_back
-    assert not lossy(take_back=False).log.gate.taking_back
+    assert not lossy(flush_disk_type="SYNC_FLUSH").log.state.taking_back
+    assert not lossy(role="ASYNC_MASTER").log.state.taking_back
+    assert not lossy(take_back=False).log.state.taking_back
     store = lossy()
     assert ask(store, RoleChange(Role.SYNC_MASTER)) is None, "an operator does not want it back"
     assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
     store.restart()
-    assert not store.log.gate.taking_back
+    assert not store.log.state.taking_back
 
 
 # --- what fails ---
@@ -362,7 +366,7 @@ def test_a_role_that_cannot_be_written_stops_the_log_until_a_restart(change, pat
     if path == ROLE_PATH:
         assert (store.log.role is Role.SLAVE) is (change is MASTER)
     else:
-        assert (store.log.role, store.log.hub.generations[-1].term) == (Role.ASYNC_MASTER, 1)
+        assert (store.log.role, store.log.state.generations[-1].term) == (Role.ASYNC_MASTER, 1)
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -390,12 +394,12 @@ def test_a_crash_anywhere_in_a_promotion_leaves_a_slave_or_a_master_of_the_highe
         copy.disk.clear_faults()
         copy.start()
         assert copy.frame_bytes() == original.frame_bytes()
-        terms = {g.term for g in copy.log.hub.generations}
+        terms = {g.term for g in copy.log.state.generations}
         roles.add(copy.log.role)
         if copy.log.role is Role.SLAVE:
             assert terms == {0}, "a slave knows of no term that no master has"
         else:
-            assert copy.log.hub.generations[-1].term == max(terms) == 1
+            assert copy.log.state.generations[-1].term == max(terms) == 1
             assert copy.put(b"after").status is PutStatus.PUT_OK
     else:
         raise AssertionError("the promotion has no end")

@@ -6,7 +6,7 @@ from stratamq_commitlog.roles import (
     PEERS_NOT_ASKED,
     ROLE_PATH,
     ChosenBy,
-    Roles,
+    RoleFile,
     RoleState,
     at_start,
 )
@@ -61,23 +61,21 @@ def test_a_role_that_cannot_be_read_is_held_until_somebody_says_what_it_is():
 
 def test_a_master_that_never_was_anything_else_has_no_file():
     disk = SimulatedDisk()
-    roles = Roles(disk.files(), ASYNC)
-    roles.start(wait_for_peers=False)
-    roles.keep(0)
+    roles = RoleFile(disk.files(), ASYNC)
+    roles.keep(roles.start(wait_for_peers=False).state, 0)
     assert disk.tree.find(ROLE_PATH) is None
 
 
 def test_what_is_stored_is_found_and_a_damaged_file_is_said_to_be():
     disk = SimulatedDisk()
     files = disk.files()
-    roles = Roles(files, SLAVE)
-    roles.start(wait_for_peers=False)
-    roles.keep(2)
-    assert Roles(files, ASYNC).start(wait_for_peers=False).promotes
+    roles = RoleFile(files, SLAVE)
+    roles.keep(roles.start(wait_for_peers=False).state, 2)
+    assert RoleFile(files, ASYNC).start(wait_for_peers=False).promotes
     state = RoleState(SYNC, BY_OPERATOR, 7, "", "it was promoted to term 7", True)
     roles.store(state)
-    again = Roles(files, SLAVE)
-    assert again.start(wait_for_peers=False).state == again.state == state
+    again = RoleFile(files, SLAVE)
+    assert again.start(wait_for_peers=False).state == state
     disk.rot(ROLE_PATH, 90, b"?")
-    damaged = Roles(files, SLAVE).start(wait_for_peers=False)
+    damaged = RoleFile(files, SLAVE).start(wait_for_peers=False)
     assert damaged.state.role is SLAVE and "does not fit its checksum" in damaged.uncertain

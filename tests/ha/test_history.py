@@ -4,7 +4,8 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from stratamq_commitlog.cutting import Cut, merged
+from stratamq_commitlog.cut_file import Cut
+from stratamq_commitlog.cutting import merged
 from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.own_state import extend
 from stratamq_ha.history import History, judge, shared_end

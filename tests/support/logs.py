@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.messages import (
     BatchResult,
     FrameBatch,
@@ -184,8 +185,7 @@ class Store:
             CommitLogConfig(root=Path("store"), **self.settings),
             clock=self.clock,
             random=self.random,
-            flush_worker=self.scheduler.worker(),
-            allocate_worker=self.scheduler.worker(),
+            workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             walkers=self.new_walkers(self.files),
             pid=4711,
         )

@@ -324,11 +324,13 @@ def _shared_terms(patch: pytest.MonkeyPatch) -> None:
 
 def _old_terms(patch: pytest.MonkeyPatch) -> None:
     """Neither the slave refuses, nor its log the cut, nor the bytes."""
-    refusal = cutting._refusal
+    refusal = cutting.Cutting._refusal
     patch.setattr(slave_data, "term_of", lambda number: GREATEST_TERM)
     patch.setattr(link, "refusal_to_follow", lambda *_: "")
     patch.setattr(
-        cutting, "_refusal", lambda engine, cut: refusal(engine, replace(cut, generations=()))
+        cutting.Cutting,
+        "_refusal",
+        lambda self, cut: refusal(self, replace(cut, generations=())),
     )
 
 

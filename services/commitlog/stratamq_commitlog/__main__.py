@@ -10,6 +10,7 @@ from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.running import Running
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
@@ -31,9 +32,7 @@ async def main() -> None:
         config,
         clock=clock,
         random=service.random,
-        flush_worker=workers["flush"],
-        allocate_worker=workers["allocate"],
-        scrub_worker=workers["scrub"],
+        workers=Workers(workers["flush"], workers["allocate"], workers["scrub"]),
         walkers=walkers,
         pid=os.getpid(),
         boot=machine_boot(),

@@ -41,7 +41,7 @@ class Driver:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
-        self._engine.housekeeping.stop()
+        self._engine.upkeep.stop()
 
     async def closed(self, timeout_ms: int) -> None:
         """Begin the engine's end and wait until followers have what they need, or the time is up.
@@ -88,7 +88,7 @@ class Driver:
         return (
             offsets.appended == offsets.flushed == offsets.confirmed
             and not engine.appender.waiting
-            and not engine.housekeeping.unlinking
+            and not engine.deletion.unlinking
         )
 
 

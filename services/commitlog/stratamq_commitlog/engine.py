@@ -1,7 +1,12 @@
-"""The commit log of one broker: opens, recovers, appends, flushes, tells its followers, closes.
+"""The commit log of one broker: opens its parts, drives them, closes them.
 
 The engine starts no thread and knows no event loop. Its driver calls `run_pass` after `wake`, and
-`tick` every 50 ms or so; blocking work goes to two workers, and comes back between calls.
+`tick` every 50 ms or so; blocking work goes to workers, and comes back between calls.
+
+    a message    puts ──► appender ──► segments ──► acknowledgement ──► the producer
+    followers    appender ──► follow_hub ◄── high_water_mark
+    the state    role_changes, cutting ──► states (`log_state`), durable before it is swapped
+    by the clock upkeep: snapshots, checkpoints, deletion, disk_level; the scrubber
 
 Invariants: minimum ≤ flushed ≤ appended; confirmed never goes back within a generation; bytes below
 *flushed* are durable; nothing is acknowledged by a place that did not see *flushed* (or, under
@@ -11,7 +16,6 @@ ASYNC_FLUSH, *appended*).
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 
 from stratamq.errors import (
     BusyError,
@@ -21,39 +25,31 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.origin import store_origin
-from stratamq.files.port import Clock, Files, Lock, Random, Worker
-from stratamq.formats.delay import parse_delay_levels
-from stratamq_commitlog import cutting, opening, own_state, recovery, role_change, slave_data
-from stratamq_commitlog.appender import Appender, BatchItem, PutItem, failed, no_segment
-from stratamq_commitlog.batch_check import FrameRules
+from stratamq.files.port import Clock, Files, Lock, Random
+from stratamq_commitlog import cut_file, opening, recovery
+from stratamq_commitlog.appender import failed, no_segment
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.follow_hub import Appended, FollowHub, LogOffsets
-from stratamq_commitlog.group_commit import GroupCommit
-from stratamq_commitlog.housekeeping import Housekeeping
-from stratamq_commitlog.log_reads import LogReads
+from stratamq_commitlog.cut_file import Cut, CutDone
+from stratamq_commitlog.log_parts import Workers, assemble
+from stratamq_commitlog.log_state import LogState, StateCell
 from stratamq_commitlog.master_confirmed import MasterConfirmed
 from stratamq_commitlog.membership import Membership
 from stratamq_commitlog.messages import (
     BatchDone,
     FrameBatch,
-    Generation,
     LogStatus,
     PutDone,
     PutMessage,
     PutStatus,
     Role,
 )
-from stratamq_commitlog.prepare import (
-    Preparer,
-    encode_store_host,
-)
+from stratamq_commitlog.own_state import OwnState
+from stratamq_commitlog.prepare import encode_store_host
 from stratamq_commitlog.puts import Puts
-from stratamq_commitlog.queue_offsets import QueueOffsets
 from stratamq_commitlog.replicas import Replica, Replicas
 from stratamq_commitlog.reserve import Reserve
-from stratamq_commitlog.roles import Roles
-from stratamq_commitlog.scrubber import Scrubber
-from stratamq_commitlog.segment_set import SegmentSet
+from stratamq_commitlog.role_change import RoleChange, start_role, state_at_start
+from stratamq_commitlog.roles import RoleFile, RoleState
 from stratamq_commitlog.store_clock import StoreClock
 from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.walk_ahead import Walkers
@@ -63,7 +59,7 @@ log = logging.getLogger(__name__)
 
 QUEUES_PER_STEP = 1_000
 
-Finish = Callable[[PutStatus, StrataError | None], None]
+Done = Callable[[StrataError | None], None]
 
 
 class CommitLog:
@@ -76,9 +72,7 @@ class CommitLog:
         *,
         clock: Clock,
         random: Random,
-        flush_worker: Worker,
-        allocate_worker: Worker,
-        scrub_worker: Worker | None = None,
+        workers: Workers,
         walkers: Walkers | None = None,
         pid: int = 0,
         boot: str = "",
@@ -89,29 +83,17 @@ class CommitLog:
         """Another one after each opening: the order of the queue table may be another one."""
         self.wake: Callable[[], None] | None = None
         """Set by the driver: call `run_pass` soon."""
-        self._files = files
-        self.config = config
-        self.clock = clock
-        self.store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
-        self.random = random
-        self._flush_worker = flush_worker
-        self._allocate_worker = allocate_worker
-        self._scrub_worker = scrub_worker or allocate_worker
-        self._walkers = walkers
-        self._pid = pid
-        self._lock: Lock | None = None
-        self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
-        self.roles = Roles(files, Role(config.role))
-        self.membership = Membership(files, allocate_worker, config.required_replicas)
-        self.membership.changed = partial(role_change.members_changed, self)
-        self.role = self.roles.state.role
-        self.tail_unconfirmed = False
-        """What may be on this broker only is neither shown nor confirmed."""
-        self.master_confirmed = MasterConfirmed(files)
-        self.store_host = encode_store_host(config.store_host)
-        self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
         self.report: list[str] = []
-        self._state = own_state.OwnState(files)
+        """What recovery found, in sentences."""
+        self.config = config
+        self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
+        self.store_host = encode_store_host(config.store_host)
+        self.store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
+        self.states = StateCell(LogState(RoleState(Role(config.role))))
+        self.role_file = RoleFile(files, Role(config.role))
+        self.membership = Membership(files, workers.allocate, config.required_replicas)
+        self.master_confirmed = MasterConfirmed(files)
+        self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
         self.topics = TopicTable(
             files,
             clock,
@@ -121,12 +103,18 @@ class CommitLog:
             incarnation=incarnation,
             page_entries=config.page_entries,
         )
-        self.gate = WriteGate(config, self.role)
-        self.puts = Puts(config, self.gate, self._obstacle, self.topics, self.store_clock)
+        self.gate = WriteGate(config, self.states)
+        self.puts = Puts(config, self.gate, self.topics, self.store_clock)
+        self._files = files
+        self._clock = clock
+        self._random = random
+        self._workers = workers
+        self._walkers = walkers
+        self._pid = pid
+        self._lock: Lock | None = None
+        self._own_state = OwnState(files)
         self._reserve = Reserve(files, config.reserve_bytes)
         self._next_flush_ns = 0
-        self.untold_queues = False
-        """A master's queue table brought queues that followers have not heard of."""
         self._no_room: StrataError | None = None
         """Appends were refused because no segment could be allocated, and none could since."""
 
@@ -155,122 +143,125 @@ class CommitLog:
         for line in self.report:
             log.info("recovery", extra={"detail": line})
 
-    def _open_store(self, foreign: bool, progress: Callable[[int, int], None] | None) -> None:
-        """Nothing is given to a worker: when this fails, nobody writes any more."""
-        self._reserve.release_if_short()
-        opened = opening.open_store(
-            self._files, self.config, self._state, foreign, self.clock, progress, self._walkers
-        )
-        self.report = opened.report
-        role = role_change.start(self, unclean=opened.unclean and opened.history_known)
-        self.report += self.topics.load(foreign=opened.foreign)
-        generations = opening.begin_generation(self._state, opened, self.random, role)
-        self.roles.keep(generations[-1].term)
-        self._assemble(opened.recovered, generations)
-        role_change.hold_back(self, opened.checkpoint)
-        self.offsets.sealed_from = opening.seal(self._state, self.config, role.state.role, opened)
-        self.housekeeping.start(opened.checkpoint, opened.recovered)
-        self._state.set_found_clean(False)
-        cutting.forget(self._files)
-        self._reserve.keep()
-
     def _adopt(self) -> None:
-        """The store is new, or another program went on with it: nothing that we knew of it counts
-        any more."""
-        self._state.discard()
+        """The store is new, or another program wrote to it: our own state of it does not hold."""
+        self._own_state.discard()
         if recovery.is_empty(self._files):
-            store_origin(self._files, self.clock)
+            store_origin(self._files, self._clock)
         self.topics.adopt()
 
-    def _assemble(self, recovered: recovery.Recovered, generations: list[Generation]) -> None:
-        config, end = self.config, recovered.end
-        self.segment_bytes = recovered.segment_bytes
-        self.offsets = LogOffsets(recovered.minimum, end, end, end, end)
-        self.hub = FollowHub(recovered.segment_bytes, self.offsets)
-        self.hub.generations = generations
-        self.hub.is_slave = self.role is Role.SLAVE
-        self.segments = SegmentSet(
+    def _open_store(self, foreign: bool, progress: Callable[[int, int], None] | None) -> None:
+        """Nothing is given to a worker: when this fails, nothing is written any more."""
+        config, own_state = self.config, self._own_state
+        self._reserve.release_if_short()
+        opened = opening.open_store(
+            self._files, config, own_state, foreign, self._clock, progress, self._walkers
+        )
+        unclean = opened.unclean and opened.history_known
+        started, role_report = start_role(
+            self.role_file,
+            self.membership,
+            self._random,
+            wait_for_peers=config.wait_for_peers,
+            tail_at_risk=unclean and not self.sync_flush and config.take_back,
+        )
+        self.report = [*opened.report, *role_report, *self.topics.load(foreign=opened.foreign)]
+        generations = opening.begin_generation(own_state, opened, self._random, started)
+        assigned = self.role_file.keep(started.state, generations[-1].term)
+        self.states.now = state_at_start(started, assigned, generations, self.membership)
+        self.replicas.required = self.membership.required
+        self._assemble(opened.recovered)
+        self.high_water_mark.begin(opened.checkpoint.confirm_phy_offset)
+        self.offsets.sealed_from = opening.seal(own_state, config, assigned.role, opened)
+        self.upkeep.start(opened.checkpoint, opened.recovered)
+        own_state.set_found_clean(False)
+        cut_file.forget(self._files)
+        self._reserve.keep()
+
+    def _assemble(self, recovered: recovery.Recovered) -> None:
+        parts = assemble(
             self._files,
-            self._allocate_worker,
-            recovered.segment_bytes,
-            recovered.segments,
-            end,
-            config.disk_refuse_ratio,
+            self.config,
+            recovered,
+            own_state=self._own_state,
+            states=self.states,
+            role_file=self.role_file,
+            membership=self.membership,
+            master_confirmed=self.master_confirmed,
+            replicas=self.replicas,
+            topics=self.topics,
+            gate=self.gate,
+            puts=self.puts,
+            clock=self._clock,
+            store_clock=self.store_clock,
+            random=self._random,
+            workers=self._workers,
+            reserve=self._reserve,
+            store_host=self.store_host,
+            wake=self.wake_driver,
+            write_failed=self._write_failed,
         )
-        self.segments.on_allocated = self._allocated
-        self.commit = GroupCommit(
-            self._flush_worker,
-            self.segments.flush_task,
-            self.clock,
-            flushed=end,
-            timeout_ms=config.sync_flush_timeout_ms,
-        )
+        self.offsets = parts.offsets
+        self.segments = parts.segments
+        self.commit = parts.commit
+        self.appender = parts.appender
+        self.hub = parts.hub
+        self.reads = parts.reads
+        self.high_water_mark = parts.high_water_mark
+        self.replica_waiters = parts.replica_waiters
+        self.role_changes = parts.role_changes
+        self.cutting = parts.cutting
+        self.slave_data = parts.slave_data
+        self.snapshots = parts.snapshots
+        self.deletion = parts.deletion
+        self.upkeep = parts.upkeep
+        self.scrubber = parts.scrubber
+        self._procedures = parts.procedures
         self.incarnation += 1
+        self.segments.on_allocated = self._allocated
         self.commit.on_flushed = self._flushed
         self.commit.on_failed = self._flush_failed
-        rules = FrameRules(
-            store_host=self.store_host,
-            max_message_bytes=config.max_message_bytes,
-            version2=config.write_v2,
-            property_checksum=config.property_checksum,
-        )
-        self.appender = Appender(
-            self.segments,
-            QueueOffsets(recovered.queues),
-            end,
-            recovered.store_timestamp_ms,
-            clock=self.store_clock,
-            rules=rules,
-            pass_bytes=config.pass_bytes,
-            pass_messages=config.pass_messages,
-            commit=self._commit_put,
-            on_appended=self._appended,
-            on_write_failed=self._write_failed,
-        )
-        self.discover_topics()
-        preparer = Preparer(
-            self.topics,
-            store_host=self.store_host,
-            delay_levels_ms=parse_delay_levels(config.message_delay_level),
-            max_message_bytes=config.max_message_bytes,
-            segment_bytes=recovered.segment_bytes,
-            property_checksum=config.property_checksum,
-            write_v2=config.write_v2,
-        )
-        self.puts.begin(preparer, self._enqueue, recovered.segment_bytes)
-        self.reads = LogReads(self._files, recovered.segment_bytes, self.offsets)
-        self.housekeeping = Housekeeping(
-            self, self._files, self._state, self._allocate_worker, self._reserve
-        )
-        self.scrubber = Scrubber(
-            self._files, self._scrub_worker, self.segments, self.offsets, config, self.clock
-        )
+        self.membership.changed = self.role_changes.members_changed
+        self.topics.discover(self.appender.queues.undiscovered())
         self.report += self.scrubber.load()
         self.store_clock.load(recovered.store_timestamp_ms)
 
     # --- what others may know ---
 
     @property
+    def state(self) -> LogState:
+        return self.states.now
+
+    @property
+    def role(self) -> Role:
+        """The role that the log acts in."""
+        return self.states.now.role
+
+    @property
     def generation(self) -> int:
-        return self.hub.generations[-1].number
+        return self.states.now.generation
+
+    @property
+    def segment_bytes(self) -> int:
+        return self.segments.segment_bytes
 
     @property
     def writable(self) -> tuple[bool, str]:
         """Whether producers are served, and if not why."""
-        error = self._obstacle() or self._no_room
+        error = self.gate.obstacle() or self._no_room
         return error is None, "" if error is None else str(error)
 
     def status(self) -> LogStatus:
         self._require_open()
         writable, reason = self.writable
-        offsets = self.offsets
+        offsets, state = self.offsets, self.states.now
         return LogStatus(
             minimum=offsets.minimum,
             appended=offsets.appended,
             flushed=offsets.flushed,
             confirmed=offsets.confirmed,
-            role=self.role,
-            generations=tuple(self.hub.generations),
+            role=state.role,
+            generations=state.generations,
             writable=writable,
             not_writable_reason=reason,
             segment_bytes=self.segment_bytes,
@@ -286,11 +277,6 @@ class CommitLog:
         found, following = self.appender.queues.page(position, wanted, self.config.page_entries)
         return self.offsets.appended, found, following
 
-    def discover_topics(self, most: int | None = None) -> None:
-        """Topics of queues that are new, of `most` queues at a time: on a slave nobody creates
-        them, they come with their master's messages."""
-        self.topics.discover(self.appender.queues.undiscovered(most))
-
     def frame_at(self, physical_offset: int) -> bytes:
         """One whole frame, blocking; see `LogReads.frame_at`."""
         self._require_open()
@@ -302,10 +288,6 @@ class CommitLog:
         """Pieces of the log, each blocking; see `LogReads.range`."""
         self._require_open()
         return self.reads.range(start, end, max_bytes, verify=verify)
-
-    def read_back(self, offset: int, size: int) -> bytes:
-        """Bytes of the log as the cache shows them."""
-        return self.reads.read_back(offset, size)
 
     # --- appends ---
 
@@ -326,27 +308,12 @@ class CommitLog:
         generation: int,
         offset: int,
         data: bytes | memoryview,
-        done: Callable[[StrataError | None], None],
+        done: Done,
         master_confirmed: int | None = None,
     ) -> None:
-        """Store a master's bytes at their own offset; see `slave_data.append`."""
+        """Store a master's bytes at their own offset; see `SlaveData.append`."""
         self._require_open()
-        slave_data.append(self, generation, offset, data, done, master_confirmed)
-
-    def cut(self, cut: cutting.Cut, done: Callable[[cutting.CutDone], None]) -> None:
-        """Cut a slave's log to its master's history; see `cutting.begin`."""
-        self._require_open()
-        cutting.begin(self, self._files, self._state, self._allocate_worker, cut, done)
-
-    def set_role(self, change: role_change.RoleChange, done: role_change.Done) -> None:
-        """Become a master or a slave, for good; see `role_change.begin`."""
-        self._require_open()
-        role_change.begin(self, self._state, self._allocate_worker, change, done)
-
-    def hold_writes(self, reason: str, has_peers: bool, done: role_change.Done) -> None:
-        """Take no messages for the time being, or again; see `role_change.hold`."""
-        self._require_open()
-        role_change.hold(self, self._allocate_worker, reason, has_peers, done)
+        self.slave_data.append(generation, offset, data, done, master_confirmed)
 
     def run_pass(self) -> None:
         """Append what waits, up to the limits of a pass; asks to be called again for the rest."""
@@ -360,20 +327,75 @@ class CommitLog:
                 self.commit.request(end)
             if self.segments.allocation_error is None:
                 self.segments.keep_ahead(end)
-            self.advance()
+            self.high_water_mark.advance()
         if more:
             self.wake_driver()
+
+    def wake_driver(self) -> None:
+        if self.wake is not None:
+            self.wake()
+
+    # --- roles, history, deletion ---
+
+    def set_role(self, change: RoleChange, done: Done) -> None:
+        """Become a master or a slave, for good; see `RoleChanges.change`."""
+        self._require_open()
+        self._procedures.run(self.role_changes.change(change), lambda _, error: done(error))
+
+    def hold_writes(self, reason: str, has_peers: bool, done: Done) -> None:
+        """Take no messages for the time being, or again; see `RoleChanges.hold`."""
+        self._require_open()
+        held = self.role_changes.hold(reason, has_peers)
+        self._procedures.run(held, lambda _, error: done(error))
+
+    def cut(self, cut: Cut, done: Callable[[CutDone], None]) -> None:
+        """Cut a slave's log to its master's history; see `Cutting.cut`."""
+        self._require_open()
+
+        def ended(reopen: bool | None, error: StrataError | None) -> None:
+            done(CutDone(error, bool(reopen)))
+
+        self._procedures.run(self.cutting.cut(cut), ended)
+
+    def report_replication(self, generation: int, replicas: list[Replica]) -> int:
+        """Take what slaves acknowledged; the new *confirmed*."""
+        self._require_open()
+        if generation != self.generation:
+            raise NotWritableError(f"the log is in generation {self.generation}", "generation")
+        self.replicas.report(replicas)
+        self.high_water_mark.advance()
+        self.replica_waiters.replicas_changed()
+        return self.offsets.confirmed
+
+    def delete_below(self, offset: int, max_segments: int, urgent: bool) -> tuple[int, list[str]]:
+        """Take whole segments below `offset` out of the log; see `Deletion.delete_below`."""
+        self._require_open()
+        removed = self.deletion.delete_below(offset, max_segments, urgent)
+        self.reads.release_below(self.offsets.minimum)
+        return removed
+
+    def save_topics(self, done: Done) -> None:
+        """Make topic settings durable, then `done(None)`."""
+        self.upkeep.save_topics(done)
+
+    def discover_topics(self, most: int | None = None) -> None:
+        """Topics of queues that are new, of `most` queues at a time: on a slave nothing else
+        creates them, they come with their master's messages."""
+        self.topics.discover(self.appender.queues.undiscovered(most))
+
+    # --- time ---
 
     def tick(self) -> None:
         """Everything that depends on time: flushes, time-outs, the disk's level, saved state."""
         if not self.gate.open:
             return
         self.commit.expire()
-        now = self.clock.monotonic_ns()
-        if not self.sync_flush and now >= self._next_flush_ns:
-            self._next_flush_ns = now + self.config.flush_interval_ms * 1_000_000
+        now_ns = self._clock.monotonic_ns()
+        if not self.sync_flush and now_ns >= self._next_flush_ns:
+            self._next_flush_ns = now_ns + self.config.flush_interval_ms * 1_000_000
             self.commit.request(self.offsets.appended)
-        self.housekeeping.tick(now)
+        self.replica_waiters.expire(now_ns)
+        self.upkeep.tick(now_ns)
         if self.role is Role.SLAVE:
             self.discover_topics(QUEUES_PER_STEP)
         self.store_clock.wall_ms()
@@ -388,12 +410,6 @@ class CommitLog:
         elif self.role is not Role.SLAVE:
             self.appender.refuse_all(PutStatus.OS_PAGECACHE_BUSY, BusyError(reason))
 
-    # --- topics ---
-
-    def save_topics(self, done: Callable[[StrataError | None], None]) -> None:
-        """Make topic settings durable, then `done(None)`."""
-        self.housekeeping.save_topics(done)
-
     # --- the end ---
 
     def begin_close(self) -> None:
@@ -405,7 +421,7 @@ class CommitLog:
             PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is closing")
         )
         self.commit.request(self.offsets.appended)
-        self._announce_end()
+        self.high_water_mark.announce_end()
 
     def close_ready(self) -> bool:
         """Everything is durable here and at every follower that must have reported the end."""
@@ -428,11 +444,11 @@ class CommitLog:
             clean = self._all_flushed() and self.commit.failure is None
             missing = self.missing_followers()
             try:
-                self.housekeeping.close(flushed=clean)
+                self.upkeep.close(flushed=clean)
                 self.segments.close()
                 self.scrubber.close()
                 if clean and not missing:
-                    opening.remove_abort(self._files, self.clock)
+                    opening.remove_abort(self._files, self._clock)
                 else:
                     why = {"missing_followers": missing, "flushed": clean}
                     log.warning("abort is kept", extra=why)
@@ -443,7 +459,7 @@ class CommitLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the lock without a word to the disk."""
+        """Let go of the lock without a write to the disk."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -453,66 +469,6 @@ class CommitLog:
     def _require_open(self) -> None:
         if not self.gate.open:
             raise UnavailableError("the log is not open")
-
-    def _obstacle(self, require_replicas: bool = False) -> StrataError | None:
-        gate = self.gate
-        if gate.open:
-            gate.pending_bytes = self.appender.pending_bytes
-        obstacle = gate.obstacle()
-        if obstacle is not None or not require_replicas:
-            return obstacle
-        if self.role is not Role.SYNC_MASTER:
-            return NotWritableError(
-                f"the producer requires slaves (require_replicas), and this {self.role.value} "
-                "waits for none: let it be a SYNC_MASTER (commitlog.role), or do not require them",
-                "replicas",
-            )
-        if self.replicas.replicated(self.offsets.appended) is None:
-            return BusyError(
-                "the producer requires slaves (require_replicas), and fewer than "
-                f"{self.replicas.required} are connected and near enough: nothing was "
-                "stored"
-            )
-        return None
-
-    def _enqueue(self, item: PutItem | BatchItem) -> None:
-        self.appender.enqueue(item)
-        self.wake_driver()
-
-    def wake_driver(self) -> None:
-        if self.wake is not None:
-            self.wake()
-
-    def _appended(self, entry: Appended) -> None:
-        self.hub.appended(entry)
-
-    def _commit_put(self, end: int, finish: Finish) -> None:
-        """Answer one pass when it is as safe as the settings promise."""
-
-        def flushed(durable: bool | None) -> None:
-            if durable is None:
-                finish(
-                    PutStatus.UNKNOWN_ERROR,
-                    UnavailableError(f"perhaps stored: {self.gate.stopped_reason}"),
-                )
-            elif not durable:
-                finish(PutStatus.FLUSH_DISK_TIMEOUT, None)
-            else:
-                self._await_replicas(end, finish)
-
-        if self.sync_flush:
-            self.commit.wait(end, flushed)
-        else:
-            flushed(None if self.commit.failure is not None else True)
-
-    def _await_replicas(self, end: int, finish: Finish) -> None:
-        if self.tail_unconfirmed:
-            # It was demoted, or removed from its cluster, since it took the message.
-            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
-        elif self.role is Role.SYNC_MASTER:
-            self.housekeeping.await_replicas(end, finish)
-        else:
-            finish(PutStatus.PUT_OK, None)
 
     def _allocated(self) -> None:
         error = self.segments.allocation_error
@@ -528,7 +484,7 @@ class CommitLog:
     def _flushed(self, end: int) -> None:
         self.offsets.flushed = end
         self.segments.flushed(end)
-        self.advance()
+        self.high_water_mark.advance()
 
     def _write_failed(self, error: OSError) -> None:
         self.gate.stopped_reason = failed("write", error)
@@ -542,57 +498,5 @@ class CommitLog:
             NotWritableError(self.gate.stopped_reason, "flush_failed"),
         )
 
-    def advance(self) -> None:
-        """Move *replicable* and *confirmed* to what the four offsets allow, and tell everyone."""
-        offsets = self.offsets
-        base = offsets.flushed if self.sync_flush else offsets.appended
-        offsets.replicable = base
-        if self.tail_unconfirmed:
-            base = offsets.confirmed
-        elif self.role is Role.SYNC_MASTER:
-            replicated = self.replicas.replicated(offsets.appended)
-            if replicated is not None:
-                # Below the generation's start a later promotion may prefer another history.
-                reached = replicated >= self.hub.generations[-1].start
-                base = min(base, replicated) if reached else offsets.confirmed
-            elif self.config.hold_without_slave:
-                base = offsets.confirmed
-        elif self.role is Role.SLAVE and self.master_confirmed.value is not None:
-            base = min(base, self.master_confirmed.value)
-        offsets.confirmed = max(offsets.confirmed, self.hub.last_end(base))
-        if self.gate.closing:
-            self._announce_end()
-        self.hub.moved()
-
-    def report_replication(self, generation: int, replicas: list[Replica]) -> int:
-        """Take what slaves acknowledged; the new *confirmed*. FencedError is the caller's."""
-        self._require_open()
-        if generation != self.generation:
-            raise NotWritableError(f"the log is in generation {self.generation}", "generation")
-        self.replicas.report(replicas)
-        self.advance()
-        self.housekeeping.replicas_moved()
-        return self.offsets.confirmed
-
-    def delete_below(self, offset: int, max_segments: int, urgent: bool) -> tuple[int, list[str]]:
-        """Take whole segments below `offset` out of the log, oldest first, never the last."""
-        self._require_open()
-        removed = self.housekeeping.delete_below(offset, max_segments, urgent)
-        self.reads.release_below(self.offsets.minimum)
-        return removed
-
     def _all_flushed(self) -> bool:
         return self.commit.flushed == self.offsets.appended
-
-    def _announce_end(self) -> None:
-        """Once everything is durable, and confirmed as far as it will be before the log opens
-        again: a slave's master, or slaves that are not connected, are not waited for."""
-        offsets = self.offsets
-        confirms = (
-            self.role is Role.SYNC_MASTER
-            and not self.tail_unconfirmed
-            and self.replicas.replicated(offsets.appended) is not None
-        )
-        if self._all_flushed() and (offsets.confirmed == offsets.appended or not confirms):
-            self.hub.closing = True
-            self.hub.moved()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stratamq.follow.protocol import Closing, Event, Opened, Report
 from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats.frame_verify import NOWHERE
-from stratamq_commitlog.messages import Generation
+from stratamq_commitlog.log_state import StateCell
 
 MAX_EVENT_MESSAGES = 4_096
 _REMEMBERED_MESSAGES = 65_536
@@ -66,12 +66,11 @@ class LogOffsets:
 class FollowHub:
     """All followers of one log. Single-threaded."""
 
-    def __init__(self, segment_bytes: int, offsets: LogOffsets) -> None:
+    def __init__(self, segment_bytes: int, offsets: LogOffsets, states: StateCell) -> None:
+        """Followers hear of generations and role when they open: `end_all` after a change."""
         self.followers: dict[str, FollowerState] = {}
         self.offsets = offsets
-        self.generations: list[Generation] = []
-        self.is_slave = False
-        """Followers hear of it when they open: `end_all` after a change."""
+        self._states = states
         self.closing = False
         """The log's end stands: each stream ends where its horizon does."""
         self._segment_bytes = segment_bytes
@@ -80,6 +79,10 @@ class FollowHub:
         self._ends: deque[int] = deque()
         """Ends of passes above *confirmed*, the newest among them; of many only some."""
         self._sessions: set[Session] = set()
+
+    @property
+    def generation(self) -> int:
+        return self._states.now.generation
 
     def appended(self, entry: Appended) -> None:
         """Remember a pass. Passes come in order, without gaps."""
@@ -124,7 +127,8 @@ class FollowHub:
         wake: Callable[[], None],
     ) -> tuple[Opened, "Session"]:
         """Begin a stream. What the follower must drop is everything from `cut_to` on."""
-        offsets, current = self.offsets, self.generations[-1]
+        offsets, log_state = self.offsets, self._states.now
+        current = log_state.generations[-1]
         horizon = offsets.replicable if replicable else offsets.confirmed
         cut_to = min(self._cut_to(generation, position), horizon)
         state = self.followers.setdefault(name, FollowerState(name))
@@ -145,7 +149,7 @@ class FollowHub:
             confirmed=offsets.confirmed,
             flushed=offsets.flushed,
             segment_bytes=self._segment_bytes,
-            is_slave=self.is_slave,
+            is_slave=log_state.is_slave,
         )
         return opened, session
 
@@ -176,10 +180,10 @@ class FollowHub:
 
         A slave's list may hold a generation twice: the later one tells.
         """
-        minimum = self.offsets.minimum
-        for index, known in reversed(list(enumerate(self.generations))):
+        minimum, generations = self.offsets.minimum, self._states.now.generations
+        for index, known in reversed(list(enumerate(generations))):
             if known.number == generation:
-                following = self.generations[index + 1 : index + 2]
+                following = generations[index + 1 : index + 2]
                 end = following[0].start if following else self.offsets.appended
                 return max(minimum, min(position, end))
         return minimum
@@ -304,7 +308,7 @@ class Session:
                 runs = [run for entry in taken for run in entry.runs]
         start, self._position = self._position, end
         return Event(
-            generation=self._hub.generations[-1].number,
+            generation=self._hub.generation,
             start=start,
             end=end,
             confirmed=offsets.confirmed if self._replicable else max(offsets.confirmed, end),

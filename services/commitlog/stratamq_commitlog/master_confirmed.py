@@ -19,10 +19,10 @@ is missing was acknowledged, and consumers have seen it.
 
 from collections.abc import Iterable
 
-from stratamq.files.metadata import MetadataFile
+from stratamq.files.metadata import MetadataFile, remove_metadata
 from stratamq.files.port import Files
 from stratamq_commitlog.messages import Generation
-from stratamq_commitlog.own_state import MASTER_CONFIRMED_PATH, remove_metadata
+from stratamq_commitlog.own_state import MASTER_CONFIRMED_PATH
 
 
 def after_opening(
@@ -60,7 +60,13 @@ class MasterConfirmed:
             self._stored = int(str(document["offset"]))
             self.value = max(self._stored, min(checkpoint_confirmed, end))
 
-    def told(self, offset: int) -> None:
+    def begin(self, offset: int | None) -> None:
+        """A master is followed whose *confirmed* is `offset`; None: it is not known."""
+        self.value = offset
+        if offset is None:
+            self._stored = None
+
+    def learn(self, offset: int) -> None:
         """The master that is followed has confirmed up to `offset`."""
         if self.value is not None:
             self.value = max(self.value, offset)
@@ -76,7 +82,10 @@ class MasterConfirmed:
             MetadataFile(self._files, MASTER_CONFIRMED_PATH).store({"offset": offset})
             self._stored = offset
 
-    def drop(self) -> None:
-        """Blocking, durable on return: the broker is a master, or follows one of RocketMQ's."""
+    def remove(self) -> None:
+        """Blocking, durable on return: the file goes; `forget` follows on the engine's thread."""
         remove_metadata(self._files, MASTER_CONFIRMED_PATH)
+
+    def forget(self) -> None:
+        """The broker is a master, or follows one of RocketMQ's: nothing is bounded."""
         self.value = self._stored = None

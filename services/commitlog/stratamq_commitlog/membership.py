@@ -124,7 +124,12 @@ class Membership:
                 NotWritableError(f"other members of version {now.version} are in force", "members")
             )
         else:
-            self._write(lambda: self._store_members(members, member), done)
+            document = {"member": member, "members": members.encode()}
+
+            def swap() -> None:
+                self.members, self.member, self.damage = members, member, ""
+
+            self._change(lambda: self._file.store(document), swap, done)
 
     def set_joined(self, joined: bool, done: Done) -> None:
         """`done(None)` once it is durable that the directory counts as its member, or does not."""
@@ -132,25 +137,26 @@ class Membership:
         identity = replace(self.identity, joined_as="", joined_version=0)
         if joined:
             identity = replace(identity, joined_as=self.member, joined_version=version)
-        self._write(lambda: self._store_identity(identity), done)
 
-    def _store_members(self, members: Members, member: str) -> None:
-        self._file.store({"member": member, "members": members.encode()})
-        self.members, self.member, self.damage = members, member, ""
+        def swap() -> None:
+            self.identity = identity
+
+        self._change(lambda: store_identity(self._files, identity), swap, done)
 
     def _store_identity(self, identity: Identity) -> None:
         store_identity(self._files, identity)
         self.identity = identity
 
-    def _write(self, write: Callable[[], None], done: Done) -> None:
-        def written(_: None, error: BaseException | None) -> None:
+    def _change(self, persist: Callable[[], None], swap: Callable[[], None], done: Done) -> None:
+        def persisted(_: None, error: BaseException | None) -> None:
             if isinstance(error, OSError):
                 sentence = f"the cluster's state could not be written: {error.strerror or error}"
                 done(NotWritableError(sentence, "members"))
             elif error is not None:
                 raise error
             else:
+                swap()
                 self.changed()
                 done(None)
 
-        self._worker.submit(write, written)
+        self._worker.submit(persist, persisted)

@@ -14,9 +14,9 @@ from stratamq.files.port import ASIDE_DIRECTORY, INDEX_TEMPORARY, Clock, Files, 
 from stratamq.files.sealed import SEALED_PATH, load_sealed
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
-from stratamq_commitlog import cutting, own_state, recovery
+from stratamq_commitlog import cut_file, own_state, recovery
+from stratamq_commitlog.checkpoints import read_checkpoint
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.housekeeping import read_checkpoint
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.roles import Start
 from stratamq_commitlog.walk_ahead import Walkers
@@ -87,12 +87,12 @@ def open_store(
         report.append("another program held the store last: our own state is not used")
     snapshot = state.load()
     inspected = _inspect(files, config, state, snapshot)
-    cut = cutting.load(files)
+    cut = cut_file.load(files)
     if cut is not None:
         if files.entry(ABORT) is None:
             files.create(ABORT, 0, sparse=True)
         report += recovery.move_deleted(files, inspected, clock.wall_ms())
-        snapshot, done = cutting.carry_out(files, state, inspected, cut, snapshot, clock.wall_ms())
+        snapshot, done = cut_file.carry_out(files, state, inspected, cut, snapshot, clock.wall_ms())
         report += done
         inspected = recovery.inspect(files, config.segment_bytes, state.segment_bytes)
     if snapshot is not None and not recovery.snapshot_holds(files, inspected, snapshot):

@@ -34,21 +34,18 @@ Outcomes = list[Prepared | PutResult]
 
 
 class Puts:
-    """`obstacle`: why nothing is taken now; with True, of a producer that wants the slaves that are
-    required to be connected, or nothing stored. `begin` before the log opens. Single-threaded."""
+    """`begin` before the log opens. Single-threaded."""
 
     def __init__(
         self,
         config: CommitLogConfig,
         gate: WriteGate,
-        obstacle: Callable[[bool], StrataError | None],
         topics: TopicTable,
         clock: Clock,
     ) -> None:
         self.max_batch_bytes = config.max_batch_bytes
         self._config = config
         self._gate = gate
-        self._obstacle = obstacle
         self._topics = topics
         self._clock = clock
 
@@ -57,8 +54,11 @@ class Puts:
         preparer: Preparer,
         enqueue: Callable[[PutItem | BatchItem], None],
         segment_bytes: int,
+        replica_obstacle: Callable[[], StrataError | None],
     ) -> None:
-        """What is taken goes to `enqueue`."""
+        """What is taken goes to `enqueue`. `replica_obstacle`: why nothing is taken of a producer
+        that requires slaves."""
+        self._replica_obstacle = replica_obstacle
         self.max_batch_bytes = min(self._config.max_batch_bytes, segment_bytes - 8)
         self._preparer = preparer
         self._enqueue = enqueue
@@ -98,6 +98,12 @@ class Puts:
             done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
             return
         self._enqueue(BatchItem(batch, done, len(batch.frames)))
+
+    def _obstacle(self, require_replicas: bool) -> StrataError | None:
+        obstacle = self._gate.obstacle()
+        if obstacle is None and require_replicas:
+            return self._replica_obstacle()
+        return obstacle
 
     def _in_steps(
         self,

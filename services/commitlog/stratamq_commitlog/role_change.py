@@ -9,29 +9,33 @@ master's term belongs to its own member (`generation_number.next_term`).
 
 `stratamq/role.json` is the point of no return: a crash before it leaves the old role, one behind it
 ends, at the next start, in the new one, whose generation begins then. A generation of a higher term
-is therefore durable before its first byte, whatever happens. If the file or the list cannot be
-written nobody knows which role a start will find: the log stops until then.
+is therefore durable before its first byte. If the file or the list cannot be written, it is unknown
+which role a start will find: the log stops until then.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
-from stratamq.files.port import Worker
-from stratamq.formats.checkpoint import Checkpoint
+from stratamq.files.port import Random
 from stratamq.formats.generation_number import GREATEST_TERM, LARGEST_TERM_STEP, slot_of
-from stratamq_commitlog import own_state
+from stratamq_commitlog.acknowledgement import ReplicaWaiters
+from stratamq_commitlog.appender import Appender
+from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.high_water_mark import HighWaterMark
+from stratamq_commitlog.log_state import LogState, StateCell
+from stratamq_commitlog.master_confirmed import MasterConfirmed
+from stratamq_commitlog.membership import Membership
 from stratamq_commitlog.messages import Generation, PutStatus, Role
-from stratamq_commitlog.roles import REMOVED, TAKING_BACK, ChosenBy, RoleState, Start
-
-if TYPE_CHECKING:
-    from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.own_state import OwnState, extend, next_generation
+from stratamq_commitlog.procedures import Blocking, Flush, Procedure
+from stratamq_commitlog.replicas import Replicas
+from stratamq_commitlog.roles import REMOVED, TAKING_BACK, ChosenBy, RoleFile, RoleState, Start
+from stratamq_commitlog.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
-
-Done = Callable[[StrataError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,168 +53,316 @@ class RoleChange:
     """Of a slave: the member to which the term is promised."""
 
 
-def begin(
-    engine: "CommitLog", state: own_state.OwnState, worker: Worker, change: RoleChange, done: Done
-) -> None:
-    """`done(None)` once the role is durable and, of a master, its generation with it."""
-    refusal = _refusal(engine, change)
-    promised = engine.roles.state.term, engine.roles.state.candidate
-    if refusal is not None:
-        done(refusal)
-    elif change.candidate and (change.term, change.candidate) == promised:
-        done(None)
-    elif change.role is Role.SLAVE:
-        _become_slave(engine, state, worker, change, done)
-    else:
-        _become_master(engine, state, worker, change, done)
-
-
-def start(engine: "CommitLog", *, unclean: bool) -> Start:
-    """The role with which an opening log begins, and its cluster. `unclean`: its last stop was
-    not."""
-    engine.membership.load(engine.random)
-    engine.replicas.required = engine.membership.required
-    started = engine.roles.start(
-        wait_for_peers=engine.config.wait_for_peers,
-        tail_at_risk=unclean and not engine.sync_flush and engine.config.take_back,
-        is_member=engine.membership.members is not None,
-        restored=engine.membership.identity.restored,
+def start_role(
+    role_file: RoleFile,
+    membership: Membership,
+    random: Random,
+    *,
+    wait_for_peers: bool,
+    tail_at_risk: bool,
+) -> tuple[Start, list[str]]:
+    """Blocking: the role with which an opening log begins, and sentences for its report.
+    `tail_at_risk`: flushed bytes may have been lost. OSError."""
+    membership.load(random)
+    restored = membership.identity.restored
+    started = role_file.start(
+        wait_for_peers=wait_for_peers,
+        tail_at_risk=tail_at_risk,
+        is_member=membership.members is not None,
+        restored=restored,
     )
-    if engine.membership.identity.restored:
-        engine.membership.forget_restored()
-    if damage := started.uncertain or engine.membership.damage:
+    if restored:
+        membership.forget_restored()
+    report = []
+    if damage := started.uncertain or membership.damage:
         # A promise, or a later list of the members, may have been in what cannot be read.
-        engine.membership.forget_joined()
-        engine.report.append(f"this directory counts for nothing in its cluster: {damage}")
-    engine.role = engine.gate.role = Role.SLAVE if started.takes_back else started.state.role
-    engine.gate.taking_back = TAKING_BACK if started.takes_back else ""
-    removed = engine.membership.removed and started.state.role is not Role.SLAVE
-    engine.gate.held = started.held or (REMOVED if removed else "")
-    engine.gate.uncertain = started.uncertain
-    engine.tail_unconfirmed = False
-    different = started.state.difference(engine.roles.configured)
-    if different:
-        engine.report.append(different)
-    return started
+        membership.forget_joined()
+        report.append(f"this directory counts for nothing in its cluster: {damage}")
+    if difference := started.state.difference(role_file.configured):
+        report.append(difference)
+    return started, report
 
 
-def hold_back(engine: "CommitLog", checkpoint: Checkpoint) -> None:
-    """What may be on this broker only its consumers do not see after a start: of a master under
-    `hold_without_slave` until slaves have it, of one that waits until it is let go on, of a slave
-    until its master has confirmed it. What they saw before is below the checkpoint's *confirmed*,
-    or seconds above it."""
-    gate = engine.gate
-    if engine.roles.state.role is Role.SLAVE:
-        shown = checkpoint.confirm_phy_offset
-        engine.master_confirmed.load(checkpoint_confirmed=shown, end=engine.offsets.appended)
-    else:
-        engine.master_confirmed.drop()
-    if engine.master_confirmed.value is not None:
-        _show_up_to(engine, engine.master_confirmed.value)
-        return
-    waits = bool(gate.held or gate.taking_back or gate.uncertain)
-    holds = engine.role is Role.SYNC_MASTER and engine.config.hold_without_slave
-    if not (holds or (waits and engine.roles.state.role is not Role.SLAVE)):
-        return
-    if _show_up_to(engine, checkpoint.confirm_phy_offset):
-        engine.tail_unconfirmed = waits
+def state_at_start(
+    started: Start, assigned: RoleState, generations: list[Generation], membership: Membership
+) -> LogState:
+    """`assigned`, `generations`: as they are on the disk now."""
+    removed = membership.removed and assigned.role is not Role.SLAVE
+    return LogState(
+        assigned=assigned,
+        generations=tuple(generations),
+        taking_back=TAKING_BACK if started.takes_back else "",
+        held=started.held or (REMOVED if removed else ""),
+        uncertain=started.uncertain,
+    )
 
 
-def _show_up_to(engine: "CommitLog", offset: int) -> bool:
-    """Whether that leaves something of the log out."""
-    offsets = engine.offsets
-    confirmed = max(offsets.minimum, offset)
-    if confirmed >= offsets.appended:
-        return False
-    offsets.confirmed = confirmed
-    engine.hub.unconfirmed(offsets.appended)
-    return True
+@dataclass(slots=True)
+class RoleChanges:
+    """Of one open log; its fields are the parts that a change of role touches."""
 
+    states: StateCell
+    role_file: RoleFile
+    own_state: OwnState
+    membership: Membership
+    offsets: LogOffsets
+    gate: WriteGate
+    appender: Appender
+    hub: FollowHub
+    replicas: Replicas
+    waiters: ReplicaWaiters
+    master_confirmed: MasterConfirmed
+    high_water_mark: HighWaterMark
+    random: Random
+    segment_bytes: int
+    property_checksum: bool
+    discover_topics: Callable[[], None]
 
-def highest_term(engine: "CommitLog") -> int:
-    """That the log has, or has heard of."""
-    return max([engine.roles.state.term, *(g.term for g in engine.hub.generations)])
+    def change(self, change: RoleChange) -> Procedure[None]:
+        """Ends once the role is durable and, of a master, its generation with it."""
+        refusal = self._refusal(change)
+        if refusal is not None:
+            raise refusal
+        assigned = self.states.now.assigned
+        promised = assigned.term, assigned.candidate
+        if change.candidate and (change.term, change.candidate) == promised:
+            return
+        if change.role is Role.SLAVE:
+            yield from self._become_slave(change)
+        else:
+            yield from self._become_master(change)
 
+    def _become_master(self, change: RoleChange) -> Procedure[None]:
+        with self._changing("the broker is being promoted"):
+            yield Flush(self.offsets.appended)
+            now = self.states.now
+            term = change.term or now.highest_term + (not change.goes_on)
+            assigned = now.assigned
+            if not change.goes_on:
+                assigned = replace(
+                    assigned,
+                    role=change.role,
+                    chosen_by=ChosenBy.OPERATOR,
+                    term=term,
+                    candidate=self.membership.member,
+                    master="",
+                    reason=change.reason or f"it was promoted to term {term}",
+                )
+            generations = self._with_next_generation(now.generations, term)
+            yield from self._persist(assigned, generations)
+            if not change.goes_on:
+                log.warning("promoted", extra={"role": assigned.role.value, "term": term})
+            self._swap(assigned, generations, tail_unconfirmed=False)
 
-def members_changed(engine: "CommitLog") -> None:
-    """Other members are in force: fewer acknowledgements may be enough. Not for a master that was
-    removed: they are those of the master that removed it, and nothing here is confirmed by them."""
-    if engine.membership.removed and engine.roles.state.role is not Role.SLAVE:
-        engine.gate.held = engine.gate.held or REMOVED
-        engine.tail_unconfirmed = True
-        engine.housekeeping.leave_replicas()
-    engine.replicas.required = engine.membership.required
-    engine.advance()
-    engine.housekeeping.replicas_moved()
+    def _with_next_generation(
+        self, known: tuple[Generation, ...], term: int
+    ) -> tuple[Generation, ...]:
+        last = known[-1] if known else None
+        following = next_generation(last, self.offsets.appended, self.random, term)
+        return tuple(extend(list(known), following))
 
+    def _become_slave(self, change: RoleChange) -> Procedure[None]:
+        with self._changing("the broker becomes a slave"):
+            now = self.states.now
+            assigned = self._as_slave(change)
+            yield from self._persist(assigned, now.generations)
+            log.warning(
+                "a slave from now on", extra={"reason": assigned.reason, "master": assigned.master}
+            )
+            now = self.states.now
+            unconfirmed = now.tail_unconfirmed or not now.is_slave
+            self._swap(assigned, now.generations, tail_unconfirmed=unconfirmed)
+            self.waiters.abandon()
 
-def last_term(engine: "CommitLog") -> int:
-    """Of the generations that the log has."""
-    return max((g.term for g in engine.hub.generations), default=0)
-
-
-def _refusal(engine: "CommitLog", change: RoleChange) -> StrataError | None:
-    gate = engine.gate
-    if gate.closing or gate.changing or gate.stopped_reason:
-        return UnavailableError(gate.stopped_reason or gate.changing or "the log is closing")
-    if not 0 <= change.term <= GREATEST_TERM:
-        return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
-    if change.goes_on:
-        return None if gate.taking_back else NotWritableError("nothing is taken back", "role")
-    if change.role is Role.SLAVE:
-        return _refusal_of_slave(engine, change)
-    return _refusal_of_master(engine, change)
-
-
-def _refusal_of_slave(engine: "CommitLog", change: RoleChange) -> StrataError | None:
-    state, known = engine.roles.state, highest_term(engine)
-    step = term_step_fault(engine, change.term)
-    if step:
-        return NotWritableError(step, "term")
-    if not change.candidate or (change.term, change.candidate) == (state.term, state.candidate):
-        return None
-    fault = engine.membership.candidate_fault(change.candidate, change.term)
-    if fault:
-        return InvalidRequestError(fault)
-    only_heard = not state.candidate and change.term == known > last_term(engine)
-    if change.term <= known and not only_heard:
-        return NotWritableError(
-            f"term {known} was promised to {state.candidate or 'nobody'} or heard of: term "
-            f"{change.term} is too late",
-            "term",
+    def _as_slave(self, change: RoleChange) -> RoleState:
+        now = self.states.now
+        old, heard = now.assigned, change.term > 0
+        assigned = RoleState(
+            role=Role.SLAVE,
+            chosen_by=ChosenBy.HIGHER_TERM if heard else ChosenBy.OPERATOR,
+            term=max(change.term, now.highest_term),
+            master=change.master,
+            reason=change.reason or ("another was promoted" if heard else "it was demoted"),
+            peers=old.peers,
+            candidate=change.candidate,
         )
-    return None
+        if not assigned.candidate and assigned.term == old.term:
+            assigned = replace(assigned, candidate=old.candidate)
+        return assigned
 
+    @contextmanager
+    def _changing(self, reason: str) -> Iterator[None]:
+        """Nothing is taken meanwhile, and what waited is refused."""
+        self.states.swap(changing=reason)
+        self.appender.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError(reason))
+        try:
+            yield
+        finally:
+            self.states.swap(changing="")
 
-def _refusal_of_master(engine: "CommitLog", change: RoleChange) -> StrataError | None:
-    known, membership, state = highest_term(engine), engine.membership, engine.roles.state
-    if membership.members is not None:
-        if membership.removed:
-            return NotWritableError(REMOVED, "members")
-        promised = (change.term, membership.member) == (state.term, state.candidate)
-        empty = engine.offsets.appended == engine.offsets.minimum
-        if not (promised or (empty and not known)) or change.term <= last_term(engine):
+    def _persist(self, assigned: RoleState, generations: tuple[Generation, ...]) -> Procedure[None]:
+        """Durable when it ends. NotWritableError, and the log has stopped, when it cannot be."""
+        is_slave = assigned.role is Role.SLAVE
+
+        def store_role() -> int:
+            # Readers know what records will look like before any comes.
+            sealed_from = self.own_state.begin_sealing(
+                self.offsets.appended,
+                seals=self.property_checksum and not is_slave,
+                history_known=True,
+            )
+            self.role_file.store(assigned)
+            if not is_slave:
+                self.master_confirmed.remove()
+            return sealed_from
+
+        def store_generations() -> None:
+            self.own_state.store_generations(list(generations), self.segment_bytes)
+
+        try:
+            self.offsets.sealed_from = yield Blocking(store_role)
+            if generations != self.states.now.generations:
+                yield Blocking(store_generations)
+        except OSError as error:
+            raise self._stop(error) from error
+
+    def _swap(
+        self,
+        assigned: RoleState,
+        generations: tuple[Generation, ...],
+        *,
+        tail_unconfirmed: bool,
+    ) -> None:
+        self.states.swap(
+            assigned=assigned,
+            generations=generations,
+            taking_back="",
+            held="",
+            uncertain="",
+            tail_unconfirmed=tail_unconfirmed,
+        )
+        self.gate.master_address = ""
+        self.replicas.report([])
+        if assigned.role is not Role.SLAVE:
+            self.master_confirmed.forget()
+            self.discover_topics()
+        self.hub.end_all()
+        self.high_water_mark.advance()
+
+    def _stop(self, error: OSError) -> StrataError:
+        sentence = (
+            f"a change of role could not be written ({error.strerror or error}): nothing more is "
+            "written, restart the service to learn which role the broker has"
+        )
+        self.gate.stopped_reason = sentence
+        log.critical("a change of role failed", extra={"error": str(error)})
+        return NotWritableError(sentence, "role")
+
+    # --- what is refused ---
+
+    def _refusal(self, change: RoleChange) -> StrataError | None:
+        gate, now = self.gate, self.states.now
+        if gate.closing or now.changing or gate.stopped_reason:
+            return UnavailableError(gate.stopped_reason or now.changing or "the log is closing")
+        if not 0 <= change.term <= GREATEST_TERM:
+            return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
+        if change.goes_on:
+            return None if now.taking_back else NotWritableError("nothing is taken back", "role")
+        if change.role is Role.SLAVE:
+            return self._refusal_of_slave(change)
+        return self._refusal_of_master(change)
+
+    def _refusal_of_slave(self, change: RoleChange) -> StrataError | None:
+        now = self.states.now
+        assigned, known = now.assigned, now.highest_term
+        step = term_step_fault(now, self.membership, self.offsets, change.term)
+        if step:
+            return NotWritableError(step, "term")
+        promised = assigned.term, assigned.candidate
+        if not change.candidate or (change.term, change.candidate) == promised:
+            return None
+        fault = self.membership.candidate_fault(change.candidate, change.term)
+        if fault:
+            return InvalidRequestError(fault)
+        only_heard = not assigned.candidate and change.term == known > now.last_term
+        if change.term <= known and not only_heard:
             return NotWritableError(
-                f"term {change.term} is not promised to this member: {state.term} is, to "
-                f"{state.candidate or 'nobody'}",
+                f"term {known} was promised to {assigned.candidate or 'nobody'} or heard of: term "
+                f"{change.term} is too late",
                 "term",
             )
-        if slot_of(change.term) != membership.slot:
-            return InvalidRequestError(f"term {change.term} does not belong to this member")
         return None
-    if change.term and change.term <= known:
-        return NotWritableError(
-            f"term {known} was there already, {change.term} is too late", "term"
-        )
-    if not change.term and known >= GREATEST_TERM:
-        return NotWritableError(f"there is no term after {known}", "term")
-    return None
+
+    def _refusal_of_master(self, change: RoleChange) -> StrataError | None:
+        now, membership = self.states.now, self.membership
+        known, assigned = now.highest_term, now.assigned
+        if membership.members is not None:
+            if membership.removed:
+                return NotWritableError(REMOVED, "members")
+            promised = (change.term, membership.member) == (assigned.term, assigned.candidate)
+            empty = self.offsets.appended == self.offsets.minimum
+            if not (promised or (empty and not known)) or change.term <= now.last_term:
+                return NotWritableError(
+                    f"term {change.term} is not promised to this member: {assigned.term} is, to "
+                    f"{assigned.candidate or 'nobody'}",
+                    "term",
+                )
+            if slot_of(change.term) != membership.slot:
+                return InvalidRequestError(f"term {change.term} does not belong to this member")
+            return None
+        if change.term and change.term <= known:
+            return NotWritableError(
+                f"term {known} was there already, {change.term} is too late", "term"
+            )
+        if not change.term and known >= GREATEST_TERM:
+            return NotWritableError(f"there is no term after {known}", "term")
+        return None
+
+    # --- taking no messages for the time being ---
+
+    def hold(self, reason: str, has_peers: bool) -> Procedure[None]:
+        """Take no messages because of `reason`, "": take them again. Whether the broker has peers
+        is durable before they are."""
+        now = self.states.now
+        if now.changing:
+            raise UnavailableError(now.changing)
+        if now.is_slave and not now.taking_back:
+            raise NotWritableError("a slave takes no messages anyway", "role")
+        if reason:
+            self.states.swap(held=reason)
+        if now.assigned.peers is not has_peers:
+            assigned = replace(now.assigned, peers=has_peers)
+            try:
+                yield Blocking(lambda: self.role_file.store(assigned))
+            except OSError as error:
+                sentence = f"role.json could not be written: {error.strerror}"
+                raise NotWritableError(sentence, "role") from error
+            self.states.swap(assigned=assigned)
+        self._hold(reason)
+
+    def _hold(self, reason: str) -> None:
+        now = self.states.now
+        confirms = not reason and not now.taking_back and now.tail_unconfirmed
+        self.states.swap(held=reason, tail_unconfirmed=now.tail_unconfirmed and not confirms)
+        if confirms:
+            self.high_water_mark.advance()
+
+    def members_changed(self) -> None:
+        """Other members are in force: fewer acknowledgements may be enough. Not for a master that
+        was removed: those are for the master that removed it, and confirm nothing here."""
+        now = self.states.now
+        if self.membership.removed and now.assigned.role is not Role.SLAVE:
+            self.states.swap(held=now.held or REMOVED, tail_unconfirmed=True)
+            self.waiters.abandon()
+        self.replicas.required = self.membership.required
+        self.high_water_mark.advance()
+        self.waiters.replicas_changed()
 
 
-def term_step_fault(engine: "CommitLog", term: int) -> str:
+def term_step_fault(state: LogState, membership: Membership, offsets: LogOffsets, term: int) -> str:
     """Why a log that knows what it has takes no such term from another broker; "" if it may."""
-    known, offsets = highest_term(engine), engine.offsets
-    is_new = engine.membership.rejoining or offsets.appended == offsets.minimum
+    known = state.highest_term
+    is_new = membership.rejoining or offsets.appended == offsets.minimum
     if is_new or term <= known + LARGEST_TERM_STEP:
         return ""
     return (
@@ -218,179 +370,3 @@ def term_step_fault(engine: "CommitLog", term: int) -> str:
         "it is not believed. If it is right, mark this broker, stopped, as new (`stratamq replica "
         "restored`)"
     )
-
-
-def _become_master(
-    engine: "CommitLog",
-    state: own_state.OwnState,
-    worker: Worker,
-    change: RoleChange,
-    done: Done,
-) -> None:
-    gate = engine.gate
-    gate.changing = "the broker is being promoted"
-    engine.appender.refuse_all(
-        PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the broker is being promoted")
-    )
-    term = change.term or highest_term(engine) + (not change.goes_on)
-    role = replace(
-        engine.roles.state,
-        role=change.role,
-        chosen_by=ChosenBy.OPERATOR,
-        term=term,
-        candidate=engine.membership.member,
-        master="",
-        reason=change.reason or f"it was promoted to term {term}",
-    )
-    if change.goes_on:
-        role = engine.roles.state
-    generations: list[Generation] = []
-
-    def flushed(durable: bool | None) -> None:
-        if durable is None:
-            gate.changing = ""
-            done(UnavailableError(gate.stopped_reason))
-        elif not durable:
-            gate.changing = ""
-            done(UnavailableError("the log's end is not on the disk yet: nothing has changed"))
-        else:
-            worker.submit(lambda: _store(engine, state, role), role_stored)
-
-    def role_stored(_: None, error: BaseException | None) -> None:
-        if error is not None:
-            done(_stop(engine, error))
-            return
-        previous = engine.hub.generations
-        following = own_state.next_generation(
-            previous[-1] if previous else None, engine.offsets.appended, engine.random, term
-        )
-        generations[:] = own_state.extend(previous, following)
-        worker.submit(
-            lambda: state.store_generations(list(generations), engine.segment_bytes), listed
-        )
-
-    def listed(_: None, error: BaseException | None) -> None:
-        if error is not None:
-            done(_stop(engine, error))
-            return
-        if not change.goes_on:
-            log.warning("promoted", extra={"role": role.role.value, "term": term})
-        _switch(engine, generations)
-        done(None)
-
-    engine.commit.request(engine.offsets.appended)
-    engine.commit.wait(engine.offsets.appended, flushed)
-
-
-def _become_slave(
-    engine: "CommitLog",
-    state: own_state.OwnState,
-    worker: Worker,
-    change: RoleChange,
-    done: Done,
-) -> None:
-    gate, old = engine.gate, engine.roles.state
-    gate.changing = "the broker becomes a slave"
-    engine.appender.refuse_all(
-        PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the broker becomes a slave")
-    )
-    heard = change.term > 0
-    role = RoleState(
-        role=Role.SLAVE,
-        chosen_by=ChosenBy.HIGHER_TERM if heard else ChosenBy.OPERATOR,
-        term=max(change.term, highest_term(engine)),
-        master=change.master,
-        reason=change.reason or ("another was promoted" if heard else "it was demoted"),
-        peers=old.peers,
-        candidate=change.candidate,
-    )
-    if not role.candidate and role.term == old.term:
-        role = replace(role, candidate=old.candidate)
-
-    def role_stored(_: None, error: BaseException | None) -> None:
-        if error is not None:
-            done(_stop(engine, error))
-            return
-        was_master = engine.role is not Role.SLAVE
-        log.warning("a slave from now on", extra={"reason": role.reason, "master": role.master})
-        engine.tail_unconfirmed |= was_master
-        _switch(engine, engine.hub.generations)
-        engine.housekeeping.leave_replicas()
-        done(None)
-
-    worker.submit(lambda: _store(engine, state, role), role_stored)
-
-
-def _store(engine: "CommitLog", state: own_state.OwnState, role: RoleState) -> None:
-    """Blocking, durable on return: readers know what records will look like before any comes."""
-    seals = engine.config.property_checksum and role.role is not Role.SLAVE
-    place = state.begin_sealing(engine.offsets.appended, seals=seals, history_known=True)
-    engine.roles.store(role)
-    if role.role is not Role.SLAVE:
-        engine.master_confirmed.drop()
-    engine.offsets.sealed_from = place
-
-
-def _switch(engine: "CommitLog", generations: list[Generation]) -> None:
-    """The rest happens in memory: nothing of it can fail."""
-    gate, state = engine.gate, engine.roles.state
-    engine.role = gate.role = state.role
-    engine.hub.is_slave = engine.role is Role.SLAVE
-    gate.taking_back = ""
-    gate.changing = gate.held = gate.uncertain = gate.master_address = ""
-    engine.replicas.report([])
-    engine.hub.generations = generations
-    if state.role is not Role.SLAVE:
-        engine.tail_unconfirmed = False
-        engine.discover_topics()
-    engine.hub.end_all()
-    engine.advance()
-
-
-def _stop(engine: "CommitLog", error: BaseException) -> StrataError:
-    if not isinstance(error, OSError):
-        raise error
-    sentence = (
-        f"a change of role could not be written ({error.strerror or error}): nothing more is "
-        "written, restart the service to learn which role the broker has"
-    )
-    engine.gate.changing, engine.gate.stopped_reason = "", sentence
-    log.critical("a change of role failed", extra={"error": str(error)})
-    return NotWritableError(sentence, "role")
-
-
-# --- taking no messages for the time being ---
-
-
-def hold(engine: "CommitLog", worker: Worker, reason: str, has_peers: bool, done: Done) -> None:
-    """Take no messages because of `reason`, "": take them again. Whether the broker has peers is
-    durable before they are."""
-    if engine.role is Role.SLAVE and not engine.gate.taking_back:
-        done(NotWritableError("a slave takes no messages anyway", "role"))
-        return
-    if reason:
-        engine.gate.held = reason
-    if engine.roles.state.peers is has_peers:
-        _held(engine, reason)
-        done(None)
-        return
-    role = replace(engine.roles.state, peers=has_peers)
-
-    def stored(_: None, error: BaseException | None) -> None:
-        if isinstance(error, OSError):
-            done(NotWritableError(f"role.json could not be written: {error.strerror}", "role"))
-        elif error is not None:
-            raise error
-        else:
-            if engine.role is not Role.SLAVE or engine.gate.taking_back:
-                _held(engine, reason)
-            done(None)
-
-    worker.submit(lambda: engine.roles.store(role), stored)
-
-
-def _held(engine: "CommitLog", reason: str) -> None:
-    engine.gate.held = reason
-    if not reason and not engine.gate.taking_back and engine.tail_unconfirmed:
-        engine.tail_unconfirmed = False
-        engine.advance()

@@ -118,12 +118,11 @@ def at_start(
     return Start(state, promotes, held, uncertain if damage else "", takes_back)
 
 
-class Roles:
-    """The role of one broker, and its file. `state` is what is durable, or will be in a moment."""
+class RoleFile:
+    """`stratamq/role.json` of one broker. Blocking; what is stored is durable on return."""
 
     def __init__(self, files: Files, configured: Role) -> None:
         self.configured = configured
-        self.state = RoleState(configured)
         self._file = MetadataFile(files, ROLE_PATH)
         self._stored: RoleState | None = None
 
@@ -152,7 +151,8 @@ class Roles:
         if restored:
             stored, damage = RoleState(Role.SLAVE, ChosenBy.OPERATOR, reason=RESTORED), ""
             self.store(stored)
-        started = at_start(
+        self._stored = stored
+        return at_start(
             self.configured,
             stored,
             wait_for_peers=wait_for_peers,
@@ -160,21 +160,18 @@ class Roles:
             tail_at_risk=tail_at_risk,
             is_member=is_member,
         )
-        self.state, self._stored = started.state, stored
-        return started
 
-    def keep(self, term: int) -> None:
-        """The start has happened, its generation has `term`: what later ones must know of it is
-        durable on return. A master that never was anything else needs no file."""
-        state = replace(self.state, term=max(term, self.state.term))
+    def keep(self, started: RoleState, term: int) -> RoleState:
+        """The start has happened, its generation has `term`: the role from now on. What later
+        starts must know of it is stored; a master that never was anything else needs no file."""
+        state = replace(started, term=max(term, started.term))
         plain = RoleState(state.role, term=state.term)
-        if self._stored is None and state == plain and state.role is not Role.SLAVE:
-            return
-        if state != self._stored:
+        is_plain = self._stored is None and state == plain and state.role is not Role.SLAVE
+        if not is_plain and state != self._stored:
             self.store(state)
+        return state
 
     def store(self, state: RoleState) -> None:
-        """Durable on return; `state` is this one from then on."""
         self._file.store(
             {
                 "role": state.role.value,
@@ -186,7 +183,7 @@ class Roles:
                 "peers": state.peers,
             }
         )
-        self.state = self._stored = state
+        self._stored = state
 
 
 def _decode(document: dict[str, object]) -> RoleState:

@@ -4,63 +4,58 @@ Every obstacle but a failed flush is a level: it goes when its cause goes, witho
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.messages import PutStatus, Role
+from stratamq_commitlog.log_state import StateCell
+from stratamq_commitlog.messages import PutStatus
 
 _CROWDED_RETRY_MS = 50
 
 
 @dataclass(slots=True)
 class WriteGate:
-    """The facts; whoever learns one sets it."""
+    """The state, and levels beside it; each is set by the part that learns it."""
 
     config: CommitLogConfig
-    role: Role
+    states: StateCell
     open: bool = False
     closing: bool = False
-    changing: str = ""
-    """The role changes: neither messages nor a master's bytes are taken."""
-    held: str = ""
-    """A master takes no messages for the time being; why, and who must act."""
-    taking_back: str = ""
-    """A master takes its own bytes from its slaves, before it takes messages."""
-    uncertain: str = ""
-    """The broker's role cannot be read: neither messages nor a master's bytes are taken."""
     stopped_reason: str = ""
-    """A flush failed: only a restart clears this."""
+    """A flush or a write failed: only a restart clears this."""
     stalled: str = ""
     """The disk stands still: what is taken would wait without a limit."""
     disk_full: bool = False
     disk_used_ratio: float = 0.0
     master_address: str = ""
     """Of a slave: where its master's log takes messages, as far as is known."""
-    pending_bytes: int = 0
+    backlog_bytes: Callable[[], int] = lambda: 0
     """Bytes that wait to be appended."""
     refused: Counter[str] = field(default_factory=Counter)
     """How many appends were refused, by the error's class."""
 
     def obstacle(self) -> StrataError | None:
         """Why an append is refused now; None: it is taken."""
+        state = self.states.now
         if not self.open or self.closing:
             return UnavailableError("the log is closing" if self.closing else "not open yet")
         if self.stopped_reason:
             return NotWritableError(self.stopped_reason, "flush_failed")
-        if self.changing:
-            return UnavailableError(self.changing)
-        if self.uncertain:
-            return NotWritableError(self.uncertain, "role")
-        if self.taking_back:
-            return NotWritableError(self.held or self.taking_back, "held")
-        if self.role is Role.SLAVE:
+        if state.changing:
+            return UnavailableError(state.changing)
+        if state.uncertain:
+            return NotWritableError(state.uncertain, "role")
+        if state.taking_back:
+            return NotWritableError(state.held or state.taking_back, "held")
+        if state.is_slave:
             at = f" at {self.master_address}" if self.master_address else ""
             return NotWritableError(
                 f"a slave takes no messages: send them to its master{at}", "role"
             )
-        if self.held:
-            return NotWritableError(self.held, "held")
+        if state.held:
+            return NotWritableError(state.held, "held")
         if self.stalled:
             return BusyError(self.stalled)
         if self.disk_full:
@@ -70,16 +65,18 @@ class WriteGate:
             )
         if self._crowded:
             return BusyError(
-                f"{self.pending_bytes} bytes wait to be appended", retry_after_ms=_CROWDED_RETRY_MS
+                f"{self.backlog_bytes()} bytes wait to be appended",
+                retry_after_ms=_CROWDED_RETRY_MS,
             )
         return None
 
     def shut(self) -> str:
         """Why not even a master's bytes are taken now, or a slave's log cut; "" if they are."""
+        state = self.states.now
         return (
             self.stopped_reason
-            or self.changing
-            or self.uncertain
+            or state.changing
+            or state.uncertain
             or ("the log is closing" if self.closing else "")
         )
 
@@ -93,4 +90,4 @@ class WriteGate:
 
     @property
     def _crowded(self) -> bool:
-        return self.pending_bytes > self.config.max_pending_bytes
+        return self.backlog_bytes() > self.config.max_pending_bytes

@@ -349,7 +349,7 @@ class Cluster:
         def answered(results: list[PutResult]) -> None:
             for result in results:
                 if result.status.stored and node.log is engine and node.starts == life:
-                    raw = engine.read_back(result.physical_offset, result.size)
+                    raw = engine.reads.read_back(result.physical_offset, result.size)
                     self.met(f"an answer was {result.status.name}")
                     self.ledger.answered(
                         result.status,
@@ -387,8 +387,8 @@ class Cluster:
             offsets = engine.offsets
             if not offsets.minimum <= offset <= offset + size <= offsets.appended:
                 return None
-            return engine.read_back(offset, size)
+            return engine.reads.read_back(offset, size)
 
         # An old master that is cut off serves what it has, and promises nothing more.
-        if node.serves and engine.hub.generations[-1].term >= self.newest:
+        if node.serves and engine.state.generations[-1].term >= self.newest:
             self.ledger.check(node.address, read)

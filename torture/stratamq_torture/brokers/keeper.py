@@ -61,7 +61,7 @@ def look(cluster: "Cluster", node: Node) -> None:
     if engine.membership.members is None:
         engine.membership.put(cluster.members, node.address, _changing(node))
         return
-    if own.is_master and not engine.roles.state.peers:
+    if own.is_master and not engine.state.assigned.peers:
         _hold(cluster, node, ASKING)
         return
     node.curious = False
@@ -79,7 +79,7 @@ def act(cluster: "Cluster", node: Node) -> None:
     link = cluster.links[node.number]
     decision = decide(own, [*answers, *heard], connected=link.connected, longer=node.longer)
     if isinstance(decision, Wait):
-        if engine.gate.held != decision.reason:
+        if engine.state.held != decision.reason:
             _hold(cluster, node, decision.reason)
     elif isinstance(decision, Serve):
         _hold(cluster, node, "")

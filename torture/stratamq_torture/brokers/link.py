@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stratamq_commitlog.cutting import Cut
+from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.messages import Generation, Role
-from stratamq_commitlog.role_change import highest_term
 from stratamq_ha.history import (
     History,
     judge,
@@ -244,8 +243,8 @@ class Link:
             self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")
             return
         new = has.rejoining or history.end == history.minimum
-        promised_to = engine.roles.state.candidate
-        refusal = refusal_to_follow(history, highest_term(engine), promised_to, keeps, new)
+        promised_to = engine.state.assigned.candidate
+        refusal = refusal_to_follow(history, engine.state.highest_term, promised_to, keeps, new)
         if refusal:
             self._cluster.note(f"{slave.address} does not follow {master.address}: {refusal}")
             return
@@ -268,7 +267,7 @@ class Link:
             return True
         if not related(ours.generations, has.generations):
             return False
-        if term > highest_term(engine):
+        if term > engine.state.highest_term:
             self._cluster.step_down(master, term, "")
             return True
         theirs = History(has.generations, has.minimum, has.end)
@@ -317,7 +316,7 @@ class Link:
             return
         self._down += transfer.head
         if transfer.length:
-            self._down += engine.read_back(transfer.offset, transfer.length)
+            self._down += engine.reads.read_back(transfer.offset, transfer.length)
         self._of_master.written(self._now_ms())
 
     def _receive(self) -> None:

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from stratamq_commitlog.cutting import Cut, CutDone
+from stratamq_commitlog.cut_file import Cut, CutDone
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.role_change import highest_term
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
 from stratamq_ha.peer_policy import Answer, Joining
@@ -87,8 +87,7 @@ class Node:
             self.cluster.config(self.configured),
             clock=self.cluster.clock,
             random=random.Random(self.cluster.chance.getrandbits(32)),
-            flush_worker=self.scheduler.worker(),
-            allocate_worker=self.scheduler.worker(),
+            workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             pid=self.starts,
         )
         try:
@@ -184,7 +183,7 @@ class Node:
         return self.is_master and self.log is not None and self.log.writable[0]
 
     def history(self, engine: CommitLog) -> History:
-        generations = tuple((g.number, g.start) for g in engine.hub.generations)
+        generations = tuple((g.number, g.start) for g in engine.state.generations)
         return History(generations, engine.offsets.minimum, engine.offsets.appended)
 
     def view(self, engine: CommitLog) -> LogView:
@@ -206,8 +205,8 @@ class Node:
         return Standing(
             instance=self.number * 1000 + self.starts,
             role=StandingRole[engine.role.value],
-            held=bool(engine.gate.held),
-            term=highest_term(engine),
+            held=bool(engine.state.held),
+            term=engine.state.highest_term,
             minimum=history.minimum,
             end=history.end,
             name=BROKER_NAME,
@@ -217,7 +216,7 @@ class Node:
             generations=history.generations,
             identity=engine.membership.identity.number,
             member=engine.membership.member,
-            promised_to=engine.roles.state.candidate,
+            promised_to=engine.state.assigned.candidate,
             rejoining=engine.membership.rejoining,
             confirmed=max(engine.offsets.confirmed, engine.master_confirmed.value or 0),
             members=engine.membership.members,
@@ -234,7 +233,7 @@ class Node:
     @property
     def follows(self) -> str:
         """Whom it follows: what it found, what it was told, what is configured."""
-        told = self.engine.roles.state.master if self.engine is not None else ""
+        told = self.engine.state.assigned.master if self.engine is not None else ""
         return self.override or told or "0"
 
     def cut(self, cut: Cut, done: Callable[[StrataError | None], None]) -> None:

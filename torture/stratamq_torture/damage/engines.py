@@ -13,6 +13,7 @@ from typing import Any
 
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.log_parts import Workers
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.engine import EngineSettings as DispatcherSettings
@@ -135,8 +136,7 @@ class InProcessBroker:
             ),
             clock=self.clock,
             random=self.chance,
-            flush_worker=self.scheduler.worker(),
-            allocate_worker=self.scheduler.worker(),
+            workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
         )
         log.open()
         self.log = log

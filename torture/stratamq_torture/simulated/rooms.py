@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.log_parts import Workers
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_index.engine import IndexEngine
 
@@ -154,8 +155,7 @@ class LogRoom(Room):
             broker.settings.log,
             clock=broker.clock,
             random=random.Random(broker.chance.getrandbits(32)),
-            flush_worker=self.scheduler.worker(),
-            allocate_worker=self.scheduler.worker(),
+            workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             pid=self.starts,
         )
         engine.open()

@@ -23,12 +23,11 @@ from stratamq.rpc.members import members_message, members_value
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
 from stratamq.service.worker import ThreadWorker
-from stratamq_commitlog import masters_queues
-from stratamq_commitlog.cutting import Cut, CutDone
+from stratamq_commitlog.cut_file import Cut, CutDone
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
 from stratamq_commitlog.messages import Generation, PutResult, Role
 from stratamq_commitlog.replicas import Replica
-from stratamq_commitlog.role_change import RoleChange, highest_term
+from stratamq_commitlog.role_change import RoleChange
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
 from stratamq_commitlog.servicer.values import (
@@ -165,15 +164,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         engine = self._ready()
         status = engine.status()
-        gate = engine.gate
-        role_now = engine.roles.state.role if gate.taking_back else status.role
-        master = role_now is not Role.SLAVE
+        state, assigned = engine.state, engine.state.assigned
+        master = assigned.role is not Role.SLAVE
         return pb.GetStatusResponse(
             minimum_offset=status.minimum,
             appended_offset=status.appended,
             flushed_offset=status.flushed,
             confirmed_offset=status.confirmed,
-            role=role(role_now),
+            role=role(assigned.role),
             generations=[
                 common_pb2.Generation(generation=g.number, start_offset=g.start)
                 for g in status.generations
@@ -211,20 +209,20 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             broker_name=engine.config.broker_name,
             broker_id=0 if master else max(1, engine.config.broker_id),
             scrub=scrub_status(engine.scrubber),
-            configured_role=role(engine.roles.configured),
-            role_reason=engine.roles.state.difference(engine.roles.configured),
-            term=highest_term(engine),
-            master_replication_address=engine.roles.state.master,
-            held_reason=(gate.uncertain or gate.held or gate.taking_back) if master else "",
-            taking_back=bool(gate.taking_back),
-            has_peers=engine.roles.state.peers,
+            configured_role=role(engine.role_file.configured),
+            role_reason=assigned.difference(engine.role_file.configured),
+            term=state.highest_term,
+            master_replication_address=assigned.master,
+            held_reason=(state.uncertain or state.held or state.taking_back) if master else "",
+            taking_back=bool(state.taking_back),
+            has_peers=assigned.peers,
             clock_doubt=engine.store_clock.doubt,
             master_confirmed_offset=engine.master_confirmed.value,
             identity=engine.membership.identity.number,
             members=members_message(engine.membership.members),
             member=engine.membership.member,
             rejoining=engine.membership.rejoining,
-            promised_to=engine.roles.state.candidate,
+            promised_to=assigned.candidate,
             required_replicas=engine.config.required_replicas,
         )
 
@@ -309,8 +307,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         told_queues = bool(request.generation or request.queues)
         if told_queues:
             table = [(one.topic, one.queue_id, one.next_queue_offset) for one in request.queues]
-            learned = masters_queues.learn(
-                engine, request.generation, request.appended_offset, table, more=request.more
+            learned = engine.slave_data.learn_queues(
+                request.generation, request.appended_offset, table, more=request.more
             )
         if request.topics_json or not told_queues:
             engine.topics.import_json(request.topics_json)
@@ -341,7 +339,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         error = await answer(lambda done: engine.set_role(change, done))
         if error is not None:
             raise error
-        last = engine.hub.generations[-1]
+        last = engine.state.generations[-1]
         generation = common_pb2.Generation(generation=last.number, start_offset=last.start)
         return pb.SetRoleResponse(generation=generation)
 

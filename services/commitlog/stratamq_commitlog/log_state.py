@@ -1,0 +1,69 @@
+"""What the broker's log is: one immutable value, replaced as a whole.
+
+    copy      a procedure computes the state that is to follow (`dataclasses.replace`)
+    persist   what is durable of it goes to disk: `assigned` to role.json, `generations` to
+              generations.json
+    swap      `StateCell.swap`: every part sees all of the change, or nothing of it
+
+Counters that move with every append (`LogOffsets`, the backlog) are no part of it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.roles import RoleState
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The four reasons are "" while they do not hold; what each refuses is in `WriteGate`."""
+
+    assigned: RoleState
+    """Role, term and candidate as they are in role.json, or will be after the next start."""
+    generations: tuple[Generation, ...] = ()
+    """In the order of their starts; the last one is the current one."""
+    taking_back: str = ""
+    """A SYNC_MASTER copies its own log's end from its slaves: until then it acts as a slave."""
+    held: str = ""
+    """A master takes no messages for the time being."""
+    uncertain: str = ""
+    """The role cannot be read: an operator must assign one."""
+    changing: str = ""
+    """A change of role is under way."""
+    tail_unconfirmed: bool = False
+    """What lies above *confirmed* may be on this broker only: it is neither shown nor confirmed."""
+
+    @property
+    def role(self) -> Role:
+        """The role that the log acts in."""
+        return Role.SLAVE if self.taking_back else self.assigned.role
+
+    @property
+    def is_slave(self) -> bool:
+        return self.role is Role.SLAVE
+
+    @property
+    def generation(self) -> int:
+        return self.generations[-1].number
+
+    @property
+    def last_term(self) -> int:
+        """The highest term of the log's own generations."""
+        return max((one.term for one in self.generations), default=0)
+
+    @property
+    def highest_term(self) -> int:
+        """The highest term of a generation, of a promise, or that another broker has named."""
+        return max(self.assigned.term, self.last_term)
+
+
+class StateCell:
+    """Holds the current state. Read and swapped on the engine's thread only."""
+
+    def __init__(self, state: LogState) -> None:
+        self.now = state
+
+    def swap(self, **changes: Any) -> None:
+        """The current state with these fields replaced."""
+        self.now = replace(self.now, **changes)
