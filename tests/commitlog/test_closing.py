@@ -82,7 +82,7 @@ def test_a_missing_follower_keeps_abort():
         listener.report(durable=store.end() - 1)
         assert not store.log.close_ready()
         listener.report()
-    assert store.log.missing_followers() == []
+    assert store.log.closing.missing_followers() == []
     assert store.log.close_ready()
     store.log.close()
     assert not abort_is_there(store)
@@ -93,10 +93,10 @@ def test_a_missing_follower_keeps_abort():
     store.log.begin_close()
     store.settle()
     # What it said before it was told of the end is not its last word.
-    assert store.log.missing_followers() == ["dispatcher", "index"]
+    assert store.log.closing.missing_followers() == ["dispatcher", "index"]
     dispatcher.listen()
     dispatcher.report(durable=store.end())
-    assert store.log.missing_followers() == ["index"]
+    assert store.log.closing.missing_followers() == ["index"]
     store.log.close()
     assert abort_is_there(store)
     store.start()
@@ -277,17 +277,17 @@ def test_topics_are_saved_within_a_second_of_their_creation_and_at_a_stop():
 def test_saving_topics_on_demand_tells_when_they_are_durable():
     store = running()
     answers: list = []
-    store.log.save_topics(answers.append)
-    store.log.save_topics(answers.append)
+    store.log.upkeep.save_topics(answers.append)
+    store.log.upkeep.save_topics(answers.append)
     assert answers == []
     store.settle()
     assert answers == [None, None]
     store.put(topic="more")
     store.disk.fail("flush", "config/*")
-    store.log.save_topics(answers.append)
+    store.log.upkeep.save_topics(answers.append)
     store.settle()
     assert answers[2] is not None
-    store.log.save_topics(answers.append)
+    store.log.upkeep.save_topics(answers.append)
     store.settle()
     assert answers[3] is None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from stratamq_commitlog import engine, log_walk, opening, own_state, recovery, snapshots
+from stratamq_commitlog import closing, log_walk, opening, own_state, recovery, snapshots
 from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.follow_hub import FollowHub, Session
 from stratamq_commitlog.group_commit import GroupCommit
@@ -239,11 +239,11 @@ def abort_stays_after_a_failed_flush() -> None:
 
 
 def believe_the_flush(patch: Patch) -> None:
-    def all_flushed(self: engine.CommitLog) -> bool:
-        self.commit.failure = None
+    def all_flushed(self: closing.Closing) -> bool:
+        self._commit.failure = None
         return True
 
-    patch.setattr(engine.CommitLog, "_all_flushed", all_flushed)
+    patch.setattr(closing.Closing, "_all_flushed", all_flushed)
 
 
 # --- recovery: what is no message ---

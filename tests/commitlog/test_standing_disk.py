@@ -156,7 +156,7 @@ def test_while_the_disk_stands_still_nothing_is_written_and_who_waits_is_answere
     log = store.start()
     store.put(b"before")
     store.send(message(b"waits"))
-    log.stand_still("the disk stands still")
+    log.write_path.stand_still("the disk stands still", refuse=True)
     store.step()
     assert store.answers.statuses == [PutStatus.OS_PAGECACHE_BUSY]
     (result,) = store.answers.results
@@ -164,6 +164,6 @@ def test_while_the_disk_stands_still_nothing_is_written_and_who_waits_is_answere
     assert len(store.frames()) == 1
     assert isinstance(store.put(b"refused").error, BusyError)
     assert not log.writable[0]
-    log.stand_still("")
+    log.write_path.stand_still("", refuse=True)
     assert store.put(b"after").queue_offset == 1
     assert [frame.body for frame in store.frames()] == [b"before", b"after"]

@@ -121,8 +121,9 @@ class Appender:
         pass_messages: int,
         commit: Commit,
         on_appended: Callable[[Appended], None],
-        on_write_failed: Callable[[OSError], None],
     ) -> None:
+        self.on_write_failed: Callable[[OSError], None] = lambda error: None
+        """Called once, when writing has ended."""
         self.appended = end
         self.queues = queues
         self.store_timestamp_ms = store_timestamp_ms
@@ -140,7 +141,6 @@ class Appender:
         self._most_placed = min(MOST_PLACED_MESSAGES, pass_messages)
         self._commit = commit
         self._on_appended = on_appended
-        self._on_write_failed = on_write_failed
         self._failure: OSError | None = None
         self._pending: deque[Item] = deque()
 
@@ -176,7 +176,7 @@ class Appender:
             if self._failure is not None:
                 break
         if self._failure is not None:
-            self._on_write_failed(self._failure)
+            self.on_write_failed(self._failure)
         return bool(self._pending) and not self.blocked
 
     def refuse_all(self, status: PutStatus, error: StrataError) -> None:

@@ -16,44 +16,31 @@ ASYNC_FLUSH, *appended*).
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from stratamq.errors import (
-    BusyError,
     NotWritableError,
     StoreRefusedError,
     StrataError,
     UnavailableError,
 )
-from stratamq.files.origin import store_origin
 from stratamq.files.port import Clock, Files, Lock, Random
-from stratamq_commitlog import cut_file, opening, recovery
-from stratamq_commitlog.appender import failed, no_segment
+from stratamq_commitlog import cut_file, opening, recovery, starting
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.cut_file import Cut, CutDone
-from stratamq_commitlog.log_parts import Workers, assemble
-from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.master_confirmed import MasterConfirmed
-from stratamq_commitlog.membership import Membership
+from stratamq_commitlog.log_parts import Workers, assemble, make_lasting
+from stratamq_commitlog.log_state import LogState
 from stratamq_commitlog.messages import (
     BatchDone,
     FrameBatch,
     LogStatus,
     PutDone,
     PutMessage,
-    PutStatus,
     Role,
 )
-from stratamq_commitlog.own_state import OwnState
-from stratamq_commitlog.prepare import encode_store_host
-from stratamq_commitlog.puts import Puts
-from stratamq_commitlog.replicas import Replica, Replicas
-from stratamq_commitlog.reserve import Reserve
-from stratamq_commitlog.role_change import RoleChange, start_role, state_at_start
-from stratamq_commitlog.roles import RoleFile, RoleState
-from stratamq_commitlog.store_clock import StoreClock
-from stratamq_commitlog.topic_table import TopicTable
+from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.role_change import RoleChange
 from stratamq_commitlog.walk_ahead import Walkers
-from stratamq_commitlog.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
 
@@ -86,37 +73,29 @@ class CommitLog:
         self.report: list[str] = []
         """What recovery found, in sentences."""
         self.config = config
-        self.sync_flush = config.flush_disk_type == "SYNC_FLUSH"
-        self.store_host = encode_store_host(config.store_host)
-        self.store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
-        self.states = StateCell(LogState(RoleState(Role(config.role))))
-        self.role_file = RoleFile(files, Role(config.role))
-        self.membership = Membership(files, workers.allocate, config.required_replicas)
-        self.master_confirmed = MasterConfirmed(files)
-        self.replicas = Replicas(config.required_replicas, config.slave_max_gap_bytes)
-        self.topics = TopicTable(
+        self._lasting = lasting = make_lasting(
             files,
-            clock,
-            auto_create=config.auto_create_topics,
-            default_queues=config.default_topic_queues,
-            version2=config.write_v2,
+            config,
+            clock=clock,
+            random=random,
+            workers=workers,
+            boot=boot,
             incarnation=incarnation,
-            page_entries=config.page_entries,
         )
-        self.gate = WriteGate(config, self.states)
-        self.puts = Puts(config, self.gate, self.topics, self.store_clock)
-        self._files = files
-        self._clock = clock
-        self._random = random
-        self._workers = workers
+        self.sync_flush = lasting.sync_flush
+        self.store_host = lasting.store_host
+        self.store_clock = lasting.store_clock
+        self.states = lasting.states
+        self.role_file = lasting.role_file
+        self.membership = lasting.membership
+        self.master_confirmed = lasting.master_confirmed
+        self.replicas = lasting.replicas
+        self.topics = lasting.topics
+        self.gate = lasting.gate
+        self.puts = lasting.puts
         self._walkers = walkers
         self._pid = pid
         self._lock: Lock | None = None
-        self._own_state = OwnState(files)
-        self._reserve = Reserve(files, config.reserve_bytes)
-        self._next_flush_ns = 0
-        self._no_room: StrataError | None = None
-        """Appends were refused because no segment could be allocated, and none could since."""
 
     # --- start ---
 
@@ -127,7 +106,9 @@ class CommitLog:
         another thread does not let go of it.
         """
         try:
-            lock, foreign = opening.take_lock(self._files, self._pid, self._adopt)
+            lock, foreign = opening.take_lock(
+                self._lasting.files, self._pid, partial(starting.adopt, self._lasting)
+            )
             try:
                 self._open_store(foreign, progress)
             except BaseException:
@@ -143,86 +124,45 @@ class CommitLog:
         for line in self.report:
             log.info("recovery", extra={"detail": line})
 
-    def _adopt(self) -> None:
-        """The store is new, or another program wrote to it: our own state of it does not hold."""
-        self._own_state.discard()
-        if recovery.is_empty(self._files):
-            store_origin(self._files, self._clock)
-        self.topics.adopt()
-
     def _open_store(self, foreign: bool, progress: Callable[[int, int], None] | None) -> None:
         """Nothing is given to a worker: when this fails, nothing is written any more."""
-        config, own_state = self.config, self._own_state
-        self._reserve.release_if_short()
-        opened = opening.open_store(
-            self._files, config, own_state, foreign, self._clock, progress, self._walkers
-        )
-        unclean = opened.unclean and opened.history_known
-        started, role_report = start_role(
-            self.role_file,
-            self.membership,
-            self._random,
-            wait_for_peers=config.wait_for_peers,
-            tail_at_risk=unclean and not self.sync_flush and config.take_back,
-        )
-        self.report = [*opened.report, *role_report, *self.topics.load(foreign=opened.foreign)]
-        generations = opening.begin_generation(own_state, opened, self._random, started)
-        assigned = self.role_file.keep(started.state, generations[-1].term)
-        self.states.now = state_at_start(started, assigned, generations, self.membership)
-        self.replicas.required = self.membership.required
+        lasting = self._lasting
+        opened, report = starting.start(lasting, foreign, progress, self._walkers)
+        self.report = report
         self._assemble(opened.recovered)
         self.high_water_mark.begin(opened.checkpoint.confirm_phy_offset)
-        self.offsets.sealed_from = opening.seal(own_state, config, assigned.role, opened)
+        assigned = self.states.now.assigned
+        self.offsets.sealed_from = opening.seal(
+            lasting.own_state, self.config, assigned.role, opened
+        )
         self.upkeep.start(opened.checkpoint, opened.recovered)
-        own_state.set_found_clean(False)
-        cut_file.forget(self._files)
-        self._reserve.keep()
+        lasting.own_state.set_found_clean(False)
+        cut_file.forget(self._lasting.files)
+        lasting.reserve.keep()
 
     def _assemble(self, recovered: recovery.Recovered) -> None:
-        parts = assemble(
-            self._files,
-            self.config,
-            recovered,
-            own_state=self._own_state,
-            states=self.states,
-            role_file=self.role_file,
-            membership=self.membership,
-            master_confirmed=self.master_confirmed,
-            replicas=self.replicas,
-            topics=self.topics,
-            gate=self.gate,
-            puts=self.puts,
-            clock=self._clock,
-            store_clock=self.store_clock,
-            random=self._random,
-            workers=self._workers,
-            reserve=self._reserve,
-            store_host=self.store_host,
-            wake=self.wake_driver,
-            write_failed=self._write_failed,
-        )
-        self.offsets = parts.offsets
-        self.segments = parts.segments
-        self.commit = parts.commit
-        self.appender = parts.appender
-        self.hub = parts.hub
+        parts = assemble(self._lasting, recovered, self.wake_driver)
+        writing = parts.writing
+        self.offsets = writing.offsets
+        self.segments = writing.segments
+        self.commit = writing.commit
+        self.appender = writing.appender
+        self.hub = writing.hub
+        self.replica_waiters = writing.waiters
+        self.high_water_mark = writing.high_water_mark
+        self.write_path = writing.path
         self.reads = parts.reads
-        self.high_water_mark = parts.high_water_mark
-        self.replica_waiters = parts.replica_waiters
         self.role_changes = parts.role_changes
         self.cutting = parts.cutting
         self.slave_data = parts.slave_data
-        self.snapshots = parts.snapshots
         self.deletion = parts.deletion
         self.upkeep = parts.upkeep
         self.scrubber = parts.scrubber
+        self.closing = parts.closing
         self._procedures = parts.procedures
         self.incarnation += 1
-        self.segments.on_allocated = self._allocated
-        self.commit.on_flushed = self._flushed
-        self.commit.on_failed = self._flush_failed
         self.membership.changed = self.role_changes.members_changed
-        self.topics.discover(self.appender.queues.undiscovered())
+        self.discover_topics()
         self.report += self.scrubber.load()
         self.store_clock.load(recovered.store_timestamp_ms)
 
@@ -248,7 +188,7 @@ class CommitLog:
     @property
     def writable(self) -> tuple[bool, str]:
         """Whether producers are served, and if not why."""
-        error = self.gate.obstacle() or self._no_room
+        error = self.gate.obstacle() or self.write_path.no_room
         return error is None, "" if error is None else str(error)
 
     def status(self) -> LogStatus:
@@ -271,8 +211,7 @@ class CommitLog:
         )
 
     def queue_page(self, position: int, wanted: int) -> tuple[int, list[tuple[str, int, int]], int]:
-        """The log's end, the next offsets of a page of queues at that end, and where the next page
-        begins; 0: there is none."""
+        """The log's end, next offsets of a page of queues there, where the next page begins."""
         self._require_open()
         found, following = self.appender.queues.page(position, wanted, self.config.page_entries)
         return self.offsets.appended, found, following
@@ -316,20 +255,9 @@ class CommitLog:
         self.slave_data.append(generation, offset, data, done, master_confirmed)
 
     def run_pass(self) -> None:
-        """Append what waits, up to the limits of a pass; asks to be called again for the rest."""
-        if not self.gate.open or self.gate.stalled:
-            return
-        more = self.appender.run()
-        end = self.appender.appended
-        if end != self.offsets.appended:
-            self.offsets.appended = end
-            if self.sync_flush:
-                self.commit.request(end)
-            if self.segments.allocation_error is None:
-                self.segments.keep_ahead(end)
-            self.high_water_mark.advance()
-        if more:
-            self.wake_driver()
+        """See `WritePath.run_pass`; nothing while the log is not open."""
+        if self.gate.open:
+            self.write_path.run_pass()
 
     def wake_driver(self) -> None:
         if self.wake is not None:
@@ -374,26 +302,16 @@ class CommitLog:
         self.reads.release_below(self.offsets.minimum)
         return removed
 
-    def save_topics(self, done: Done) -> None:
-        """Make topic settings durable, then `done(None)`."""
-        self.upkeep.save_topics(done)
-
     def discover_topics(self, most: int | None = None) -> None:
-        """Topics of queues that are new, of `most` queues at a time: on a slave nothing else
-        creates them, they come with their master's messages."""
+        """Topics of queues that are new, of `most` queues at a time: all that a slave gets."""
         self.topics.discover(self.appender.queues.undiscovered(most))
-
-    # --- time ---
 
     def tick(self) -> None:
         """Everything that depends on time: flushes, time-outs, the disk's level, saved state."""
         if not self.gate.open:
             return
-        self.commit.expire()
-        now_ns = self._clock.monotonic_ns()
-        if not self.sync_flush and now_ns >= self._next_flush_ns:
-            self._next_flush_ns = now_ns + self.config.flush_interval_ms * 1_000_000
-            self.commit.request(self.offsets.appended)
+        now_ns = self._lasting.clock.monotonic_ns()
+        self.write_path.tick(now_ns)
         self.replica_waiters.expire(now_ns)
         self.upkeep.tick(now_ns)
         if self.role is Role.SLAVE:
@@ -401,61 +319,22 @@ class CommitLog:
         self.store_clock.wall_ms()
         self.scrubber.tick()
 
-    def stand_still(self, reason: str) -> None:
-        """The disk stands still, "": it moves again. Nothing is written to it meanwhile, and who
-        waits to be appended is answered: nothing of it is stored."""
-        self.gate.stalled = reason
-        if not reason:
-            self.wake_driver()
-        elif self.role is not Role.SLAVE:
-            self.appender.refuse_all(PutStatus.OS_PAGECACHE_BUSY, BusyError(reason))
-
     # --- the end ---
 
     def begin_close(self) -> None:
         """Take nothing more, flush, and tell the followers where the log ends."""
-        if not self.gate.open or self.gate.closing:
-            return
-        self.gate.closing = True
-        self.appender.refuse_all(
-            PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is closing")
-        )
-        self.commit.request(self.offsets.appended)
-        self.high_water_mark.announce_end()
+        if self.gate.open:
+            self.closing.begin()
 
     def close_ready(self) -> bool:
-        """Everything is durable here and at every follower that must have reported the end."""
-        if not self.gate.open:
-            return True
-        return (
-            self._all_flushed() or self.commit.failure is not None
-        ) and self.missing_followers() == []
-
-    def missing_followers(self) -> list[str]:
-        """Configured followers that have not reported the log's end as durable."""
-        if not self.segments.offsets:
-            return []
-        return self.hub.unfinished(self.config.followers)
+        """Nothing is left to wait for before `close`."""
+        return not self.gate.open or self.closing.ready
 
     def close(self) -> None:
-        """Final state, then let go. Blocking. `abort` goes only if nothing is left to recover."""
+        """Final state, then let go. Blocking; see `Closing.finish`."""
         if self.gate.open:
             self.gate.open = False
-            clean = self._all_flushed() and self.commit.failure is None
-            missing = self.missing_followers()
-            try:
-                self.upkeep.close(flushed=clean)
-                self.segments.close()
-                self.scrubber.close()
-                if clean and not missing:
-                    opening.remove_abort(self._files, self._clock)
-                else:
-                    why = {"missing_followers": missing, "flushed": clean}
-                    log.warning("abort is kept", extra=why)
-            except OSError as error:
-                # Nothing is lost by it: the next start recovers.
-                log.error("abort is kept", extra={"error": str(error)})
-            self.reads.close()
+            self.closing.finish()
         self.abandon()
 
     def abandon(self) -> None:
@@ -469,34 +348,3 @@ class CommitLog:
     def _require_open(self) -> None:
         if not self.gate.open:
             raise UnavailableError("the log is not open")
-
-    def _allocated(self) -> None:
-        error = self.segments.allocation_error
-        if error is None:
-            self._no_room = None
-        else:
-            log.error("segment allocation failed", extra={"error": str(error)})
-            if self.appender.blocked:
-                self._no_room = no_segment(error)
-                self.appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, self._no_room)
-        self.wake_driver()
-
-    def _flushed(self, end: int) -> None:
-        self.offsets.flushed = end
-        self.segments.flushed(end)
-        self.high_water_mark.advance()
-
-    def _write_failed(self, error: OSError) -> None:
-        self.gate.stopped_reason = failed("write", error)
-        self.commit.fail(error)
-
-    def _flush_failed(self, error: OSError) -> None:
-        self.gate.stopped_reason = self.gate.stopped_reason or failed("flush", error)
-        log.critical("writing stopped", extra={"reason": self.gate.stopped_reason})
-        self.appender.refuse_all(
-            PutStatus.SERVICE_NOT_AVAILABLE,
-            NotWritableError(self.gate.stopped_reason, "flush_failed"),
-        )
-
-    def _all_flushed(self) -> bool:
-        return self.commit.flushed == self.offsets.appended

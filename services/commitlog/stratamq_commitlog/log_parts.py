@@ -1,14 +1,19 @@
-"""The parts of an open log, made and connected in the order in which they need each other."""
+"""The parts of a log, made and connected in the order in which they need each other.
+
+`Lasting` parts live as long as the process; `LogParts` from one opening to its close.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Files, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
 from stratamq_commitlog.acknowledgement import Acknowledgement, ReplicaWaiters
 from stratamq_commitlog.appender import Appender, BatchItem, PutItem
 from stratamq_commitlog.batch_check import FrameRules
 from stratamq_commitlog.checkpoints import Checkpoints
+from stratamq_commitlog.closing import Closing
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.cutting import Cutting
 from stratamq_commitlog.deletion import Deletion
@@ -18,11 +23,12 @@ from stratamq_commitlog.group_commit import GroupCommit
 from stratamq_commitlog.high_water_mark import HighWaterMark
 from stratamq_commitlog.jobs import Jobs
 from stratamq_commitlog.log_reads import LogReads
-from stratamq_commitlog.log_state import StateCell
+from stratamq_commitlog.log_state import LogState, StateCell
 from stratamq_commitlog.master_confirmed import MasterConfirmed
 from stratamq_commitlog.membership import Membership
+from stratamq_commitlog.messages import Role
 from stratamq_commitlog.own_state import OwnState
-from stratamq_commitlog.prepare import Preparer
+from stratamq_commitlog.prepare import Preparer, encode_store_host
 from stratamq_commitlog.procedures import Procedures
 from stratamq_commitlog.puts import Puts
 from stratamq_commitlog.queue_offsets import QueueOffsets
@@ -30,7 +36,7 @@ from stratamq_commitlog.recovery import Recovered
 from stratamq_commitlog.replicas import Replicas
 from stratamq_commitlog.reserve import Reserve
 from stratamq_commitlog.role_change import RoleChanges
-from stratamq_commitlog.roles import RoleFile
+from stratamq_commitlog.roles import RoleFile, RoleState
 from stratamq_commitlog.scrubber import Scrubber
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.slave_data import SlaveData
@@ -39,6 +45,7 @@ from stratamq_commitlog.store_clock import StoreClock
 from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.upkeep import Upkeep
 from stratamq_commitlog.write_gate import WriteGate
+from stratamq_commitlog.write_path import WritePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +60,97 @@ class Workers:
 
 
 @dataclass(frozen=True, slots=True)
-class LogParts:
-    """Of one open log."""
+class Lasting:
+    """What is there before a log is open, and stays when it is opened again."""
+
+    files: Files
+    config: CommitLogConfig
+    clock: Clock
+    store_clock: StoreClock
+    random: Random
+    workers: Workers
+    reserve: Reserve
+    own_state: OwnState
+    states: StateCell
+    role_file: RoleFile
+    membership: Membership
+    master_confirmed: MasterConfirmed
+    replicas: Replicas
+    topics: TopicTable
+    gate: WriteGate
+    puts: Puts
+    store_host: bytes
+
+    @property
+    def sync_flush(self) -> bool:
+        return self.config.flush_disk_type == "SYNC_FLUSH"
+
+
+def make_lasting(
+    files: Files,
+    config: CommitLogConfig,
+    *,
+    clock: Clock,
+    random: Random,
+    workers: Workers,
+    boot: str,
+    incarnation: int,
+) -> Lasting:
+    """Touches no file."""
+    states = StateCell(LogState(RoleState(Role(config.role))))
+    store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
+    gate = WriteGate(config, states)
+    topics = TopicTable(
+        files,
+        clock,
+        auto_create=config.auto_create_topics,
+        default_queues=config.default_topic_queues,
+        version2=config.write_v2,
+        incarnation=incarnation,
+        page_entries=config.page_entries,
+    )
+    return Lasting(
+        files=files,
+        config=config,
+        clock=clock,
+        store_clock=store_clock,
+        random=random,
+        workers=workers,
+        reserve=Reserve(files, config.reserve_bytes),
+        own_state=OwnState(files),
+        states=states,
+        role_file=RoleFile(files, Role(config.role)),
+        membership=Membership(files, workers.allocate, config.required_replicas),
+        master_confirmed=MasterConfirmed(files),
+        replicas=Replicas(config.required_replicas, config.slave_max_gap_bytes),
+        topics=topics,
+        gate=gate,
+        puts=Puts(config, gate, topics, store_clock),
+        store_host=encode_store_host(config.store_host),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The way of an append to its answer."""
 
     offsets: LogOffsets
     hub: FollowHub
     segments: SegmentSet
     commit: GroupCommit
+    waiters: ReplicaWaiters
     appender: Appender
+    high_water_mark: HighWaterMark
+    path: WritePath
+
+
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """Of one open log."""
+
+    writing: Writing
     reads: LogReads
     procedures: Procedures
-    high_water_mark: HighWaterMark
-    replica_waiters: ReplicaWaiters
     role_changes: RoleChanges
     cutting: Cutting
     slave_data: SlaveData
@@ -72,213 +158,252 @@ class LogParts:
     deletion: Deletion
     upkeep: Upkeep
     scrubber: Scrubber
+    closing: Closing
 
 
-def assemble(
-    files: Files,
-    config: CommitLogConfig,
-    recovered: Recovered,
-    *,
-    own_state: OwnState,
-    states: StateCell,
-    role_file: RoleFile,
-    membership: Membership,
-    master_confirmed: MasterConfirmed,
-    replicas: Replicas,
-    topics: TopicTable,
-    gate: WriteGate,
-    puts: Puts,
-    clock: Clock,
-    store_clock: StoreClock,
-    random: Random,
-    workers: Workers,
-    reserve: Reserve,
-    store_host: bytes,
-    wake: Callable[[], None],
-    write_failed: Callable[[OSError], None],
-) -> LogParts:
+def assemble(lasting: Lasting, recovered: Recovered, wake: Callable[[], None]) -> LogParts:
     """Parts of a log that was recovered and ends at `recovered.end`. Opens its last segment, and
-    gives nothing to a worker."""
-    end, sync_flush = recovered.end, config.flush_disk_type == "SYNC_FLUSH"
-    offsets = LogOffsets(recovered.minimum, end, end, end, end)
-    jobs = Jobs(workers.allocate, reserve)
+    gives nothing to a worker. `wake`: run a pass soon."""
+    files, config, clock, workers = lasting.files, lasting.config, lasting.clock, lasting.workers
+    writing = _make_writing(lasting, recovered, wake)
+    _connect_puts(lasting, writing, recovered, wake)
+    reads = LogReads(files, recovered.segment_bytes, writing.offsets)
+    jobs = Jobs(workers.allocate, lasting.reserve)
+    snapshots = Snapshots(
+        lasting.own_state,
+        writing.appender,
+        writing.offsets,
+        lasting.states,
+        writing.commit,
+        reads,
+        jobs,
+        interval_ms=config.snapshot_interval_ms,
+    )
+    deletion = Deletion(
+        writing.segments,
+        writing.offsets,
+        writing.hub,
+        snapshots,
+        lasting.gate,
+        jobs,
+        clock,
+        followers=config.followers,
+        release_timeout_ms=config.release_timeout_ms,
+    )
+    upkeep = _make_upkeep(lasting, writing, jobs, snapshots, deletion)
+    scrub_worker = workers.scrub or workers.allocate
+    scrubber = Scrubber(files, scrub_worker, writing.segments, writing.offsets, config, clock)
+    return LogParts(
+        writing=writing,
+        reads=reads,
+        procedures=Procedures(writing.commit, workers.allocate, lasting.gate),
+        role_changes=_make_role_changes(lasting, writing),
+        cutting=_make_cutting(lasting, writing),
+        slave_data=_make_slave_data(lasting, writing, snapshots, wake),
+        snapshots=snapshots,
+        deletion=deletion,
+        upkeep=upkeep,
+        scrubber=scrubber,
+        closing=_make_closing(lasting, writing, upkeep, scrubber, reads),
+    )
 
-    # Writing
+
+def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], None]) -> Writing:
+    config, clock, states, gate = lasting.config, lasting.clock, lasting.states, lasting.gate
+    end, sync_flush = recovered.end, lasting.sync_flush
+    offsets = LogOffsets(recovered.minimum, end, end, end, end)
+    hub = FollowHub(recovered.segment_bytes, offsets, states)
     segments = SegmentSet(
-        files,
-        workers.allocate,
+        lasting.files,
+        lasting.workers.allocate,
         recovered.segment_bytes,
         recovered.segments,
         end,
         config.disk_refuse_ratio,
     )
     commit = GroupCommit(
-        workers.flush,
+        lasting.workers.flush,
         segments.flush_task,
         clock,
         flushed=end,
         timeout_ms=config.sync_flush_timeout_ms,
     )
-    hub = FollowHub(recovered.segment_bytes, offsets, states)
-    waiters = ReplicaWaiters(replicas, offsets, clock, timeout_ms=config.slave_timeout_ms)
+    waiters = ReplicaWaiters(lasting.replicas, offsets, clock, timeout_ms=config.slave_timeout_ms)
     acknowledgement = Acknowledgement(commit, waiters, states, gate, sync_flush=sync_flush)
     appender = Appender(
         segments,
         QueueOffsets(recovered.queues),
         end,
         recovered.store_timestamp_ms,
-        clock=store_clock,
-        rules=FrameRules(
-            store_host=store_host,
-            max_message_bytes=config.max_message_bytes,
-            version2=config.write_v2,
-            property_checksum=config.property_checksum,
-        ),
+        clock=lasting.store_clock,
+        rules=_frame_rules(lasting),
         pass_bytes=config.pass_bytes,
         pass_messages=config.pass_messages,
         commit=acknowledgement.when_safe,
         on_appended=hub.appended,
-        on_write_failed=write_failed,
     )
-    gate.backlog_bytes = lambda: appender.pending_bytes
+    high_water_mark = HighWaterMark(
+        offsets,
+        states,
+        gate,
+        hub,
+        lasting.replicas,
+        lasting.master_confirmed,
+        sync_flush=sync_flush,
+        hold_without_slave=config.hold_without_slave,
+    )
+    interval_ms = None if sync_flush else config.flush_interval_ms
+    path = WritePath(
+        appender, segments, commit, offsets, gate, high_water_mark, wake,
+        flush_interval_ms=interval_ms,
+    )  # fmt: skip
+    return Writing(offsets, hub, segments, commit, waiters, appender, high_water_mark, path)
 
-    def enqueue(item: PutItem | BatchItem) -> None:
-        appender.enqueue(item)
-        wake()
 
+def _frame_rules(lasting: Lasting) -> FrameRules:
+    return FrameRules(
+        store_host=lasting.store_host,
+        max_message_bytes=lasting.config.max_message_bytes,
+        version2=lasting.config.write_v2,
+        property_checksum=lasting.config.property_checksum,
+    )
+
+
+def _connect_puts(
+    lasting: Lasting, writing: Writing, recovered: Recovered, wake: Callable[[], None]
+) -> None:
+    config, appender = lasting.config, writing.appender
     preparer = Preparer(
-        topics,
-        store_host=store_host,
+        lasting.topics,
+        store_host=lasting.store_host,
         delay_levels_ms=parse_delay_levels(config.message_delay_level),
         max_message_bytes=config.max_message_bytes,
         segment_bytes=recovered.segment_bytes,
         property_checksum=config.property_checksum,
         write_v2=config.write_v2,
     )
-    puts.begin(
-        preparer, enqueue, recovered.segment_bytes, lambda: waiters.obstacle(states.now.role)
-    )
 
-    def discover_topics() -> None:
-        topics.discover(appender.queues.undiscovered())
+    def enqueue(item: PutItem | BatchItem) -> None:
+        appender.enqueue(item)
+        wake()
 
-    # Upkeep
-    reads = LogReads(files, recovered.segment_bytes, offsets)
-    snapshots = Snapshots(
-        own_state,
-        appender,
-        offsets,
-        states,
-        commit,
-        reads,
+    def replica_obstacle() -> StrataError | None:
+        return writing.waiters.obstacle(lasting.states.now.role)
+
+    lasting.gate.backlog_bytes = lambda: appender.pending_bytes
+    lasting.puts.begin(preparer, enqueue, recovered.segment_bytes, replica_obstacle)
+
+
+def _make_upkeep(
+    lasting: Lasting, writing: Writing, jobs: Jobs, snapshots: Snapshots, deletion: Deletion
+) -> Upkeep:
+    files, config = lasting.files, lasting.config
+    checkpoints = Checkpoints(
+        files,
+        lasting.clock,
+        writing.offsets,
+        writing.appender,
+        writing.hub,
         jobs,
-        interval_ms=config.snapshot_interval_ms,
-    )
-    deletion = Deletion(
-        segments,
-        offsets,
-        hub,
-        snapshots,
-        gate,
-        jobs,
-        clock,
         followers=config.followers,
-        release_timeout_ms=config.release_timeout_ms,
     )
-    upkeep = Upkeep(
+    disk_level = DiskLevel(
+        files,
+        lasting.reserve,
+        lasting.gate,
         jobs,
-        offsets,
-        segments,
+        refuse_ratio=config.disk_refuse_ratio,
+        resume_ratio=config.disk_resume_ratio,
+    )
+    return Upkeep(
+        jobs,
+        writing.offsets,
+        writing.segments,
         snapshots,
-        Checkpoints(files, clock, offsets, appender, hub, jobs, followers=config.followers),
+        checkpoints,
         deletion,
-        DiskLevel(
-            files,
-            reserve,
-            gate,
-            jobs,
-            refuse_ratio=config.disk_refuse_ratio,
-            resume_ratio=config.disk_resume_ratio,
-        ),
-        topics,
-        master_confirmed,
-        store_clock,
+        disk_level,
+        lasting.topics,
+        lasting.master_confirmed,
+        lasting.store_clock,
     )
-    scrubber = Scrubber(files, workers.scrub or workers.allocate, segments, offsets, config, clock)
 
-    # Replication
-    high_water_mark = HighWaterMark(
-        offsets,
-        states,
-        gate,
-        hub,
-        replicas,
-        master_confirmed,
-        sync_flush=sync_flush,
-        hold_without_slave=config.hold_without_slave,
+
+def _make_role_changes(lasting: Lasting, writing: Writing) -> RoleChanges:
+    topics, queues = lasting.topics, writing.appender.queues
+    return RoleChanges(
+        states=lasting.states,
+        role_file=lasting.role_file,
+        own_state=lasting.own_state,
+        membership=lasting.membership,
+        offsets=writing.offsets,
+        gate=lasting.gate,
+        appender=writing.appender,
+        hub=writing.hub,
+        replicas=lasting.replicas,
+        waiters=writing.waiters,
+        master_confirmed=lasting.master_confirmed,
+        high_water_mark=writing.high_water_mark,
+        random=lasting.random,
+        segment_bytes=writing.segments.segment_bytes,
+        property_checksum=lasting.config.property_checksum,
+        discover_topics=lambda: topics.discover(queues.undiscovered()),
     )
-    role_changes = RoleChanges(
-        states=states,
-        role_file=role_file,
-        own_state=own_state,
-        membership=membership,
-        offsets=offsets,
-        gate=gate,
-        appender=appender,
-        hub=hub,
-        replicas=replicas,
-        waiters=waiters,
-        master_confirmed=master_confirmed,
-        high_water_mark=high_water_mark,
-        random=random,
-        segment_bytes=recovered.segment_bytes,
-        property_checksum=config.property_checksum,
-        discover_topics=discover_topics,
+
+
+def _make_cutting(lasting: Lasting, writing: Writing) -> Cutting:
+    return Cutting(
+        files=lasting.files,
+        states=lasting.states,
+        own_state=lasting.own_state,
+        membership=lasting.membership,
+        offsets=writing.offsets,
+        segments=writing.segments,
+        gate=lasting.gate,
+        appender=writing.appender,
+        commit=writing.commit,
+        hub=writing.hub,
+        master_confirmed=lasting.master_confirmed,
+        high_water_mark=writing.high_water_mark,
+        sync_flush=lasting.sync_flush,
     )
-    cutting = Cutting(
-        files=files,
-        states=states,
-        own_state=own_state,
-        membership=membership,
-        offsets=offsets,
-        segments=segments,
-        gate=gate,
-        appender=appender,
-        commit=commit,
-        hub=hub,
-        master_confirmed=master_confirmed,
-        high_water_mark=high_water_mark,
-        sync_flush=sync_flush,
-    )
-    slave_data = SlaveData(
-        states=states,
-        offsets=offsets,
-        segments=segments,
-        gate=gate,
-        appender=appender,
-        commit=commit,
-        hub=hub,
-        master_confirmed=master_confirmed,
-        high_water_mark=high_water_mark,
+
+
+def _make_slave_data(
+    lasting: Lasting, writing: Writing, snapshots: Snapshots, wake: Callable[[], None]
+) -> SlaveData:
+    topics, queues = lasting.topics, writing.appender.queues
+    return SlaveData(
+        states=lasting.states,
+        offsets=writing.offsets,
+        segments=writing.segments,
+        gate=lasting.gate,
+        appender=writing.appender,
+        commit=writing.commit,
+        hub=writing.hub,
+        master_confirmed=lasting.master_confirmed,
+        high_water_mark=writing.high_water_mark,
         snapshots=snapshots,
         wake=wake,
-        discover_topics=discover_topics,
+        discover_topics=lambda: topics.discover(queues.undiscovered()),
     )
-    return LogParts(
-        offsets=offsets,
-        hub=hub,
-        segments=segments,
-        commit=commit,
-        appender=appender,
-        reads=reads,
-        procedures=Procedures(commit, workers.allocate, gate),
-        high_water_mark=high_water_mark,
-        replica_waiters=waiters,
-        role_changes=role_changes,
-        cutting=cutting,
-        slave_data=slave_data,
-        snapshots=snapshots,
-        deletion=deletion,
-        upkeep=upkeep,
-        scrubber=scrubber,
+
+
+def _make_closing(
+    lasting: Lasting, writing: Writing, upkeep: Upkeep, scrubber: Scrubber, reads: LogReads
+) -> Closing:
+    return Closing(
+        lasting.files,
+        lasting.clock,
+        lasting.gate,
+        writing.offsets,
+        writing.segments,
+        writing.commit,
+        writing.appender,
+        writing.hub,
+        writing.high_water_mark,
+        upkeep,
+        scrubber,
+        reads,
+        followers=lasting.config.followers,
     )

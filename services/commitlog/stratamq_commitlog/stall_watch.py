@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.messages import Role
 from stratamq_commitlog.metrics import DISK_WAIT
 
 log = logging.getLogger(__name__)
@@ -44,5 +45,5 @@ class StallWatch:
         elif self._told["allocate"] and engine.appender.blocked:
             reason = f"the disk stands still: no segment was allocated for {waiting['allocate']} ms"
         if reason or engine.gate.stalled:
-            engine.stand_still(reason)
+            engine.write_path.stand_still(reason, refuse=engine.role is not Role.SLAVE)
         return reason

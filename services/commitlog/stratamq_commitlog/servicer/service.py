@@ -455,6 +455,6 @@ def _told_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None
 
 
 async def _saved(engine: CommitLog) -> None:
-    error: StrataError | None = await answer(engine.save_topics)
+    error: StrataError | None = await answer(engine.upkeep.save_topics)
     if error is not None:
         raise error
