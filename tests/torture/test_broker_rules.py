@@ -2,7 +2,7 @@
 the shortest story in which a message that was acknowledged is lost without the rule, or two brokers
 are masters of one term. With the rule nothing of the kind happens.
 
-`SEED` decides every order and every delay; `stratamq torture brokers` looks for other stories.
+A seed decides every order and every delay; `stratamq torture brokers` looks for other stories.
 """
 
 import random
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from stratamq_commitlog import cutting, membership, role_change, slave_data
-from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.high_water_mark import HighWaterMark
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replicas import Replicas
 from stratamq_commitlog.role_change import RoleChange
@@ -30,14 +30,15 @@ from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import Has, Keeps, Verdict
 
-SEED = 5
+SEEDS = (5, 6, 7)
+"""Chance decides what happens between the steps of a story."""
 A, B, C = 0, 1, 2
 
 
 class Story:
     """`brokers` of which A is the master, all of them whole, with the same messages."""
 
-    def __init__(self, brokers: int, required: int) -> None:
+    def __init__(self, brokers: int, required: int, seed: int = SEEDS[0]) -> None:
         log = replace(
             standard(flush=SYNC, segment_bytes=8192).log,
             followers=(),
@@ -47,7 +48,7 @@ class Story:
             slave_timeout_ms=3_000,
         )
         settings = Settings(brokers, required, True, True, True, 0.0, log)
-        self.cluster = Cluster(settings, random.Random(SEED))
+        self.cluster = Cluster(settings, random.Random(seed))
         for node in self.cluster.nodes:
             self.cluster.start(node)
         self.until(self.cluster.whole)
@@ -394,20 +395,14 @@ def _no_cut(patch: pytest.MonkeyPatch) -> None:
 
 def _shows_all(patch: pytest.MonkeyPatch) -> None:
     """What a slave shows is what it has."""
-    patch.setattr(
-        CommitLog,
-        "advance",
-        _showing_all(CommitLog.advance),
-    )
+    advance = HighWaterMark.advance
 
+    def shows(self: HighWaterMark) -> None:
+        advance(self)
+        if self._states.now.is_slave:
+            self._offsets.confirmed = self._offsets.flushed
 
-def _showing_all(advance: Callable[[CommitLog], None]) -> Callable[[CommitLog], None]:
-    def shows(log: CommitLog) -> None:
-        advance(log)
-        if log.role is Role.SLAVE:
-            log.offsets.confirmed = log.offsets.flushed
-
-    return shows
+    patch.setattr(HighWaterMark, "advance", shows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,8 +444,15 @@ def test_the_story_ends_well(case: Case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_without_the_rule_it_does_not(case: Case, monkeypatch: pytest.MonkeyPatch):
-    story = Story(case.brokers, case.required)
+    stories = [Story(case.brokers, case.required, seed) for seed in SEEDS]
     case.switch_off(monkeypatch)
-    with pytest.raises(Violation) as found:
+    assert case.broken in {broken for story in stories if (broken := violation(case, story))}
+
+
+def violation(case: Case, story: Story) -> str:
+    """The rule that does not hold in the end, "" when all do."""
+    try:
         case.story(story)
-    assert found.value.rule == case.broken
+    except Violation as found:
+        return found.rule
+    return ""
