@@ -22,7 +22,6 @@ _ENGINE = "the engine has parts to give away"
 _SHELL = "one of two shells written by hand"
 
 LONG_FILES = {
-    "services/commitlog/stratamq_commitlog/appender.py": _ENGINE,
     "services/commitlog/stratamq_commitlog/recovery.py": "recovery and its cases in one place",
     "services/commitlog/stratamq_commitlog/servicer/service.py": "one method for each call",
     "services/dispatcher/stratamq_dispatcher/engine.py": _ENGINE,

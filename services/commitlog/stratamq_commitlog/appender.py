@@ -10,15 +10,14 @@ What does not fit the segment with eight bytes to spare goes into the next one, 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import (
-    BusyError,
     InvalidRequestError,
     NotWritableError,
     StrataError,
@@ -42,57 +41,19 @@ from stratamq_commitlog.masters_frames import read_masters_frames
 from stratamq_commitlog.messages import (
     BatchDone,
     BatchResult,
-    FrameBatch,
-    PutDone,
     PutResult,
     PutStatus,
 )
+from stratamq_commitlog.pending_items import BatchItem, Commit, DataItem, Item, PutItem, failed
 from stratamq_commitlog.prepare import Prepared
 from stratamq_commitlog.queue_offsets import QueueOffsets
 from stratamq_commitlog.segment_set import OpenSegment, SegmentSet
-
-DataDone = Callable[[StrataError | None], None]
-Finish = Callable[[PutStatus, StrataError | None], None]
-Commit = Callable[[int, Finish], None]
-"""`commit(end, finish)`: call `finish` when everything below `end` is as safe as promised."""
 
 _EIGHT = END_FILE_MIN_BLANK_LENGTH
 
 MOST_PLACED_MESSAGES = 256
 """Messages given as fields are placed one by one, at 5 to 10 µs each: a pass takes so many, and
 what must be stored together."""
-
-
-@dataclass(slots=True)
-class PutItem:
-    """Messages of one call. `outcomes` holds a frame to append, or the refusal it already met."""
-
-    outcomes: list[Prepared | PutResult]
-    atomic: bool
-    done: PutDone
-    size: int
-    results: list[PutResult] = field(default_factory=list)
-    unwaited: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class BatchItem:
-    batch: FrameBatch
-    done: BatchDone
-    size: int
-
-
-@dataclass(slots=True)
-class DataItem:
-    """Bytes of a master's log: whole frames of one segment, a blank with all behind it included."""
-
-    offset: int
-    data: bytes | memoryview
-    done: DataDone
-    size: int
-
-
-Item = PutItem | BatchItem | DataItem
 
 
 @dataclass(slots=True)
@@ -182,18 +143,7 @@ class Appender:
     def refuse_all(self, status: PutStatus, error: StrataError) -> None:
         """Answer everything that waits: nothing of it is stored but what results say already."""
         while self._pending:
-            item = self._pop()
-            if isinstance(item, PutItem):
-                rest = item.outcomes[len(item.results) :]
-                item.results += [
-                    outcome if isinstance(outcome, PutResult) else _refusal(outcome, status, error)
-                    for outcome in rest
-                ]
-                self._finish_put(item)
-            elif isinstance(item, BatchItem):
-                item.done(BatchResult(status, error=error))
-            else:
-                item.done(error)
+            self._pop().refuse(status, error, self._commit)
 
     def _pop(self) -> Item:
         item = self._pending.popleft()
@@ -209,7 +159,7 @@ class Appender:
         if isinstance(item, DataItem):
             # A master's bytes fill a segment to its last one; the blanks are among them.
             return remaining > 0 or segments.roll(self.appended)
-        size = _first_size(item)
+        size = item.first_size
         if size + _EIGHT <= remaining or size == 0:
             return True
         if remaining:
@@ -396,14 +346,16 @@ class Appender:
             self._pop()
             finished.append(item)
         if parts and not self._publish(b"".join(parts)):
-            self._take_back([*finished, *islice(self._pending, 1)], start)
+            for item in [*finished, *islice(self._pending, 1)]:
+                if isinstance(item, PutItem):
+                    item.take_back(start, self._not_written())
         elif parts:
             self.last_frame = (start + size - len(parts[-1]), len(parts[-1]))
             self._count(len(parts), size)
             lengths = np.fromiter(map(len, parts), np.uint32, len(parts))
             self._advance(size, lengths, runs)
         for item in finished:
-            self._finish_put(item)
+            item.finish(self._commit)
         return len(parts), size
 
     def _place(self, prepared: Prepared, offset: int, now: int, runs: list[FollowRun]) -> PutResult:
@@ -428,44 +380,6 @@ class Appender:
             size=len(frame),
             message_id=encode_message_id(self._rules.store_host, offset),
         )
-
-    def _take_back(self, items: Iterable[Item], start: int) -> None:
-        """What was placed from `start` on was not written."""
-        for item in items:
-            if isinstance(item, PutItem):
-                item.results = [
-                    result
-                    if result.physical_offset < start
-                    else PutResult(
-                        PutStatus.SERVICE_NOT_AVAILABLE, result.topic, error=self._not_written()
-                    )
-                    for result in item.results
-                ]
-
-    def _finish_put(self, item: PutItem) -> None:
-        stored = [
-            result.physical_offset + result.size
-            for number, result in enumerate(item.results)
-            if result.physical_offset >= 0 and number not in item.unwaited
-        ]
-        if not stored:
-            item.done(item.results)
-            return
-
-        def finish(status: PutStatus, error: StrataError | None) -> None:
-            if status is PutStatus.PUT_OK:
-                item.done(item.results)
-                return
-            item.done(
-                [
-                    replace(result, status=status, error=error)
-                    if result.physical_offset >= 0 and number not in item.unwaited
-                    else result
-                    for number, result in enumerate(item.results)
-                ]
-            )
-
-        self._commit(max(stored), finish)
 
     # --- a master's bytes ---
 
@@ -509,41 +423,3 @@ class Appender:
     def _count(self, messages: int, size: int) -> None:
         self.counters.messages += messages
         self.counters.bytes += size
-
-
-def _first_size(item: PutItem | BatchItem) -> int:
-    """How many bytes must go into one segment before anything else of `item` can."""
-    if isinstance(item, PutItem) and not item.atomic:
-        for outcome in islice(item.outcomes, len(item.results), None):
-            if isinstance(outcome, Prepared):
-                return len(outcome.frame)
-        return 0
-    return item.size
-
-
-def _refusal(prepared: Prepared, status: PutStatus, error: StrataError) -> PutResult:
-    return PutResult(status, prepared.topic, prepared.queue_id, error=error)
-
-
-def failed(what: str, error: OSError) -> str:
-    """Why nothing more is written."""
-    return (
-        f"a {what} failed ({error.strerror or error}): nothing more is written, restart the "
-        "service to recover what is on the disk"
-    )
-
-
-def no_segment(error: OSError) -> BusyError:
-    """Why nothing can be stored although nothing is wrong with the request."""
-    return BusyError(f"no new log segment could be allocated: {error.strerror or error}")
-
-
-__all__ = [
-    "Appender",
-    "BatchItem",
-    "Counters",
-    "DataItem",
-    "PutItem",
-    "failed",
-    "no_segment",
-]

@@ -10,7 +10,7 @@ from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Files, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
 from stratamq_commitlog.acknowledgement import Acknowledgement, ReplicaWaiters
-from stratamq_commitlog.appender import Appender, BatchItem, PutItem
+from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.batch_check import FrameRules
 from stratamq_commitlog.checkpoints import Checkpoints
 from stratamq_commitlog.closing import Closing
@@ -28,6 +28,7 @@ from stratamq_commitlog.master_confirmed import MasterConfirmed
 from stratamq_commitlog.membership import Membership
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.own_state import OwnState
+from stratamq_commitlog.pending_items import BatchItem, PutItem
 from stratamq_commitlog.prepare import Preparer, encode_store_host
 from stratamq_commitlog.procedures import Procedures
 from stratamq_commitlog.puts import Puts

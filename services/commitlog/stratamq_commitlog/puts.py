@@ -11,7 +11,6 @@ from typing import Any
 
 from stratamq.errors import NotWritableError, StrataError
 from stratamq.files.port import Clock
-from stratamq_commitlog.appender import BatchItem, PutItem
 from stratamq_commitlog.batch_check import check_queues, check_shape
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import (
@@ -23,6 +22,7 @@ from stratamq_commitlog.messages import (
     PutResult,
     PutStatus,
 )
+from stratamq_commitlog.pending_items import BatchItem, PutItem
 from stratamq_commitlog.prepare import Prepared, Preparer, Refused, batch_refusal
 from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.write_gate import WriteGate

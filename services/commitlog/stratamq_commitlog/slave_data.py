@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.generation_number import term_of
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
-from stratamq_commitlog.appender import Appender, DataItem
+from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.group_commit import GroupCommit
 from stratamq_commitlog.high_water_mark import HighWaterMark
@@ -20,6 +20,7 @@ from stratamq_commitlog.log_state import StateCell
 from stratamq_commitlog.master_confirmed import MasterConfirmed
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.own_state import QueueTable
+from stratamq_commitlog.pending_items import DataItem
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.snapshots import Snapshots
 from stratamq_commitlog.write_gate import WriteGate

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable
 
 from stratamq.errors import BusyError, NotWritableError, StrataError
-from stratamq_commitlog.appender import Appender, failed, no_segment
+from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.follow_hub import LogOffsets
 from stratamq_commitlog.group_commit import GroupCommit
 from stratamq_commitlog.high_water_mark import HighWaterMark
 from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.pending_items import failed, no_segment
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.write_gate import WriteGate
 
