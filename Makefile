@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-bare test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos docs clean
+.PHONY: help venv test test-bare test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -42,6 +42,7 @@ lint: venv  ## style, imports, protos, generated code and generated documentatio
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
 	$(BIN)/python scripts/gen_protos.py --check
+	$(BIN)/python scripts/gen_sync_client.py --check
 	$(BIN)/python scripts/gen_docs.py --check
 
 format: venv  ## lay the code out, mend what the linter can mend
@@ -68,6 +69,9 @@ torture-ci: venv  ## what every change must pass of it: 1 000 seeds, 50 rounds o
 
 protos: venv  ## generate src/stratamq/api from protos/
 	$(BIN)/python scripts/gen_protos.py
+
+client: venv  ## generate the synchronous client from the asyncio one
+	$(BIN)/python scripts/gen_sync_client.py
 
 docs: venv  ## generate the tables of docs/ from settings, metrics, protos and commands
 	$(BIN)/python scripts/gen_docs.py

@@ -87,9 +87,9 @@ class Demo:
 
     def _start(self, client: Client) -> None:
         began = time.perf_counter()
-        client.put_topic(Topic(TOPIC, QUEUES, QUEUES))
-        client.dispatch_state()
-        client.index_state()
+        client.admin.put_topic(Topic(TOPIC, QUEUES, QUEUES))
+        client.admin.dispatch_state()
+        client.admin.index_state()
         self._done(Step("start log, dispatcher, index", 3, _since(began)))
 
     # --- sending ---
@@ -171,7 +171,7 @@ class Demo:
         began = time.perf_counter()
         end = client.log_state().appended_offset
         pause = 0.0
-        for state in (client.dispatch_state, client.index_state):
+        for state in (client.admin.dispatch_state, client.admin.index_state):
             while state().applied_offset < end:
                 pause = min(0.1, pause + 0.005)
                 time.sleep(pause)

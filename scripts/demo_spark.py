@@ -53,7 +53,7 @@ def store_flights(root: Path, flights: Sequence[Flight]) -> None:
     """Every flight a message, and the services stopped. StrataError."""
     with Broker(root) as broker:
         with broker.client() as client:
-            client.put_topic(Topic(TOPIC, QUEUES, QUEUES))
+            client.admin.put_topic(Topic(TOPIC, QUEUES, QUEUES))
             with client.producer() as producer:
                 deliveries = [
                     producer.send(TOPIC, flight.body, tag=flight.origin, keys=flight.keys)

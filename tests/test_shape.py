@@ -19,18 +19,12 @@ FILE_LINES, FUNCTION_LINES = 450, 60
 CIRCLES: dict[str, str] = {}
 
 _ENGINE = "the engine has parts to give away"
-_SHELL = "one of two shells written by hand"
 
 LONG_FILES = {
     "services/commitlog/stratamq_commitlog/recovery.py": "recovery and its cases in one place",
     "services/commitlog/stratamq_commitlog/servicer/service.py": "one method for each call",
     "services/dispatcher/stratamq_dispatcher/engine.py": _ENGINE,
     "services/ha/stratamq_ha/peer_policy.py": "all verdicts about a peer in one place",
-    "src/stratamq/client/aio.py": _SHELL,
-    "src/stratamq/client/aio_producer.py": _SHELL,
-    "src/stratamq/client/operations.py": "one function for each call",
-    "src/stratamq/client/producer.py": _SHELL,
-    "src/stratamq/client/sync.py": _SHELL,
     "src/stratamq/formats/columns.py": "one table of columns and its decoding",
 }
 

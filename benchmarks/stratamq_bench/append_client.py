@@ -136,7 +136,7 @@ class Sender:
 async def wait_for_followers(client: AsyncClient, rooms: list[str]) -> None:
     """Return when every follower has applied what the log has confirmed so far."""
     end = (await client.log_state()).appended_offset
-    states = {"dispatcher": client.dispatch_state, "index": client.index_state}
+    states = {"dispatcher": client.admin.dispatch_state, "index": client.admin.index_state}
     for room in rooms:
         while room in states and (await states[room]()).applied_offset < end:
             await asyncio.sleep(FOLLOWER_POLL_S)

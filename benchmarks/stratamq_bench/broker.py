@@ -39,11 +39,11 @@ class Broker:
             with self.client() as client:
                 client.log_state()
                 if "dispatcher" in rooms:
-                    client.dispatch_state()
+                    client.admin.dispatch_state()
                 if "index" in rooms:
-                    client.index_state()
+                    client.admin.index_state()
                 if "ha" in rooms:
-                    client.replication_state()
+                    client.admin.replication_state()
         except BaseException:
             self.stop()
             raise

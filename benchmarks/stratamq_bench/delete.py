@@ -115,7 +115,7 @@ def _delete(broker: Broker, client: Client, options: DeleteOptions) -> Span:
     while minimum < below or min(path.name for path in directory.iterdir()) < offset_name(below):
         if minimum < below:
             # The rest waits for the log's own snapshot of its queues.
-            minimum, _ = client.delete_below(below, max_segments=1 << 16)
+            minimum, _ = client.admin.delete_below(below, max_segments=1 << 16)
         if time.monotonic_ns() > deadline:
             raise StrataError(f"the log below {below} is not gone after {DELETION_DEADLINE_S} s")
         time.sleep(LOOK_S)

@@ -97,7 +97,7 @@ def _replicate(
 ) -> dict[str, object]:
     """A new slave takes over the log, the topics and the queues."""
     broker.start("ha")
-    address = client.replication_state().replication_address
+    address = client.admin.replication_state().replication_address
     end = client.log_state().appended_offset
     of_slave = settings | {
         "commitlog.role": "SLAVE",
@@ -148,7 +148,7 @@ def _applied(client: Client, *, durable: bool = False) -> None:
     end = client.log_state().appended_offset
 
     def reached() -> bool:
-        state = client.dispatch_state()
+        state = client.admin.dispatch_state()
         if state.stopped_reason:
             raise SystemExit(state.stopped_reason)
         return state.serving and (state.durable_offset if durable else state.applied_offset) >= end

@@ -19,7 +19,7 @@ class Slave:
     def __init__(self, directory: Path, master: StreamedBroker, name: str = "slave") -> None:
         self._master = master
         with master.broker.client() as client:
-            address = client.replication_state().replication_address
+            address = client.admin.replication_state().replication_address
         settings = master.stream.settings(master.segment_bytes) | {
             "commitlog.role": "SLAVE",
             "commitlog.broker_id": 1,

@@ -178,7 +178,7 @@ class StreamedBroker:
 
 def put_topics(client: Client, places: Places) -> None:
     for name in places.topic_names:
-        client.put_topic(Topic(name, places.queues, places.queues))
+        client.admin.put_topic(Topic(name, places.queues, places.queues))
 
 
 def delete_below(root: Path, offset: int) -> None:

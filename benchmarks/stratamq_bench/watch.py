@@ -71,5 +71,5 @@ class LagWatch:
 
 def dispatch_ends(client: Client) -> tuple[int, int]:
     """Of a broker's dispatcher behind its log."""
-    state = client.dispatch_state()
+    state = client.admin.dispatch_state()
     return client.log_state().confirmed_offset, state.applied_offset

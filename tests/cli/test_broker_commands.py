@@ -64,7 +64,7 @@ def caught_up(broker):
     def wait() -> None:
         with connect(broker.root) as client:
             end = client.log_state().appended_offset
-            for state in (client.dispatch_state, client.index_state):
+            for state in (client.admin.dispatch_state, client.admin.index_state):
                 until(lambda state=state: state().applied_offset >= end, "everything is applied")
 
     return wait
@@ -351,7 +351,7 @@ def test_the_broker_is_found_by_the_environment(stratamq, broker, monkeypatch):
 
 def test_the_broker_is_found_by_addresses(stratamq, broker):
     with connect(broker.root) as client:
-        address = client._channels._endpoints.address(COMMITLOG)
+        address = client._connections._channels._endpoints.address(COMMITLOG)
     assert stratamq("topics", "list", "--address", address, data=False).code == 0
     done = stratamq("queues", "--address", address, data=False)
     assert done.code == 1

@@ -26,7 +26,7 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
         for data, wire in zip((ours, theirs), wires, strict=True):
             up[data].wait_ready()
             with up[data].client() as client:
-                wire.lead_to(client.replication_state().listening_address)
+                wire.lead_to(client.admin.replication_state().listening_address)
         with up[ours].client() as client:
             until(lambda: client.log_state().writable, "a takes messages")
             until(lambda: client.send("t", b"x").status.name == "PUT_OK", "b counts")
@@ -37,7 +37,7 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
         told = said("replica", "promote", data=theirs)
         assert "this broker is SYNC_MASTER of term 1 from now on; what it writes begins at" in told
         with up[ours].client() as client:
-            until(lambda: client.replication_state().following.connected, "a follows")
+            until(lambda: client.admin.replication_state().following.connected, "a follows")
         (following,) = [r for r in rows("replica", "status", data=ours) if r["kind"] == "following"]
         assert following["term"] == 1
         shown = said("status", data=theirs)
@@ -66,7 +66,8 @@ def test_a_master_whose_fellow_members_are_silent_is_let_go_on_by_one_word(tmp_p
         up.wait_ready()
         with up.client() as client:
             until(
-                lambda: "no other member" in client.replication_state().held_reason, "it has asked"
+                lambda: "no other member" in client.admin.replication_state().held_reason,
+                "it has asked",
             )
         shown = said("replica", "status", data=data, code=1)
         assert "takes no messages: no other member says" in shown

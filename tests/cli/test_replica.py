@@ -25,7 +25,10 @@ def test_a_broker_and_its_replica(tmp_path):
         with Up(theirs, *SMALL, "--role", "slave", "--master", address) as slave:
             slave.wait_ready()
             with slave.client() as client:
-                until(lambda: client.replication_state().following.connected, "the slave follows")
+                until(
+                    lambda: client.admin.replication_state().following.connected,
+                    "the slave follows",
+                )
             until(
                 lambda: [row for row in rows("replica", "status", data=ours) if "lagBytes" in row],
                 "the master knows it",

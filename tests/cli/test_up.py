@@ -246,8 +246,8 @@ def test_nothing_is_deleted_from_an_adopted_store_until_an_operator_enables_it(
         said = stratamq("janitor", "run", data=data)
         assert said.returncode == 0 and b"retention is disabled" in said.stdout
         with up.client() as client:
-            looked = client.janitor_state().last
-            while client.janitor_state().last == looked:
+            looked = client.admin.janitor_state().last
+            while client.admin.janitor_state().last == looked:
                 continue
             assert client.log_state().minimum_offset == 0
         assert up.stop() == 0

@@ -70,7 +70,7 @@ def test_a_flush_waits_for_no_company():
     add(box)
     box.next_batch(0)
     add(box)
-    box.flushing = True
+    box.flushes = 1
     assert box.due_in_ns(0) == 0
     assert box.next_batch(0).count == 1
 
@@ -160,7 +160,7 @@ def test_each_queue_keeps_the_order_in_which_messages_were_added(messages, batch
     for number, (topic, queue_id, flag) in enumerate(messages):
         row = (str(number).encode(), b"")
         box.add(topic, queue_id, (flag, 0, 0, 0), row, size_bound(topic, row), 0)
-    box.flushing = True
+    box.flushes = 1
     sent: dict[tuple[str, int], list[int]] = {}
     while (batch := box.next_batch(0)) is not None:
         frames = b"".join(batch.encode(SHAPE)[1])
@@ -272,7 +272,7 @@ def test_rows_that_are_added_together_go_where_single_ones_would(
             else:
                 box.add("t", 1, FIELDS, rows[done], size_bound("t", rows[done]), 0)
                 done += 1
-        box.flushing = True
+        box.flushes = 1
         found = []
         while (batch := box.next_batch(0)) is not None:
             bodies = [(q, [r[0] for _, p in run.pieces for r in p]) for (_, q), run in

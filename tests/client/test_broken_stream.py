@@ -1,6 +1,7 @@
 """A log that goes away while messages are on their way: nothing acknowledged is missing, nothing is
 sent twice unless that was asked for, and the client says what it does not know."""
 
+import asyncio
 import os
 import signal
 from collections import Counter
@@ -34,7 +35,7 @@ def bodies_in_log(client) -> Counter[bytes]:
     from stratamq.api.v1 import commitlog_pb2
 
     state = client.log_state()
-    read_range = client._channels.callable(METHODS["ReadRange"])
+    read_range = client._connections.callable(METHODS["ReadRange"])
     request = commitlog_pb2.ReadRangeRequest(start_offset=0, end_offset=state.appended_offset)
     found: Counter[bytes] = Counter()
     for response in read_range(request):
@@ -204,14 +205,17 @@ def test_the_asyncio_producer_behaves_alike(client, own_log, run):
     assert all(found[f"after {number}".encode()] >= 1 for number in range(50))
 
 
-def test_closing_the_asyncio_producer_fails_what_is_unanswered(own_log, run):
+def test_a_loop_that_cancels_its_tasks_fails_what_is_unanswered(own_log, run):
     async def scenario():
         async with connect_async(own_log.root) as aio:
             producer = aio.producer(retry=1000)
             await (await producer.send("t", b"first"))
             freeze(own_log)
             delivery = await producer.send("t", b"unanswered")
-            producer._runner.cancel()
+            (worker,) = [
+                one for one in asyncio.all_tasks() if one.get_name() == "stratamq-producer"
+            ]
+            worker.cancel()
             with pytest.raises(UnavailableError) as caught:
                 await delivery
             assert caught.value.fields["perhaps_stored"] is True

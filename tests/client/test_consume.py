@@ -8,16 +8,15 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 
-import grpc
 import pytest
 
 from stratamq.client import AtTime, Consumer, PullStatus, TimeBoundary, connect, connect_async
+from stratamq.client.connections import Connections
 from stratamq.client.consuming import Range, Reading
-from stratamq.client.streams import Streams
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.endpoints import Endpoints
 from stratamq.rpc.paging import PAGE_ENTRIES
 from tests.client.conftest import SEGMENT_BYTES
 from tests.support.brokers import DISPATCHER, Broker
@@ -61,9 +60,9 @@ def numbers(client) -> list:
 def wait_for(client, results) -> None:
     """Until the dispatcher and the index have come as far."""
     end = max(result.physical_offset + result.size for result in results)
-    while client.dispatch_state().applied_offset < end:
+    while client.admin.dispatch_state().applied_offset < end:
         continue
-    while client.index_state().applied_offset < end:
+    while client.admin.index_state().applied_offset < end:
         continue
 
 
@@ -332,8 +331,7 @@ def test_a_quiet_group_commits_on_the_interval(client):
 
 def test_a_regular_commit_that_is_refused_ends_the_reading_with_its_error(client, broker):
     send(client, "refused", 1, queue_id=0)
-    channels = Channels(Endpoints(broker.root), grpc.insecure_channel)
-    streams = Streams(channels)
+    connections = Connections(Endpoints(broker.root))
 
     def refuse(operation):
         raise InvalidRequestError(f"refused: {operation.method.path}")
@@ -342,23 +340,20 @@ def test_a_regular_commit_that_is_refused_ends_the_reading_with_its_error(client
         raise NotImplementedError
 
     reader = Consumer(
-        channels,
-        streams,
+        connections,
         refuse,
         no_plan,
         Reading([Range("refused", 0, 0, None)], (), 0),
         group="q4",
         follow=True,
-        patience=Backoff(None, SystemClock(), random.Random(1)),
+        backoff=Backoff(None, SystemClock(), random.Random(1)),
         refresh_s=60,
         commit_interval_s=0.01,
     )
     assert int(next(reader).body) == 0
     with pytest.raises(InvalidRequestError, match="CommitOffsets"):
         next(reader)
-    streams.end()
-    for channel in channels.close():
-        channel.close()
+    connections.close()
 
 
 def test_closing_commits_what_was_taken(client):

@@ -7,7 +7,7 @@ import pytest
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.api.v1.commitlog_pb2 import GetStatusResponse
 from stratamq.client import operations
-from stratamq.client.consumer import plan_run
+from stratamq.client._sync.calls import run_plan
 from stratamq.client.consuming import (
     EARLIEST,
     LATEST,
@@ -46,7 +46,7 @@ TWO_QUEUES = [Queue("t", 0, 10, 20, 0), Queue("t", 1, 0, 5, 0)]
 def consume(
     answers: Answers, topic="t", queues=None, start=EARLIEST, group=None, follow=False
 ) -> list[tuple[int, int, int | None]]:
-    ranges = plan_run(answers, plan_consume(topic, queues, start, group, follow))
+    ranges = run_plan(answers, plan_consume(topic, queues, start, group, follow))
     return [(one.queue_id, one.offset, one.end) for one in ranges]
 
 
@@ -64,7 +64,7 @@ def test_the_present_end_is_the_logs_not_what_the_dispatcher_has_heard_of():
     state = operations.log_state().result(GetStatusResponse(confirmed_offset=4711))
     answers = Answers(GetStatus=state, ListQueues=queues, ListTopics=[], GetOffsetByTime=0)
     consume(answers)
-    plan_run(answers, plan_between("t", 1000, 2000))
+    run_plan(answers, plan_between("t", 1000, 2000))
     consume(answers, follow=True)
     assert asked == [4711, 4711, 0]
 
@@ -126,11 +126,11 @@ def test_a_time_range_is_both_ends_inclusive():
         return {1000: 3, 2001: 9}[request.timestamp_ms]
 
     answers = Answers(ListQueues=TWO_QUEUES[:1], GetOffsetByTime=offset)
-    assert plan_run(answers, plan_between("t", 1000, 2000)) == [Range("t", 0, 3, 9)]
+    assert run_plan(answers, plan_between("t", 1000, 2000)) == [Range("t", 0, 3, 9)]
     with pytest.raises(InvalidRequestError):
-        plan_run(answers, plan_between("t", 2000, 1000))
+        run_plan(answers, plan_between("t", 2000, 1000))
     with pytest.raises(NotFoundError):
-        plan_run(Answers(ListQueues=[]), plan_between("t", 1, 2))
+        run_plan(Answers(ListQueues=[]), plan_between("t", 1, 2))
 
 
 # --- what was read ---

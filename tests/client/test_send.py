@@ -167,7 +167,7 @@ def test_a_client_of_nobody_says_that_nobody_answers(tmp_path):
 
 
 def test_topics_are_created_and_listed(client):
-    made = client.put_topic(Topic("made", 3, 3))
+    made = client.admin.put_topic(Topic("made", 3, 3))
     assert made == Topic("made", 3, 3)
     assert made in client.topics()
 

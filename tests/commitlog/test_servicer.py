@@ -10,7 +10,7 @@ from stratamq_commitlog.servicer.values import put_result
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
-from stratamq.client.append_stream import refusal_of
+from stratamq.client.append_messages import refusal_of
 from stratamq.client.received import single_frame, split_frames
 from stratamq.client.values import SendStatus
 from stratamq.errors import (

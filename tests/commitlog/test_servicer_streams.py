@@ -10,7 +10,7 @@ import pytest
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
-from stratamq.client.append_stream import shape_of
+from stratamq.client.append_messages import shape_of
 from stratamq.client.received import single_frame
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.batch_frames import BatchEncoder

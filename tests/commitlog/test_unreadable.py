@@ -30,9 +30,9 @@ def test_a_segment_that_is_cut_short_under_running_services_costs_its_messages_a
                 stored.append((body, client.send("t", body, queue_id=0, keys=[f"key-{number}"])))
             end = client.log_state().appended_offset
             assert end > 3 * SEGMENT
-            while client.dispatch_state().applied_offset < end:
+            while client.admin.dispatch_state().applied_offset < end:
                 pass
-            while client.index_state().applied_offset < end:
+            while client.admin.index_state().applied_offset < end:
                 pass
             os.truncate(broker.root / segment_path(0), CUT_SHORT)
             lost = set()

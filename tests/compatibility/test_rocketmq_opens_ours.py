@@ -208,11 +208,11 @@ def test_of_a_directory_whose_first_segments_we_deleted(end, tmp_path, subtests)
         Workload(broker, 26).run("rich", 240)
         client = connect(root, patience_s=60)
         state = client.log_state()
-        for follower in (client.dispatch_state, client.index_state):
+        for follower in (client.admin.dispatch_state, client.admin.index_state):
             while follower().durable_offset < state.appended_offset:
                 pass
         below = state.appended_offset // 2
-        while (minimum := client.delete_below(below, max_segments=10)[0]) <= (
+        while (minimum := client.admin.delete_below(below, max_segments=10)[0]) <= (
             below - SIZES.log_bytes
         ):
             pass

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2
-from stratamq.client.append_stream import shape_of
+from stratamq.client.append_messages import shape_of
 from stratamq.formats import frame as frames
 from stratamq.formats.batch_frames import BatchEncoder
 from stratamq.formats.crc import crc32_31

@@ -86,7 +86,7 @@ def lost(stack: Stack, load: Load, side: str = "") -> set[str]:
     with stack.client(side) as client:
 
         def caught_up() -> bool:
-            state = client.dispatch_state()
+            state = client.admin.dispatch_state()
             assert not state.stopped_reason, state.stopped_reason
             return state.applied_offset >= client.log_state().confirmed_offset
 

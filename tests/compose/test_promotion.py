@@ -42,7 +42,7 @@ def bring_back(stack: Stack, fault: str, side: str) -> None:
 def follows(client: Client, master: str) -> bool:
     """The broker is a slave, connected to that master; a log that is cut does not answer."""
     try:
-        following = client.replication_state().following
+        following = client.admin.replication_state().following
     except StrataError:
         return False
     return following is not None and following.connected and following.master_address == master

@@ -51,7 +51,7 @@ class Broker:
 
     def replication(self) -> ReplicationState | None:
         try:
-            return self.client.replication_state()
+            return self.client.admin.replication_state()
         except UnavailableError:
             return None  # it is on its way
 

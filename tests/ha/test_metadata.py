@@ -73,12 +73,12 @@ def test_topics_and_consumer_offsets_reach_the_slave_and_so_do_changes(pair: Pai
     pair.start_slave()
     fill(pair.master, "t1", 0, 5)
     with connect(pair.master.root) as client:
-        client.put_topic(Topic("idle", read_queue_count=7, write_queue_count=3, permission=4))
+        client.admin.put_topic(Topic("idle", read_queue_count=7, write_queue_count=3, permission=4))
         client.commit_offsets("billing", {("t1", 0): 5, ("idle", 6): 0})
     until(lambda: topics(pair.slave).get("idle") == topics(pair.master)["idle"], "the topic")
     until(lambda: offsets(pair.slave) == {("t1", 0): 5, ("idle", 6): 0}, "the offsets")
     with connect(pair.master.root) as client:
-        client.put_topic(Topic("idle", read_queue_count=9, write_queue_count=9, permission=6))
+        client.admin.put_topic(Topic("idle", read_queue_count=9, write_queue_count=9, permission=6))
         client.commit_offsets("billing", {("t1", 0): 3})
     until(lambda: topics(pair.slave)["idle"].write_queue_count == 9, "the changed topic")
     until(lambda: offsets(pair.slave)["t1", 0] == 3, "the changed offset")
@@ -89,7 +89,7 @@ def test_they_outlive_the_master(pair: Pair):
     pair.start_slave()
     fill(pair.master, "t1", 1, 8)
     with connect(pair.master.root) as client:
-        client.put_topic(Topic("idle", read_queue_count=7, write_queue_count=3, permission=6))
+        client.admin.put_topic(Topic("idle", read_queue_count=7, write_queue_count=3, permission=6))
         client.commit_offsets("billing", {("t1", 1): 8})
     until(lambda: offsets(pair.slave) == {("t1", 1): 8} and "idle" in topics(pair.slave), "both")
     pair.caught_up()
@@ -99,7 +99,7 @@ def test_they_outlive_the_master(pair: Pair):
     assert offsets(pair.slave) == {("t1", 1): 8}
     assert topics(pair.slave)["idle"].read_queue_count == 7
     with connect(pair.slave.root) as client:
-        client.promote(force=True)
+        client.admin.promote(force=True)
         result = client.send("idle", b"x", queue_id=2)
         assert (result.queue_offset, result.stored) == (0, True)
 
@@ -116,7 +116,7 @@ def test_a_slave_takes_no_commits_and_names_its_master_until_it_is_promoted(pair
             client.commit_offsets("billing", {("t1", 0): 1})
         assert client.committed_offsets("billing") == {}
         pair.master.stop()
-        client.promote(force=True)
+        client.admin.promote(force=True)
         until(lambda: client.log_state().role is not Role.SLAVE, "the promotion")
 
         def commits() -> bool:
@@ -132,7 +132,7 @@ def test_a_slave_takes_no_commits_and_names_its_master_until_it_is_promoted(pair
 def test_tables_of_many_pages_reach_the_slave_and_so_does_one_change(pair: Pair):
     with connect(pair.master.root) as client:
         for number in range(9):
-            client.put_topic(Topic(f"idle-{number}", 3, 3))
+            client.admin.put_topic(Topic(f"idle-{number}", 3, 3))
         wanted = {(f"idle-{number}", queue): number for number in range(9) for queue in range(3)}
         for (topic, queue_id), count in wanted.items():
             for _ in range(count):
@@ -144,7 +144,7 @@ def test_tables_of_many_pages_reach_the_slave_and_so_does_one_change(pair: Pair)
         until(lambda: offsets(pair.slave) == wanted, "the offsets")
         until(lambda: {f"idle-{number}" for number in range(9)} < set(topics(pair.slave)), "topics")
         until(lambda: table(pair.slave) == table(pair.master), "the queue table")
-        client.put_topic(Topic("idle-4", 5, 5))
+        client.admin.put_topic(Topic("idle-4", 5, 5))
         client.commit_offsets("billing", {("idle-7", 1): 3})
         until(lambda: topics(pair.slave)["idle-4"].read_queue_count == 5, "the changed topic")
         until(lambda: offsets(pair.slave) == wanted | {("idle-7", 1): 3}, "the changed offset")
@@ -191,7 +191,7 @@ def test_what_a_slave_learned_of_such_a_queue_survives_its_restart_and_a_promoti
     pair.slave.start(pair.rooms)
     assert table(pair.slave) == known
     with connect(pair.slave.root) as client:
-        client.promote(force=True)
+        client.admin.promote(force=True)
         assert client.send("gone", b"y", queue_id=3).queue_offset == 5
 
 

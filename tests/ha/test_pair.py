@@ -178,7 +178,7 @@ def test_a_slave_with_a_tail_that_its_master_lost_is_cut_by_an_operators_word_al
             "the master hears that its slave has more, and takes nothing",
         )
         with connect(pair.master.root) as client:
-            client.promote(force=True)
+            client.admin.promote(force=True)
         pair.send(50)
         pair.caught_up()
         pair.assert_equal()

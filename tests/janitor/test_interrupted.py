@@ -37,7 +37,7 @@ def send(client: Client, first: int, count: int) -> int:
 def numbers(client: Client) -> list[int]:
     """Everything that is there, by the dispatcher, once it has the log's end."""
     end = client.log_state().appended_offset
-    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
+    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
     return [int(message.body[:6]) for message in client.consume("t")]
 
 
@@ -75,7 +75,7 @@ def test_a_janitor_that_is_paused_holds_nobody_up_and_goes_on_where_the_log_is(t
         broker.start([*ROOMS, JANITOR])
         with connect(broker.root, patience_s=60) as client:
             end = send(client, 0, 50)
-            until(lambda: client.janitor_state().last, "the janitor has looked")
+            until(lambda: client.admin.janitor_state().last, "the janitor has looked")
             process = broker._processes[JANITOR]
             process.send_signal(signal.SIGSTOP)
             end = send(client, end, 400)

@@ -45,7 +45,7 @@ def fill(client: Client, first: int, end: int) -> None:
         for number in range(first, end):
             producer.send("t", b"%06d" % number + BODY, queue_id=0, keys=[f"k{number}"])
     appended = client.log_state().appended_offset
-    for state in (client.dispatch_state, client.index_state):
+    for state in (client.admin.dispatch_state, client.admin.index_state):
         until(lambda state=state: state().applied_offset >= appended, "everything is applied")
 
 
@@ -53,7 +53,7 @@ def delete(client: Client, below: int, *, urgent: bool = True) -> int:
     """Until the log's minimum is there; then the files go in their time."""
 
     def minimum() -> int:
-        return client.delete_below(below, max_segments=100, urgent=urgent)[0]
+        return client.admin.delete_below(below, max_segments=100, urgent=urgent)[0]
 
     until(lambda: minimum() >= below, "the log's minimum is there")
     return minimum()
@@ -116,7 +116,7 @@ def test_a_streaming_reader_goes_on_at_the_new_minimum(broker, client):
         for number in range(MESSAGES, LARGE_END):
             producer.send("t", b"%06d" % number + large, queue_id=0)
     end = client.log_state().appended_offset
-    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
+    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
     minimum = end - end % SEGMENT - SEGMENT
     with client.consume("t", max_bytes=4096) as consumer:
         messages = iter(consumer)
@@ -154,7 +154,7 @@ def test_a_follower_that_lags_is_not_cut_off(broker, client):
     """It is stopped, not dead: what it has not made durable stays until it has."""
     broker.terminate(DISPATCHER)
     broker.start([DISPATCHER])
-    reached = client.dispatch_state().durable_offset
+    reached = client.admin.dispatch_state().durable_offset
     process = broker._processes[DISPATCHER]
     process.send_signal(signal.SIGSTOP)
     try:
@@ -163,11 +163,11 @@ def test_a_follower_that_lags_is_not_cut_off(broker, client):
                 producer.send("t", b"%06d" % number + BODY, queue_id=0)
         end = client.log_state().appended_offset
         for _ in range(50):
-            minimum, _ = client.delete_below(end, max_segments=100)
+            minimum, _ = client.admin.delete_below(end, max_segments=100)
             assert minimum <= reached
     finally:
         process.send_signal(signal.SIGCONT)
-    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
+    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
     first = client.queues("t")[0].min_offset
     assert right(client.consume("t", offset=first)) == list(range(first, 2 * MESSAGES))
 
@@ -183,7 +183,7 @@ def test_a_follower_that_a_full_disk_did_not_wait_for_goes_on_with_the_right_off
     minimum = delete(client, state.minimum_offset + SEGMENT * (state.segment_count - 1))
     broker.start([DISPATCHER])
     end = state.appended_offset
-    until(lambda: client.dispatch_state().applied_offset >= end, "everything is applied")
+    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
     (queue,) = client.queues("t")
     assert queue.max_offset == 2 * MESSAGES
     messages = list(client.consume("t"))

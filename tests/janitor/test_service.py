@@ -43,14 +43,14 @@ def fill(client: Client, count: int = 400) -> None:
             body = b"%d" % number + bytes(1024)
             producer.send("t", body, queue_id=number % 2, keys=[f"key-{number}"])
     end = client.log_state().appended_offset
-    for state in (client.dispatch_state, client.index_state):
+    for state in (client.admin.dispatch_state, client.admin.index_state):
         until(lambda state=state: state().applied_offset >= end, "everything is applied")
 
 
 def clean(client: Client) -> tuple[int, int]:
     """Run until nothing more goes; the log's minimum before and after."""
     before = client.log_state().minimum_offset
-    until(lambda: not client.run_cleaning().deletions, "nothing more goes")
+    until(lambda: not client.admin.run_cleaning().deletions, "nothing more goes")
     return before, client.log_state().minimum_offset
 
 
@@ -64,13 +64,13 @@ def wait_for_followers(client: Client) -> None:
 
 
 def last_look(client: Client):
-    return until(lambda: client.janitor_state().last, "the janitor has looked")
+    return until(lambda: client.admin.janitor_state().last, "the janitor has looked")
 
 
 def test_expired_segments_go_when_asked_and_readers_find_the_new_minimum(broker, client):
     fill(client)
     broker.start([JANITOR])
-    plan = client.plan_cleaning(manual=True)
+    plan = client.admin.plan_cleaning(manual=True)
     assert plan.deletions and not plan.deleted
     assert client.log_state().minimum_offset == 0, "a plan changes nothing"
     before, after = clean(client)
@@ -89,7 +89,7 @@ def test_expired_segments_go_when_asked_and_readers_find_the_new_minimum(broker,
         assert queue.max_offset == 200, "an idle queue keeps its maximum"
     assert client.query_key("t", "key-0").messages == []
     assert len(client.query_key("t", "key-399").messages) == 1
-    total = client.janitor_state()
+    total = client.admin.janitor_state()
     assert total.deleted_segments == after // 65536
     assert total.freed_bytes == after
 
@@ -109,7 +109,7 @@ def test_what_a_group_has_not_consumed_is_held_back_until_it_has(broker, client)
     _, after = clean(client)
     needed = client.units("t", 0, 100, 1)[0].physical_offset
     assert 0 < after <= needed < after + 65536
-    held = client.plan_cleaning(manual=True).held
+    held = client.admin.plan_cleaning(manual=True).held
     assert [one.reason for one in held] == ["consumed"]
     assert "group billing in topic t queue 0, at offset 100" in held[0].sentence
     client.commit_offsets("billing", {("t", 0): 200, ("t", 1): 200})
@@ -122,7 +122,7 @@ def test_a_group_that_never_committed_holds_everything(broker, client):
     broker._settings += ["janitor.hold=consumed", "janitor.hold_groups=nobody"]
     broker.start([JANITOR])
     assert clean(client) == (0, 0)
-    (held,) = client.plan_cleaning(manual=True).held
+    (held,) = client.admin.plan_cleaning(manual=True).held
     assert "group nobody has never committed an offset" in held.sentence
 
 
@@ -156,6 +156,6 @@ def test_a_log_that_does_not_answer_is_told_and_nothing_breaks(broker, client):
     last_look(client)
     broker.kill("commitlog")
     with connect(broker.root) as impatient, pytest.raises(StrataError):
-        impatient.run_cleaning()
+        impatient.admin.run_cleaning()
     broker.start(["commitlog"])
-    assert client.run_cleaning().deletions == ()
+    assert client.admin.run_cleaning().deletions == ()

@@ -59,7 +59,7 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
         while client.log_state().minimum_offset < 6 * SEGMENT:
             send(64)
             assert volume.used_ratio < 0.92
-        state = client.janitor_state()
+        state = client.admin.janitor_state()
         assert state.deleted_segments >= 6
         assert state.last is not None and state.last.alarm == ""
         queue = next(q for q in client.queues("t") if q.queue_id == 0)
@@ -67,7 +67,7 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
         assert len(next(iter(last.messages)).body) == len(body)
         # Somebody else takes all there is, again and again: when only the last segment is left the
         # janitor says so, and the log refuses writes.
-        while (look := client.janitor_state().last) is None or not look.alarm:
+        while (look := client.admin.janitor_state().last) is None or not look.alarm:
             volume.fill(0.97)
         volume.fill(0.97)
         until(lambda: is_full(client.log_state()), "only the last segment is left, and it is full")
@@ -78,4 +78,4 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
         volume.free()
         until(lambda: client.log_state().writable, "the log takes messages again")
         assert client.send("t", b"taken", queue_id=0).queue_offset == queue.max_offset
-        until(lambda: not client.janitor_state().last.alarm, "the janitor sees the room")
+        until(lambda: not client.admin.janitor_state().last.alarm, "the janitor sees the room")

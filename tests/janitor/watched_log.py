@@ -93,7 +93,7 @@ class WatchedLog:
             self.clock,
         )
         retention = Retention(files, config.enabled)
-        return Cleaner(files, self, config, retention, watch, self.clock)
+        return Cleaner(files, self, self, config, retention, watch, self.clock)
 
     # --- what a janitor asks ---
 

@@ -71,7 +71,7 @@ def send(client: Client, first: int, rounds: int) -> None:
 
 def wait_for_dispatcher(client: Client) -> None:
     end = client.log_state().confirmed_offset
-    until(lambda: client.dispatch_state().applied_offset >= end, "everything is dispatched")
+    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is dispatched")
 
 
 def rows_by_client(client: Client) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def rows_by_client(client: Client) -> list[dict[str, Any]]:
 def fill(broker: Broker) -> list[dict[str, Any]]:
     with connect(broker.root) as client:
         for topic in TOPICS:
-            client.put_topic(Topic(topic, QUEUES, QUEUES))
+            client.admin.put_topic(Topic(topic, QUEUES, QUEUES))
         send(client, 0, ROUNDS)
         wait_for_dispatcher(client)
         return rows_by_client(client)

@@ -103,5 +103,5 @@ def _rebuild(broker: StreamedBroker, client: Client, stored: int) -> Rebuilt:
 
 
 def _applied(client: Client) -> int:
-    states: list[Any] = [client.dispatch_state(), client.index_state()]
+    states: list[Any] = [client.admin.dispatch_state(), client.admin.index_state()]
     return min(state.applied_offset for state in states)

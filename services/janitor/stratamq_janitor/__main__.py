@@ -28,7 +28,8 @@ async def main() -> None:
         config.clock_grace_ms,
         clock,
     )
-    cleaner = Cleaner(files, client, config, Retention(files, config.enabled), watch, clock)
+    retention = Retention(files, config.enabled)
+    cleaner = Cleaner(files, client, client.admin, config, retention, watch, clock)
     worker = service.worker("look")
     servicer = JanitorServicer(cleaner, worker)
 

@@ -13,6 +13,7 @@ from stratamq.files.port import Clock, Files
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.facts import (
+    Deletion,
     Services,
     consumed_up_to,
     leaving_bytes,
@@ -67,6 +68,7 @@ class Cleaner:
         self,
         files: Files,
         services: Services,
+        deletion: Deletion,
         config: JanitorConfig,
         retention: Retention,
         watch: ClockWatch,
@@ -81,6 +83,7 @@ class Cleaner:
         """Why nothing may be deleted at all, as of the last look; empty: it may."""
         self._files = files
         self._services = services
+        self._deletion = deletion
         self._config = config
         self._settings = settings_of(config)
         self._retention = retention
@@ -126,7 +129,7 @@ class Cleaner:
             self._finished_ms = look.at_ms
         look = replace(look, minimum_offset=look.facts.segments[0].start)
         if decision.deletions:
-            minimum, deleted = self._services.delete_below(
+            minimum, deleted = self._deletion.delete_below(
                 decision.delete_below, max_segments=len(decision.deletions), urgent=decision.urgent
             )
             look = replace(look, deleted=deleted, minimum_offset=minimum)

@@ -24,6 +24,10 @@ class Services(Protocol):
 
     def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]: ...
 
+
+class Deletion(Protocol):
+    """How segments are deleted; `stratamq.client.AdminClient` has it."""
+
     def delete_below(
         self, offset: int, *, max_segments: int, urgent: bool
     ) -> tuple[int, tuple[str, ...]]: ...

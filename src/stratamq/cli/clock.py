@@ -20,7 +20,7 @@ def clock(
     """
     with open_client(data, address) as client:
         if confirm:
-            client.trust_clock()
+            client.admin.trust_clock()
         doubt = client.log_state().clock_doubt
     typer.echo(doubt or "messages are stored under the wall clock's time")
     if doubt:

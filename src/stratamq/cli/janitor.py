@@ -42,7 +42,7 @@ def status(
     Exit code 1 while an operator must act: the alarm says why.
     """
     with open_client(data, address) as client:
-        state = client.janitor_state()
+        state = client.admin.janitor_state()
     printer = Printer(output, COLUMNS)
     if state.last is not None:
         _rows(printer, state.last)
@@ -79,8 +79,8 @@ def plan(
 ) -> None:
     """What the janitor would do now, and the rule. Nothing is changed."""
     with open_client(data, address) as client:
-        look = client.plan_cleaning(manual=manual, trust_clock=trust_clock)
-        retention = client.retention()
+        look = client.admin.plan_cleaning(manual=manual, trust_clock=trust_clock)
+        retention = client.admin.retention()
     _show(output, look)
     _retention(Printer(output, COLUMNS), retention)
 
@@ -97,9 +97,9 @@ def run(
     """Look now, and delete what may go: expired segments at any hour, the last one never."""
     with open_client(data, address) as client:
         if dry_run:
-            look = client.plan_cleaning(manual=True, trust_clock=trust_clock)
+            look = client.admin.plan_cleaning(manual=True, trust_clock=trust_clock)
         else:
-            look = client.run_cleaning(trust_clock=trust_clock)
+            look = client.admin.run_cleaning(trust_clock=trust_clock)
     _show(output, look)
 
 
@@ -130,7 +130,7 @@ def disable(
 
 def _set(enabled: bool, data: Path, address: str | None, output: Output) -> None:
     with open_client(data, address) as client:
-        retention = client.set_retention(enabled)
+        retention = client.admin.set_retention(enabled)
     printer = Printer(output, COLUMNS)
     _retention(printer, retention)
     printer.flush()

@@ -47,7 +47,7 @@ def create_topic(
 ) -> None:
     """Create a topic, or change the one there is; on disk when this returns."""
     with open_client(data, address) as client:
-        made = client.put_topic(Topic(topic, queue_count, queue_count, permission))
+        made = client.admin.put_topic(Topic(topic, queue_count, queue_count, permission))
     _show(output, TOPIC_COLUMNS, [_topic_row(made)])
 
 

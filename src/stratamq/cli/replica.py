@@ -60,7 +60,7 @@ def status(
     so.
     """
     with open_client(data, address) as client:
-        state = client.replication_state()
+        state = client.admin.replication_state()
     if state.following is None:
         _show_slaves(output, state)
         well = all(one.connected for one in state.slaves) and not state.held_reason
@@ -82,7 +82,7 @@ def resync(data: DataOption = DEFAULT, address: AddressOption = None) -> None:
     reaches its master, at once if it can; `stratamq replica status` says when it follows.
     """
     with open_client(data, address) as client:
-        client.resync()
+        client.admin.resync()
     typer.echo("the slave begins anew when it next reaches its master")
 
 
@@ -115,7 +115,7 @@ def promote(
     """
     wanted = None if role is None else Role[role.name]
     with open_client(data, address) as client:
-        done = client.promote(wanted, force=force)
+        done = client.admin.promote(wanted, force=force)
     for sentence in done.missing:
         typer.echo(f"missing: {sentence}")
     assert done.role is not None
@@ -149,7 +149,7 @@ def demote(
     Exit codes: 0 it is a slave, 1 it is not.
     """
     with open_client(data, address) as client:
-        done = client.demote(master or "", force=force)
+        done = client.admin.demote(master or "", force=force)
     for sentence in done.missing:
         typer.echo(f"missing: {sentence}")
     typer.echo(
@@ -176,7 +176,7 @@ def remove(
     Exit codes: 0 it is removed, 1 it is not.
     """
     with open_client(data, address) as client:
-        done = client.remove_member(name, force=force)
+        done = client.admin.remove_member(name, force=force)
     for sentence in done.costs:
         typer.echo(f"note: {sentence}")
     typer.echo(_members_in_force(done.members))
@@ -196,7 +196,7 @@ def admit(
     Exit codes: 0 it is admitted, 1 it is not.
     """
     with open_client(data, address) as client:
-        members = client.admit_member(name)
+        members = client.admin.admit_member(name)
     typer.echo(_members_in_force(members))
 
 

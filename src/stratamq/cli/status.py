@@ -80,12 +80,14 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
         if room == COMMITLOG:
             return _with_log(row, client.log_state())
         if room in (DISPATCHER, INDEX):
-            state = client.dispatch_state() if room == DISPATCHER else client.index_state()
+            state = (
+                client.admin.dispatch_state() if room == DISPATCHER else client.admin.index_state()
+            )
             return _with_follower(row, state, "queues" if room == DISPATCHER else "files")
         if room == HA:
-            return with_replication(row, client.replication_state())
+            return with_replication(row, client.admin.replication_state())
         if room == JANITOR:
-            return _with_janitor(row, client.janitor_state())
+            return _with_janitor(row, client.admin.janitor_state())
     except StrataError as error:
         return row | {"detail": error.message}, []
     return row, []

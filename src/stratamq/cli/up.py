@@ -310,7 +310,7 @@ async def _show_retention(data: Path, supervisor: Supervisor, screen: "Screen") 
         return
     async with connect_async(data, timeout_s=RETENTION_ANSWER_S) as client:
         try:
-            sentences = retention_sentences(await client.retention())
+            sentences = retention_sentences(await client.admin.retention())
         except StrataError as error:
             sentences = [f"retention: the janitor does not say what it deletes: {error}"]
     for sentence in sentences:

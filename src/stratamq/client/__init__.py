@@ -8,15 +8,19 @@ with connect("./stratamq-data") as client:
         print(message.queue_offset, message.body)
 """
 
-from stratamq.client.aio import AsyncClient, connect_async
-from stratamq.client.aio_consumer import AsyncConsumer
-from stratamq.client.aio_producer import AsyncProducer
-from stratamq.client.consumer import Consumer
+from stratamq.client._async.admin import AsyncAdminClient
+from stratamq.client._async.client import AsyncClient, connect_async
+from stratamq.client._async.consumer import AsyncConsumer
+from stratamq.client._async.delivery import AsyncDelivery
+from stratamq.client._async.producer import AsyncProducer
+from stratamq.client._sync.admin import AdminClient
+from stratamq.client._sync.client import Client, connect
+from stratamq.client._sync.consumer import Consumer
+from stratamq.client._sync.delivery import Delivery
+from stratamq.client._sync.producer import Producer
 from stratamq.client.consuming import EARLIEST, LATEST, AtTime
-from stratamq.client.delivery import AsyncDelivery, Delivery
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
-from stratamq.client.producer import Producer
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.replication_state import (
     Demotion,
@@ -27,7 +31,6 @@ from stratamq.client.replication_state import (
     ReplicationState,
     SlaveProgress,
 )
-from stratamq.client.sync import Client, connect
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
@@ -52,6 +55,8 @@ from stratamq.client.values import (
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "AdminClient",
+    "AsyncAdminClient",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",

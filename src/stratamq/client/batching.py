@@ -221,7 +221,8 @@ class Outbox:
         self._tries = tries
         self.pending_bytes = 0
         """Of everything added and not settled."""
-        self.flushing = False
+        self.flushes = 0
+        """Callers that wait until everything is answered: batches do not linger."""
         self.queue_counts: dict[str, int] = {}
         """Write queues of the topics that the broker is known to have."""
         self._turns: dict[str, int] = {}
@@ -356,7 +357,7 @@ class Outbox:
             return None
         if not self._ready and self._current is not None:
             waited = now_ns - self._current.opened_ns >= self._linger_ns
-            if self.flushing or waited or not self._in_flight:
+            if self.flushes or waited or not self._in_flight:
                 self._seal()
         if not self._ready:
             return None
@@ -372,7 +373,7 @@ class Outbox:
         if len(self._in_flight) >= self._window or not self.has_unsent:
             return None
         due_ns = self._not_before_ns
-        if not self._ready and self._current is not None and self._in_flight and not self.flushing:
+        if not self._ready and self._current is not None and self._in_flight and not self.flushes:
             due_ns = max(due_ns, self._current.opened_ns + self._linger_ns)
         return max(0, due_ns - now_ns)
 
@@ -414,6 +415,7 @@ class Outbox:
         """The batch that `next_batch` gave last was not sent after all; it is to be given up."""
         if self._in_flight and self._in_flight[-1] is batch:
             self._in_flight.pop()
+            batch.attempts -= 1
 
     def give_up(self, batch: Batch, error: StrataError) -> None:
         """Settle a batch that is no longer held here."""

@@ -37,7 +37,7 @@ def read_broker(client: Client, decoder: Decoder, selection: Selection) -> Itera
         end = min(end, selection.physical[1])
     if selection.by_queues:
         try:
-            applied = min(client.dispatch_state().applied_offset, end)
+            applied = min(client.admin.dispatch_state().applied_offset, end)
             queues = client.queues()
         except UnavailableError:
             pass  # without a dispatcher everything is in the log

@@ -94,7 +94,7 @@ class Checker:
         def settled() -> bool:
             try:
                 state = self._client.log_state()
-                followers = (self._client.dispatch_state(), self._client.index_state())
+                followers = (self._client.admin.dispatch_state(), self._client.admin.index_state())
             except UnavailableError:
                 return False
             return state.appended_offset == state.flushed_offset == state.confirmed_offset and all(

@@ -11,8 +11,16 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from stratamq.client import Client, Delivery, Message, Producer, PullStatus, SendResult, connect
-from stratamq.client.consumer import Consumer
+from stratamq.client import (
+    Client,
+    Consumer,
+    Delivery,
+    Message,
+    Producer,
+    PullStatus,
+    SendResult,
+    connect,
+)
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import (
     NotWritableError,
@@ -312,7 +320,7 @@ def make_topics(client: Client) -> None:
     from stratamq.client import Topic
 
     for name in TOPICS:
-        client.put_topic(Topic(name, read_queue_count=QUEUES, write_queue_count=QUEUES))
+        client.admin.put_topic(Topic(name, read_queue_count=QUEUES, write_queue_count=QUEUES))
 
 
 def wait_for(workload: Workload, messages: int, limit_s: float) -> bool:

@@ -49,7 +49,7 @@ class Broker:
 
     def replication(self) -> ReplicationState | None:
         """None while it does not know itself."""
-        return _unless_away(self.client.replication_state)
+        return _unless_away(self.client.admin.replication_state)
 
     def log(self) -> LogState | None:
         """None while it is being opened."""
@@ -146,7 +146,7 @@ class Brokers:
     def promote(self, name: str) -> Promotion:
         """What `stratamq replica promote` does. StrataError says why not. After an ASYNC_MASTER,
         which acknowledges what no slave has, with `--force`."""
-        return self[name].client.promote(self.role, force=self.role is Role.ASYNC_MASTER)
+        return self[name].client.admin.promote(self.role, force=self.role is Role.ASYNC_MASTER)
 
     def serves(self, name: str) -> None:
         """Until that master takes messages, the other follows it, and its log counts the slave."""
@@ -234,7 +234,7 @@ def _unless_away(ask: Callable[[], T]) -> T | None:
 def _stands(broker: Broker) -> str:
     """One broker's own words, for people."""
     try:
-        log, state = broker.client.log_state(), broker.client.replication_state()
+        log, state = broker.client.log_state(), broker.client.admin.replication_state()
     except StrataError as error:
         return str(error)
     role = log.role.name if log.role is not None else "no role"

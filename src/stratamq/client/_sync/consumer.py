@@ -1,20 +1,20 @@
-"""The synchronous reader of topics: an iterator of messages."""
+# Generated from _async/consumer.py by scripts/gen_sync_client.py (`make client`).
+"""The reader of topics: an iterator of messages."""
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import grpc
 
-from stratamq.client.consuming import LOOK_FOR_ENDS_S, Plan, Range, Reading, plan_ends
-from stratamq.client.operations import Operation, commit_offsets
+from stratamq.client._sync.calls import run_plan
+from stratamq.client.connections import Connections, Stream
+from stratamq.client.consuming import LOOK_FOR_ENDS_S, Plan, Reading, plan_ends
+from stratamq.client.operations import RunOperation, commit_offsets
+from stratamq.client.primitives import Event, Lock, Ongoing, Worker
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.streams import Stream, Streams
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.methods import DISPATCHER, METHODS
 
 log = logging.getLogger(__name__)
@@ -33,55 +33,59 @@ class Consumer:
 
     def __init__(
         self,
-        channels: Channels,
-        streams: Streams,
-        run: Callable[[Operation[Any]], Any],
+        connections: Connections,
+        run: RunOperation,
         make_plan: Callable[[], Plan],
         reading: Reading,
         *,
-        group: str | None,
-        follow: bool,
-        patience: Backoff,
-        refresh_s: float,
-        commit_interval_s: float,
+        backoff: Backoff,
+        group: str | None = None,
+        follow: bool = False,
+        refresh_s: float = 30.0,
+        commit_interval_s: float = 5.0,
     ) -> None:
-        self._channels = channels
-        self._streams = streams
+        self._connections = connections
         self._run = run
         self._make_plan = make_plan
         self._reading = reading
+        self._backoff = backoff
         self._group = group
         self._follow = follow
-        self._patience = patience
         self._refresh_s = refresh_s
         self._stream: Stream | None = None
-        self._closed = threading.Event()
+        self._closed = Event()
         self._given: Iterator[ReceivedMessage] = iter(())
-        self._committing = threading.Lock()
+        self._asking = False
+        self._answers = Ongoing()
+        self._committing = Lock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
         if group is not None:
             interval_s = max(commit_interval_s, SHORTEST_COMMIT_INTERVAL_S)
-            threading.Thread(
-                target=_commit_regularly,
-                args=(weakref.ref(self), self._closed, interval_s),
-                name="stratamq-commit",
-                daemon=True,
+            Worker(
+                "stratamq-commit", _commit_regularly, weakref.ref(self), self._closed, interval_s
             ).start()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        while not self._closed.is_set():
-            message = next(self._given, None)
-            if message is not None:
-                return message
-            response = self._next_response()
-            if response is None:
-                break
-            self._given = self._reading.receive(response)
-        self._commit(given=False)
+        if self._asking:
+            raise RuntimeError("another thread waits for this reader's next message")
+        self._asking = True
+        try:
+            while not self._closed.is_set():
+                # From here to the return nothing waits: no cancellation comes in between.
+                message = next(self._given, None)
+                if message is not None:
+                    return message
+                response = self._answers.result(self._next_response)
+                if response is None:
+                    break
+                self._given = self._reading.receive(response)
+            self._commit(given=False)
+        finally:
+            self._asking = False
         raise StopIteration
 
     def commit(self) -> None:
@@ -89,7 +93,8 @@ class Consumer:
         self._commit(given=True)
 
     def close(self) -> None:
-        """Stop reading, from whatever thread, and commit what was taken."""
+        """Stop reading, from any thread, and commit what was taken. A thread that waits for a
+        message gets StopIteration."""
         self._stop()
         self._commit(given=False)
 
@@ -103,11 +108,15 @@ class Consumer:
         except StrataError as error:
             if error_type is None:
                 raise
-            # Whoever leaves by an error hears of that one; the messages come again.
+            # The caller gets the first error; the messages come again.
             log.warning("offsets not committed", extra={"error": str(error)})
 
     def _stop(self) -> None:
         self._closed.set()
+        self._end_stream()
+        self._answers.ended()
+
+    def _end_stream(self) -> None:
         stream = self._stream
         if stream is not None:
             stream.end()
@@ -122,15 +131,14 @@ class Consumer:
                 self._reading.committed(offsets)
 
     def _commit_in_time(self) -> None:
-        """On the thread that commits. What is refused ends the reading with that error."""
+        """What is refused ends the reading with that error."""
         try:
             self._commit(given=False)
         except UnavailableError:
-            return  # the reading tells if it lasts; the next commit takes it all
+            return  # the reading fails too if it lasts; the next commit takes it all
         except StrataError as error:
             self._refusal = error
-            if self._stream is not None:
-                self._stream.end()
+            self._end_stream()
 
     # --- reading ---
 
@@ -145,14 +153,14 @@ class Consumer:
             try:
                 if not reading.ranges:  # it follows a topic that is not there yet
                     if not self._closed.wait(min(1.0, self._refresh_s)):
-                        reading.extend(plan_run(self._run, self._make_plan()))
+                        reading.extend(run_plan(self._run, self._make_plan()))
                     continue
                 response = self._read()
             except StrataError as error:
                 self._lost(error)
                 continue
             if response is not None:
-                self._patience.reset()
+                self._backoff.reset()
                 return response
             if not reading.ended and self._refusal is None:
                 self._lost(UnavailableError("the dispatcher ended the stream"))
@@ -160,19 +168,20 @@ class Consumer:
 
     def _read(self) -> bytes | None:
         """The next answer of a stream that ends when it is time to look again."""
-        if self._stream is None:
+        stream = self._stream
+        if stream is None:
             timeout_s = self._refresh_s if self._follow else min(self._refresh_s, LOOK_FOR_ENDS_S)
-            self._stream = self._streams.open(
+            self._stream = stream = self._connections.open(
                 METHODS["PullStream"], self._reading.request(), timeout_s
             )
-            if self._closed.is_set():
-                self._stream.end()
+            if self._closed.is_set() or self._refusal is not None:
+                stream.end()
         response: bytes | None = None
         try:
-            response = self._stream.read()
+            response = stream.read()
         finally:
             if response is None:
-                self._stream.end()
+                stream.end()
                 self._stream = None
         return response
 
@@ -184,10 +193,10 @@ class Consumer:
             return
         if not isinstance(error, UnavailableError):
             raise error
-        delay_s = self._patience.next_delay_s()
+        delay_s = self._backoff.next_delay_s()
         if delay_s is None:
             raise error
-        self._channels.renew(DISPATCHER)
+        self._connections.renew(DISPATCHER)
         self._closed.wait(delay_s)
 
     def _look_again(self) -> None:
@@ -195,35 +204,18 @@ class Consumer:
         reading = self._reading
         try:
             if self._follow:
-                reading.extend(plan_run(self._run, self._make_plan()))
+                reading.extend(run_plan(self._run, self._make_plan()))
             else:
-                reading.shorten(plan_run(self._run, plan_ends(reading.unfinished)))
+                reading.shorten(run_plan(self._run, plan_ends(reading.unfinished)))
         except UnavailableError:
-            return  # the next stream will tell, and wait
+            return  # the next stream fails too if it lasts, and waits
 
 
-def _commit_regularly(
-    consumer: "weakref.ref[Consumer]", closed: threading.Event, interval_s: float
-) -> None:
-    """Until the reader is closed, or dropped by everybody else."""
+def _commit_regularly(consumer: "weakref.ref[Consumer]", closed: Event, interval_s: float) -> None:
+    """Until the reader is closed, or nothing else holds it."""
     while not closed.wait(interval_s):
         reader = consumer()
         if reader is None:
             return
         reader._commit_in_time()
         del reader
-
-
-def plan_run(run: Callable[[Operation[Any]], Any], plan: Plan) -> list[Range]:
-    """Run a plan's operations one after the other."""
-    try:
-        operation = next(plan)
-        while True:
-            try:
-                result = run(operation)
-            except StrataError as error:
-                operation = plan.throw(error)
-            else:
-                operation = plan.send(result)
-    except StopIteration as end:
-        return end.value

@@ -1,59 +1,47 @@
-"""The asyncio client: the same calls as the synchronous one. Of one event loop."""
+"""The asyncio client. Of one event loop; one connection to each service."""
 
-import asyncio
 import os
 import random as random_module
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
-
-import grpc
+from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import operations
-from stratamq.client.aio_consumer import AsyncConsumer, plan_run
-from stratamq.client.aio_producer import AsyncProducer
-from stratamq.client.consuming import EARLIEST, Plan, Reading, Start, plan_between, plan_consume
-from stratamq.client.intake import Intake, ProducerSettings
-from stratamq.client.operations import Found, Operation, Pulled, merge_page
-from stratamq.client.received import ReceivedMessage
-from stratamq.client.replication_state import (
-    Demotion,
-    Promotion,
-    Removal,
-    ReplicationState,
-    admit_member,
-    demote,
-    promote,
-    remove_member,
-    replication_state,
-    resync,
+from stratamq.client._async.admin import AsyncAdminClient
+from stratamq.client._async.calls import AsyncCalls, run_plan
+from stratamq.client._async.consumer import AsyncConsumer
+from stratamq.client._async.producer import AsyncProducer
+from stratamq.client.connections import AsyncConnections
+from stratamq.client.consuming import (
+    EARLIEST,
+    Plan,
+    Range,
+    Reading,
+    Start,
+    plan_between,
+    plan_consume,
 )
+from stratamq.client.intake import Intake, ProducerSettings
+from stratamq.client.operations import Found, Pulled
+from stratamq.client.primitives import AsyncGuard
+from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import (
-    CleaningLook,
-    FollowerServiceState,
     GroupQueue,
-    JanitorState,
     LogState,
     Message,
     Queue,
-    Retention,
-    Role,
     SendResult,
     TimeBoundary,
     Topic,
     Unit,
 )
-from stratamq.errors import UnavailableError
+from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
-from stratamq.formats.members import Members
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.endpoints import Channels, Endpoints, parse_target
-from stratamq.rpc.framing import READ_RANGE_RESPONSE
+from stratamq.rpc.endpoints import Endpoints, parse_target
+from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
-from stratamq.rpc.status import from_rpc_error
-
-R = TypeVar("R")
 
 
 class AsyncClient:
@@ -69,13 +57,15 @@ class AsyncClient:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        self._channels = Channels(endpoints, grpc.aio.insecure_channel)
-        self._timeout_s = timeout_s
-        self._patience_s = patience_s
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
+        self._connections = AsyncConnections(endpoints)
+        calls = AsyncCalls(self._connections, timeout_s, patience_s, self._clock, self._random)
+        self._run = calls.run
+        self._guard = AsyncGuard()
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
-        self._closed = asyncio.Event()
+        self.admin = AsyncAdminClient(calls.run)
+        """What operators ask: states of the services, roles, topics, deletion, repair."""
 
     # --- storing ---
 
@@ -134,7 +124,8 @@ class AsyncClient:
         InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
         a half message.
         """
-        messages = [self._intake.message(message) for message in messages]
+        with self._guard:
+            messages = [self._intake.message(message) for message in messages]
         return await self._run(operations.send(messages, all_or_nothing, require_replicas))
 
     def producer(
@@ -147,7 +138,7 @@ class AsyncClient:
         """For many messages. `changes` are fields of `ProducerSettings`:
         `client.producer(batch_bytes=1 << 20, retry=3)`."""
         settings = settings or ProducerSettings(**changes)
-        return AsyncProducer(self._channels, settings, on_result, self._clock, self._random)
+        return AsyncProducer(self._connections, settings, on_result, self._clock, self._random)
 
     # --- reading ---
 
@@ -202,16 +193,15 @@ class AsyncClient:
         def make_plan() -> Plan:
             return plan_consume(topic, queues, offset, group, follow)
 
-        ranges = await plan_run(self._run, make_plan())
-        patience = Backoff(None if follow else patience_s, self._clock, self._random)
+        reading = Reading(await run_plan(self._run, make_plan()), tags, max_bytes)
         return AsyncConsumer(
-            self._channels,
+            self._connections,
             self._run,
             make_plan,
-            Reading(ranges, tags, max_bytes),
+            reading,
+            backoff=Backoff(None if follow else patience_s, self._clock, self._random),
             group=group,
             follow=follow,
-            patience=patience,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
         )
@@ -224,17 +214,9 @@ class AsyncClient:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        return AsyncConsumer(
-            self._channels,
-            self._run,
-            make_plan,
-            Reading(await plan_run(self._run, make_plan()), tags, 0),
-            group=None,
-            follow=False,
-            patience=Backoff(30.0, self._clock, self._random),
-            refresh_s=30.0,
-            commit_interval_s=5.0,
-        )
+        reading = Reading(await run_plan(self._run, make_plan()), tags, 0)
+        backoff = Backoff(30.0, self._clock, self._random)
+        return AsyncConsumer(self._connections, self._run, make_plan, reading, backoff=backoff)
 
     async def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""
@@ -243,18 +225,54 @@ class AsyncClient:
     async def log_frames(self, begin: int, end: int = 0) -> AsyncIterator[tuple[int, memoryview]]:
         """(log offset, whole frames one behind the other), each verified by the log service.
 
-        See the synchronous client's.
+        `begin` is a frame's beginning, `end` 0 the log's end. A piece can end in a blank, and holds
+        nothing that lies behind it. CorruptionError at the first damaged frame, and
+        OffsetOutOfRangeError where the log does not hold the range (any more).
         """
         request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
-        call = self._channels.callable(METHODS["ReadRange"])(request)
+        stream = self._connections.open(METHODS["ReadRange"], request)
         try:
-            async for response in call:
+            while (response := await stream.read()) is not None:
                 head, (data,) = READ_RANGE_RESPONSE.decode(response)
                 yield head.offset, data
-        except grpc.RpcError as failure:
-            raise from_rpc_error(failure) from failure
         finally:
-            call.cancel()
+            stream.end()
+
+    async def queue_frames(
+        self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
+    ) -> AsyncIterator[tuple[int, int, memoryview]]:
+        """(number of the range, its next offset, whole frames one behind the other).
+
+        A range is `(topic, queue id, begin, end)` in queue offsets; they are read in turn, a piece
+        of each. `max_bytes` bounds a piece, 0 leaves that to the service. OffsetOutOfRangeError
+        when a queue no longer holds what is to be read, and UnavailableError when the service
+        stops meanwhile.
+        """
+        reading = Reading([Range(*one) for one in ranges], (), max_bytes)
+        next_offsets = [begin for _, _, begin, _ in ranges]
+        open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
+        if not open_ranges:
+            return
+        stream = self._connections.open(METHODS["PullStream"], reading.request())
+        try:
+            while (response := await stream.read()) is not None:
+                head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
+                number = open_ranges[head.stream_index]
+                topic, queue_id, _, _ = ranges[number]
+                if head.min_offset > next_offsets[number]:
+                    raise OffsetOutOfRangeError(
+                        f"queue {queue_id} of {topic} begins at {head.min_offset} by now: what lay "
+                        f"at {next_offsets[number]} was deleted",
+                        head.min_offset,
+                        head.max_offset,
+                    )
+                next_offsets[number] = head.next_offset
+                yield number, head.next_offset, frames
+        finally:
+            stream.end()
+        for number in open_ranges:
+            if next_offsets[number] < ranges[number][3]:
+                raise UnavailableError("the dispatcher ended the stream")
 
     async def message_by_id(self, message_id: str) -> ReceivedMessage:
         """By its offset message id."""
@@ -316,10 +334,6 @@ class AsyncClient:
     async def topics(self) -> list[Topic]:
         return await self._run(operations.topics())
 
-    async def put_topic(self, topic: Topic) -> Topic:
-        """Create a topic or change its settings; durable on return."""
-        return await self._run(operations.put_topic(topic))
-
     async def queues(self, topic: str = "") -> list[Queue]:
         """Of one topic, or of all."""
         return await self._run(operations.queues(topic))
@@ -328,125 +342,21 @@ class AsyncClient:
         return await self._run(operations.units(topic, queue_id, offset, count))
 
     async def log_state(self) -> LogState:
+        """Of the commit log service."""
         return await self._run(operations.log_state())
-
-    async def delete_below(
-        self, offset: int, *, max_segments: int = 10, urgent: bool = False
-    ) -> tuple[int, tuple[str, ...]]:
-        """Let the log delete whole segments below `offset`; see the synchronous client's."""
-        return await self._run(
-            operations.delete_below(offset, max_segments=max_segments, urgent=urgent)
-        )
-
-    async def trust_clock(self) -> None:
-        """The wall clock is right, however far it has jumped ahead: messages get its time again."""
-        await self._run(operations.trust_clock())
-
-    async def replication_state(self) -> ReplicationState:
-        """A master's slaves, or how a slave follows its master."""
-        return await self._run(replication_state())
-
-    async def resync(self) -> None:
-        """Let a slave begin anew; see the synchronous client's."""
-        await self._run(resync())
-
-    async def promote(self, role: Role | None = None, *, force: bool = False) -> Promotion:
-        """Make this broker the master: everybody who hears of its higher term stops writing.
-        NotWritableError says what speaks against it; `force` does it all the same."""
-        return await self._run(promote(role, force))
-
-    async def demote(self, master: str = "", *, force: bool = False) -> Demotion:
-        """Make this broker a slave that follows the master whose slaves connect to `master`; "":
-        the other members know. NotWritableError if no slave has everything, unless `force`."""
-        return await self._run(demote(master, force))
-
-    async def remove_member(self, name: str, *, force: bool = False) -> Removal:
-        """Take a member that is dead for good out of its cluster, at the master. NotWritableError
-        when it answers, or another one lacks something, unless `force`."""
-        return await self._run(remove_member(name, force))
-
-    async def admit_member(self, name: str) -> Members:
-        """Take a removed member in again, or add one that is configured at this master. It counts
-        when it has what this master had confirmed."""
-        return await self._run(admit_member(name))
-
-    async def janitor_state(self) -> JanitorState:
-        """What the janitor has done and found."""
-        return await self._run(operations.janitor_state())
-
-    async def retention(self) -> Retention:
-        """The rule by which log segments are deleted, and what it takes from the log as it is."""
-        return await self._run(operations.retention())
-
-    async def set_retention(self, enabled: bool) -> Retention:
-        """Enable or disable deletion in this store; durable on return. `disabled` of the answer
-        tells if the setting janitor.enabled wins."""
-        return await self._run(operations.set_retention(enabled))
-
-    async def plan_cleaning(
-        self, *, manual: bool = False, trust_clock: bool = False
-    ) -> CleaningLook:
-        """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
-        return await self._run(operations.plan_cleaning(manual=manual, trust_clock=trust_clock))
-
-    async def run_cleaning(self, *, trust_clock: bool = False) -> CleaningLook:
-        """Let the janitor look now, and delete what may go: expired segments at any hour.
-
-        `trust_clock`: the machine's wall clock is right, whatever the janitor makes of it.
-        """
-        return await self._run(operations.run_cleaning(trust_clock=trust_clock))
-
-    async def dispatch_state(self) -> FollowerServiceState:
-        return await self._run(operations.dispatch_state())
-
-    async def index_state(self) -> FollowerServiceState:
-        return await self._run(operations.index_state())
-
-    async def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
-        """Build the index of a part of the log anew; files and items written."""
-        return await self._run(operations.rebuild_index(start_offset, end_offset))
 
     # --- the end ---
 
     async def close(self) -> None:
-        """Close the connections. Producers and readers are closed by their owners before."""
-        self._closed.set()
-        for channel in self._channels.close():
-            await channel.close()
+        """End what still reads, and close the connections. Producers and readers are closed by
+        their owners before, or lose what they have not sent or committed."""
+        await self._connections.close()
 
     async def __aenter__(self) -> "AsyncClient":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    async def _run(self, operation: Operation[R]) -> R:
-        patience = Backoff(self._patience_s, self._clock, self._random)
-        timeout_s = self._timeout_s + operation.wait_s
-        moved_once = False
-        while True:
-            try:
-                call = self._channels.callable(operation.method)
-                answer = await call(operation.request, timeout=timeout_s)
-                while (request := operation.next_page(answer)) is not None:
-                    merge_page(answer, await call(request, timeout=timeout_s))
-                return operation.result(answer)
-            except grpc.RpcError as failure:
-                error = from_rpc_error(failure)
-            except UnavailableError as failure:
-                error = failure
-            if not isinstance(error, UnavailableError) or self._closed.is_set():
-                raise error
-            moved = self._channels.renew(operation.method.room)
-            if not operation.safe:
-                raise error
-            if moved and not moved_once:
-                moved_once = True
-                continue
-            delay_s = patience.next_delay_s()
-            if delay_s is None:
-                raise error
-            await asyncio.sleep(delay_s)
 
 
 def connect_async(

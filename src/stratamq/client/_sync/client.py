@@ -1,18 +1,18 @@
+# Generated from _async/client.py by scripts/gen_sync_client.py (`make client`).
 """The synchronous client. Thread-safe; one connection to each service."""
 
-import atexit
 import os
 import random as random_module
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
-from weakref import WeakSet
-
-import grpc
+from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import operations
-from stratamq.client.consumer import Consumer, plan_run
+from stratamq.client._sync.admin import AdminClient
+from stratamq.client._sync.calls import Calls, run_plan
+from stratamq.client._sync.consumer import Consumer
+from stratamq.client._sync.producer import Producer
+from stratamq.client.connections import Connections
 from stratamq.client.consuming import (
     EARLIEST,
     Plan,
@@ -23,32 +23,14 @@ from stratamq.client.consuming import (
     plan_consume,
 )
 from stratamq.client.intake import Intake, ProducerSettings
-from stratamq.client.operations import Found, Operation, Pulled, merge_page
-from stratamq.client.producer import Producer
+from stratamq.client.operations import Found, Pulled
+from stratamq.client.primitives import Guard
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.replication_state import (
-    Demotion,
-    Promotion,
-    Removal,
-    ReplicationState,
-    admit_member,
-    demote,
-    promote,
-    remove_member,
-    replication_state,
-    resync,
-)
-from stratamq.client.streams import Streams
 from stratamq.client.values import (
-    CleaningLook,
-    FollowerServiceState,
     GroupQueue,
-    JanitorState,
     LogState,
     Message,
     Queue,
-    Retention,
-    Role,
     SendResult,
     TimeBoundary,
     Topic,
@@ -57,14 +39,10 @@ from stratamq.client.values import (
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
-from stratamq.formats.members import Members
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.endpoints import Channels, Endpoints, parse_target
+from stratamq.rpc.endpoints import Endpoints, parse_target
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
-from stratamq.rpc.status import from_rpc_error
-
-R = TypeVar("R")
 
 
 class Client:
@@ -80,16 +58,15 @@ class Client:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        self._channels = Channels(endpoints, grpc.insecure_channel)
-        self._streams = Streams(self._channels)
-        self._timeout_s = timeout_s
-        self._patience_s = patience_s
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
+        self._connections = Connections(endpoints)
+        calls = Calls(self._connections, timeout_s, patience_s, self._clock, self._random)
+        self._run = calls.run
+        self._guard = Guard()
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        _clients.add(self)
+        self.admin = AdminClient(calls.run)
+        """What operators ask: states of the services, roles, topics, deletion, repair."""
 
     # --- storing ---
 
@@ -133,7 +110,7 @@ class Client:
         )
 
     def send_message(self, message: Message, *, require_replicas: bool = False) -> SendResult:
-        return self.send_all([message], require_replicas=require_replicas)[0].check()
+        return (self.send_all([message], require_replicas=require_replicas))[0].check()
 
     def send_all(
         self,
@@ -148,7 +125,7 @@ class Client:
         InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
         a half message.
         """
-        with self._lock:
+        with self._guard:
             messages = [self._intake.message(message) for message in messages]
         return self._run(operations.send(messages, all_or_nothing, require_replicas))
 
@@ -162,9 +139,7 @@ class Client:
         """For many messages. `changes` are fields of `ProducerSettings`:
         `client.producer(batch_bytes=1 << 20, retry=3)`."""
         settings = settings or ProducerSettings(**changes)
-        return Producer(
-            self._channels, self._streams, settings, on_result, self._clock, self._random
-        )
+        return Producer(self._connections, settings, on_result, self._clock, self._random)
 
     # --- reading ---
 
@@ -219,17 +194,15 @@ class Client:
         def make_plan() -> Plan:
             return plan_consume(topic, queues, offset, group, follow)
 
-        ranges = plan_run(self._run, make_plan())
-        patience = Backoff(None if follow else patience_s, self._clock, self._random)
+        reading = Reading(run_plan(self._run, make_plan()), tags, max_bytes)
         return Consumer(
-            self._channels,
-            self._streams,
+            self._connections,
             self._run,
             make_plan,
-            Reading(ranges, tags, max_bytes),
+            reading,
+            backoff=Backoff(None if follow else patience_s, self._clock, self._random),
             group=group,
             follow=follow,
-            patience=patience,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
         )
@@ -242,18 +215,9 @@ class Client:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        return Consumer(
-            self._channels,
-            self._streams,
-            self._run,
-            make_plan,
-            Reading(plan_run(self._run, make_plan()), tags, 0),
-            group=None,
-            follow=False,
-            patience=Backoff(30.0, self._clock, self._random),
-            refresh_s=30.0,
-            commit_interval_s=5.0,
-        )
+        reading = Reading(run_plan(self._run, make_plan()), tags, 0)
+        backoff = Backoff(30.0, self._clock, self._random)
+        return Consumer(self._connections, self._run, make_plan, reading, backoff=backoff)
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""
@@ -267,9 +231,9 @@ class Client:
         OffsetOutOfRangeError where the log does not hold the range (any more).
         """
         request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
-        stream = self._streams.open(METHODS["ReadRange"], request)
+        stream = self._connections.open(METHODS["ReadRange"], request)
         try:
-            for response in stream:
+            while (response := stream.read()) is not None:
                 head, (data,) = READ_RANGE_RESPONSE.decode(response)
                 yield head.offset, data
         finally:
@@ -290,9 +254,9 @@ class Client:
         open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
         if not open_ranges:
             return
-        stream = self._streams.open(METHODS["PullStream"], reading.request())
+        stream = self._connections.open(METHODS["PullStream"], reading.request())
         try:
-            for response in stream:
+            while (response := stream.read()) is not None:
                 head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
                 number = open_ranges[head.stream_index]
                 topic, queue_id, _, _ = ranges[number]
@@ -369,10 +333,6 @@ class Client:
     def topics(self) -> list[Topic]:
         return self._run(operations.topics())
 
-    def put_topic(self, topic: Topic) -> Topic:
-        """Create a topic or change its settings; durable on return."""
-        return self._run(operations.put_topic(topic))
-
     def queues(self, topic: str = "") -> list[Queue]:
         """Of one topic, or of all."""
         return self._run(operations.queues(topic))
@@ -381,138 +341,21 @@ class Client:
         return self._run(operations.units(topic, queue_id, offset, count))
 
     def log_state(self) -> LogState:
+        """Of the commit log service."""
         return self._run(operations.log_state())
-
-    def delete_below(
-        self, offset: int, *, max_segments: int = 10, urgent: bool = False
-    ) -> tuple[int, tuple[str, ...]]:
-        """Let the log delete whole segments below `offset`, oldest first, never the last: its new
-        minimum, and the files. `urgent` does not wait for followers."""
-        return self._run(operations.delete_below(offset, max_segments=max_segments, urgent=urgent))
-
-    def trust_clock(self) -> None:
-        """The wall clock is right, however far it has jumped ahead: messages get its time again."""
-        self._run(operations.trust_clock())
-
-    def replication_state(self) -> ReplicationState:
-        """A master's slaves, or how a slave follows its master."""
-        return self._run(replication_state())
-
-    def resync(self) -> None:
-        """Let a slave that has nothing in common with its master begin anew; what its log holds is
-        kept aside. It happens at its next contact with the master."""
-        self._run(resync())
-
-    def promote(self, role: Role | None = None, *, force: bool = False) -> Promotion:
-        """Make this broker the master: everybody who hears of its higher term stops writing.
-        NotWritableError says what speaks against it; `force` does it all the same."""
-        return self._run(promote(role, force))
-
-    def demote(self, master: str = "", *, force: bool = False) -> Demotion:
-        """Make this broker a slave that follows the master whose slaves connect to `master`; "":
-        the other members know. NotWritableError if no slave has everything, unless `force`."""
-        return self._run(demote(master, force))
-
-    def remove_member(self, name: str, *, force: bool = False) -> Removal:
-        """Take a member that is dead for good out of its cluster, at the master. NotWritableError
-        when it answers, or another one lacks something, unless `force`."""
-        return self._run(remove_member(name, force))
-
-    def admit_member(self, name: str) -> Members:
-        """Take a removed member in again, or add one that is configured at this master. It counts
-        when it has what this master had confirmed."""
-        return self._run(admit_member(name))
-
-    def janitor_state(self) -> JanitorState:
-        """What the janitor has done and found."""
-        return self._run(operations.janitor_state())
-
-    def retention(self) -> Retention:
-        """The rule by which log segments are deleted, and what it takes from the log as it is."""
-        return self._run(operations.retention())
-
-    def set_retention(self, enabled: bool) -> Retention:
-        """Enable or disable deletion in this store; durable on return. `disabled` of the answer
-        tells if the setting janitor.enabled wins."""
-        return self._run(operations.set_retention(enabled))
-
-    def plan_cleaning(self, *, manual: bool = False, trust_clock: bool = False) -> CleaningLook:
-        """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
-        return self._run(operations.plan_cleaning(manual=manual, trust_clock=trust_clock))
-
-    def run_cleaning(self, *, trust_clock: bool = False) -> CleaningLook:
-        """Let the janitor look now, and delete what may go: expired segments at any hour.
-
-        `trust_clock`: the machine's wall clock is right, whatever the janitor makes of it.
-        """
-        return self._run(operations.run_cleaning(trust_clock=trust_clock))
-
-    def dispatch_state(self) -> FollowerServiceState:
-        return self._run(operations.dispatch_state())
-
-    def index_state(self) -> FollowerServiceState:
-        return self._run(operations.index_state())
-
-    def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
-        """Build the index of a part of the log anew; files and items written."""
-        return self._run(operations.rebuild_index(start_offset, end_offset))
 
     # --- the end ---
 
     def close(self) -> None:
         """End what still reads, and close the connections. Producers and readers are closed by
         their owners before, or lose what they have not sent or committed."""
-        self._closed.set()
-        self._streams.end()
-        for channel in self._channels.close():
-            channel.close()
+        self._connections.close()
 
     def __enter__(self) -> "Client":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run(self, operation: Operation[R]) -> R:
-        patience = Backoff(self._patience_s, self._clock, self._random)
-        timeout_s = self._timeout_s + operation.wait_s
-        moved_once = False
-        while True:
-            try:
-                call = self._channels.callable(operation.method)
-                answer = call(operation.request, timeout=timeout_s)
-                while (request := operation.next_page(answer)) is not None:
-                    merge_page(answer, call(request, timeout=timeout_s))
-                return operation.result(answer)
-            except grpc.RpcError as failure:
-                error = from_rpc_error(failure)
-            except UnavailableError as failure:
-                error = failure
-            if not isinstance(error, UnavailableError) or self._closed.is_set():
-                raise error
-            moved = self._channels.renew(operation.method.room)
-            if not operation.safe:
-                raise error
-            if moved and not moved_once:
-                moved_once = True
-                continue
-            delay_s = patience.next_delay_s()
-            if delay_s is None or self._closed.wait(delay_s):
-                raise error
-
-
-_clients: WeakSet[Client] = WeakSet()
-
-
-@atexit.register
-def _close_clients() -> None:
-    """Those that nobody closed: later it could take for ever (`streams`)."""
-    for client in list(_clients):
-        client.close()
-
-
-# Connections of a process are no business of those that are forked from it.
-os.register_at_fork(after_in_child=_clients.clear)
 
 
 def connect(
@@ -523,8 +366,8 @@ def connect(
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> Client:
-    """A client of the broker at `target`: a store directory, `host:port` of the commit log, or
-    `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet."""
+    """A client of the broker at `target`: a store directory, `host:port` of the commit
+    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet."""
     return Client(
         parse_target(target),
         timeout_s=timeout_s,

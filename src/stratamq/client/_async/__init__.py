@@ -1,0 +1,1 @@
+"""The asyncio client, of which the synchronous one (`_sync`) is generated."""

@@ -1,0 +1,224 @@
+"""The reader of topics: an iterator of messages."""
+
+import logging
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import grpc
+
+from stratamq.client._async.calls import run_plan
+from stratamq.client.connections import AsyncConnections, AsyncStream
+from stratamq.client.consuming import LOOK_FOR_ENDS_S, Plan, Reading, plan_ends
+from stratamq.client.operations import AsyncRunOperation, commit_offsets
+from stratamq.client.primitives import AsyncEvent, AsyncLock, AsyncOngoing, AsyncWorker
+from stratamq.client.received import ReceivedMessage
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.methods import DISPATCHER, METHODS
+
+log = logging.getLogger(__name__)
+
+SHORTEST_COMMIT_INTERVAL_S = 0.01
+
+
+class AsyncConsumer:
+    """Made by `AsyncClient.consume`: iterate, then close, best by `async with`. One task at a time.
+
+    A lost connection is made again from where the reader is. With a group, what was taken is
+    committed every `commit_interval_s`, whether messages come or not, and by `close`; a message
+    counts as taken when the next one is asked for, so that a crash in between gives it again.
+    Leaving `async with` in order commits everything given.
+    """
+
+    def __init__(
+        self,
+        connections: AsyncConnections,
+        run: AsyncRunOperation,
+        make_plan: Callable[[], Plan],
+        reading: Reading,
+        *,
+        backoff: Backoff,
+        group: str | None = None,
+        follow: bool = False,
+        refresh_s: float = 30.0,
+        commit_interval_s: float = 5.0,
+    ) -> None:
+        self._connections = connections
+        self._run = run
+        self._make_plan = make_plan
+        self._reading = reading
+        self._backoff = backoff
+        self._group = group
+        self._follow = follow
+        self._refresh_s = refresh_s
+        self._stream: AsyncStream | None = None
+        self._closed = AsyncEvent()
+        self._given: Iterator[ReceivedMessage] = iter(())
+        self._asking = False
+        self._answers = AsyncOngoing()
+        self._committing = AsyncLock()
+        self._refusal: StrataError | None = None
+        """Why the regular commit failed for good."""
+        if group is not None:
+            interval_s = max(commit_interval_s, SHORTEST_COMMIT_INTERVAL_S)
+            AsyncWorker(
+                "stratamq-commit", _commit_regularly, weakref.ref(self), self._closed, interval_s
+            ).start()
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """A task that waits can be cancelled, by `asyncio.wait_for` for example: reading goes on,
+        and the next task that asks gets the message, each message once."""  # async only
+        if self._asking:
+            raise RuntimeError("another task waits for this reader's next message")
+        self._asking = True
+        try:
+            while not self._closed.is_set():
+                # From here to the return nothing waits: no cancellation comes in between.
+                message = next(self._given, None)
+                if message is not None:
+                    return message
+                response = await self._answers.result(self._next_response)
+                if response is None:
+                    break
+                self._given = self._reading.receive(response)
+            await self._commit(given=False)
+        finally:
+            self._asking = False
+        raise StopAsyncIteration
+
+    async def commit(self) -> None:
+        """Store for the group what was given so far, the last message included."""
+        await self._commit(given=True)
+
+    async def close(self) -> None:
+        """Stop reading, from any task, and commit what was taken. A task that waits for a
+        message gets StopAsyncIteration."""
+        await self._stop()
+        await self._commit(given=False)
+
+    async def __aenter__(self) -> "AsyncConsumer":
+        return self
+
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        await self._stop()
+        try:
+            await self._commit(given=error_type is None)
+        except StrataError as error:
+            if error_type is None:
+                raise
+            # The caller gets the first error; the messages come again.
+            log.warning("offsets not committed", extra={"error": str(error)})
+
+    async def _stop(self) -> None:
+        self._closed.set()
+        self._end_stream()
+        await self._answers.ended()
+
+    def _end_stream(self) -> None:
+        stream = self._stream
+        if stream is not None:
+            stream.end()
+
+    async def _commit(self, *, given: bool) -> None:
+        if self._group is None:
+            return
+        async with self._committing:  # or an older commit could overtake a newer one
+            offsets = self._reading.uncommitted(given=given)
+            if offsets:
+                await self._run(commit_offsets(self._group, offsets))
+                self._reading.committed(offsets)
+
+    async def _commit_in_time(self) -> None:
+        """What is refused ends the reading with that error."""
+        try:
+            await self._commit(given=False)
+        except UnavailableError:
+            return  # the reading fails too if it lasts; the next commit takes it all
+        except StrataError as error:
+            self._refusal = error
+            self._end_stream()
+
+    # --- reading ---
+
+    async def _next_response(self) -> bytes | None:
+        """The next answer; None when everything was read, or the reader was closed."""
+        reading = self._reading
+        while not self._closed.is_set():
+            if self._refusal is not None:
+                raise self._refusal
+            if reading.ended and not self._follow:
+                break
+            try:
+                if not reading.ranges:  # it follows a topic that is not there yet
+                    if not await self._closed.wait(min(1.0, self._refresh_s)):
+                        reading.extend(await run_plan(self._run, self._make_plan()))
+                    continue
+                response = await self._read()
+            except StrataError as error:
+                await self._lost(error)
+                continue
+            if response is not None:
+                self._backoff.reset()
+                return response
+            if not reading.ended and self._refusal is None:
+                await self._lost(UnavailableError("the dispatcher ended the stream"))
+        return None
+
+    async def _read(self) -> bytes | None:
+        """The next answer of a stream that ends when it is time to look again."""
+        stream = self._stream
+        if stream is None:
+            timeout_s = self._refresh_s if self._follow else min(self._refresh_s, LOOK_FOR_ENDS_S)
+            self._stream = stream = self._connections.open(
+                METHODS["PullStream"], self._reading.request(), timeout_s
+            )
+            if self._closed.is_set() or self._refusal is not None:
+                stream.end()
+        response: bytes | None = None
+        try:
+            response = await stream.read()
+        finally:
+            if response is None:
+                stream.end()
+                self._stream = None
+        return response
+
+    async def _lost(self, error: StrataError) -> None:
+        if self._closed.is_set():
+            return
+        if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
+            await self._look_again()
+            return
+        if not isinstance(error, UnavailableError):
+            raise error
+        delay_s = self._backoff.next_delay_s()
+        if delay_s is None:
+            raise error
+        self._connections.renew(DISPATCHER)
+        await self._closed.wait(delay_s)
+
+    async def _look_again(self) -> None:
+        """For queues that are new, or that end earlier than they did."""
+        reading = self._reading
+        try:
+            if self._follow:
+                reading.extend(await run_plan(self._run, self._make_plan()))
+            else:
+                reading.shorten(await run_plan(self._run, plan_ends(reading.unfinished)))
+        except UnavailableError:
+            return  # the next stream fails too if it lasts, and waits
+
+
+async def _commit_regularly(
+    consumer: "weakref.ref[AsyncConsumer]", closed: AsyncEvent, interval_s: float
+) -> None:
+    """Until the reader is closed, or nothing else holds it."""
+    while not await closed.wait(interval_s):
+        reader = consumer()
+        if reader is None:
+            return
+        await reader._commit_in_time()
+        del reader

@@ -1,0 +1,70 @@
+"""What a producer gives back for a message: the promise of a result."""
+
+from collections.abc import Generator
+
+from stratamq.client.batching import Run, Unit
+from stratamq.client.deliveries import Place
+from stratamq.client.primitives import AsyncEvent, AsyncGuard
+from stratamq.client.values import SendResult
+from stratamq.errors import UnavailableError
+
+
+class AsyncWaiters:
+    """Those who wait until a unit is settled, under the guard of its producer."""
+
+    def __init__(self, guard: AsyncGuard) -> None:
+        self._guard = guard
+        self._events: dict[Unit, AsyncEvent] = {}
+
+    async def wait(self, unit: Unit, timeout_s: float | None) -> bool:
+        """False when the unit is not settled within `timeout_s`."""
+        with self._guard:
+            if unit.settled:
+                return True
+            settled = self._events.setdefault(unit, AsyncEvent())
+        return await settled.wait(timeout_s)
+
+    def wake(self, unit: Unit) -> None:
+        """Under the guard, once the unit is settled."""
+        settled = self._events.pop(unit, None)
+        if settled is not None:
+            settled.set()
+
+
+class AsyncDelivery(Place):
+    """Made by `AsyncProducer.send`; any task may ask."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(
+        self, waiters: AsyncWaiters, unit: Unit, run: Run | None = None, index: int = 0
+    ) -> None:
+        # Not through super(): there is one of these for every message.
+        self._unit = unit
+        self._run = run
+        self._index = index
+        self._waiters = waiters
+
+    async def result(self, timeout_s: float | None = None) -> SendResult:
+        """Wait for the answer. Raises the message's error when it was not stored, or is perhaps
+        stored (UnavailableError), or when there is no answer within `timeout_s`."""
+        unit = self._unit
+        if not unit.settled:
+            unit.seen = True  # a flush that ends first leaves a failure to this caller
+            try:
+                settled = await self._waiters.wait(unit, timeout_s)
+            except BaseException:
+                unit.seen = False
+                raise
+            if not settled:
+                unit.seen = False
+                raise UnavailableError(
+                    f"no answer within {timeout_s} s: perhaps stored", perhaps_stored=True
+                )
+        return self._outcome()
+
+    def __await__(self) -> Generator[object, None, SendResult]:  # async only
+        """As `result`."""
+        if not self._unit.settled:
+            yield from self.result().__await__()
+        return self._outcome()

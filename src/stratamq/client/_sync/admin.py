@@ -1,0 +1,110 @@
+# Generated from _async/admin.py by scripts/gen_sync_client.py (`make client`).
+"""What operators ask of a broker: its services' states, roles, topics, deletion, repair."""
+
+from stratamq.client import admin_operations, replication_state
+from stratamq.client.operations import RunOperation
+from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
+from stratamq.client.values import (
+    CleaningLook,
+    FollowerServiceState,
+    JanitorState,
+    Retention,
+    Role,
+    Topic,
+)
+from stratamq.formats.members import Members
+
+
+class AdminClient:
+    """Of one broker: `Client.admin`."""
+
+    def __init__(self, run: RunOperation) -> None:
+        self._run = run
+
+    # --- topics ---
+
+    def put_topic(self, topic: Topic) -> Topic:
+        """Create a topic or change its settings; durable on return."""
+        return self._run(admin_operations.put_topic(topic))
+
+    # --- replication ---
+
+    def replication_state(self) -> ReplicationState:
+        """A master's slaves, or how a slave follows its master."""
+        return self._run(replication_state.replication_state())
+
+    def resync(self) -> None:
+        """Let a slave that has nothing in common with its master begin anew; what its log holds is
+        kept aside. It happens at its next contact with the master."""
+        self._run(replication_state.resync())
+
+    def promote(self, role: Role | None = None, *, force: bool = False) -> Promotion:
+        """Make this broker the master: every broker that learns of its higher term stops writing.
+        NotWritableError says what speaks against it; `force` does it all the same."""
+        return self._run(replication_state.promote(role, force))
+
+    def demote(self, master: str = "", *, force: bool = False) -> Demotion:
+        """Make this broker a slave that follows the master whose slaves connect to `master`; "":
+        the other members know. NotWritableError if no slave has everything, unless `force`."""
+        return self._run(replication_state.demote(master, force))
+
+    def remove_member(self, name: str, *, force: bool = False) -> Removal:
+        """Take a member that is dead for good out of its cluster, at the master. NotWritableError
+        when it answers, or another one lacks something, unless `force`."""
+        return self._run(replication_state.remove_member(name, force))
+
+    def admit_member(self, name: str) -> Members:
+        """Take a removed member in again, or add one that is configured at this master. It counts
+        when it has what this master had confirmed."""
+        return self._run(replication_state.admit_member(name))
+
+    # --- deletion ---
+
+    def delete_below(
+        self, offset: int, *, max_segments: int = 10, urgent: bool = False
+    ) -> tuple[int, tuple[str, ...]]:
+        """Let the log delete whole segments below `offset`, oldest first, never the last: its new
+        minimum, and the files. `urgent` does not wait for followers."""
+        return self._run(
+            admin_operations.delete_below(offset, max_segments=max_segments, urgent=urgent)
+        )
+
+    def janitor_state(self) -> JanitorState:
+        """What the janitor has done and found."""
+        return self._run(admin_operations.janitor_state())
+
+    def retention(self) -> Retention:
+        """The rule by which log segments are deleted, and what it takes from the log as it is."""
+        return self._run(admin_operations.retention())
+
+    def set_retention(self, enabled: bool) -> Retention:
+        """Enable or disable deletion in this store; durable on return. `disabled` of the answer
+        tells if the setting janitor.enabled wins."""
+        return self._run(admin_operations.set_retention(enabled))
+
+    def plan_cleaning(self, *, manual: bool = False, trust_clock: bool = False) -> CleaningLook:
+        """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
+        return self._run(admin_operations.plan_cleaning(manual=manual, trust_clock=trust_clock))
+
+    def run_cleaning(self, *, trust_clock: bool = False) -> CleaningLook:
+        """Let the janitor look now, and delete what may go: expired segments at any hour.
+
+        `trust_clock`: the machine's wall clock is right, whatever the janitor makes of it.
+        """
+        return self._run(admin_operations.run_cleaning(trust_clock=trust_clock))
+
+    # --- the services ---
+
+    def trust_clock(self) -> None:
+        """The wall clock is right, however far it has jumped ahead: messages get its time again."""
+        self._run(admin_operations.trust_clock())
+
+    def dispatch_state(self) -> FollowerServiceState:
+        return self._run(admin_operations.dispatch_state())
+
+    def index_state(self) -> FollowerServiceState:
+        return self._run(admin_operations.index_state())
+
+    def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
+        """Build the index of a part of the log anew; files and items written."""
+        return self._run(admin_operations.rebuild_index(start_offset, end_offset))

@@ -1,0 +1,276 @@
+# Generated from _async/append_stream.py by scripts/gen_sync_client.py (`make client`).
+"""The append stream of a producer: one worker opens it, reads its answers, and opens the next.
+
+gRPC takes the batches out of the generator that it was given, in a thread of its own.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from stratamq.client._sync.delivery import Waiters
+from stratamq.client.append_messages import opening, outcome_of, request_of, shape_of
+from stratamq.client.batching import Batch, BatchOutcome, Outbox, Unit
+from stratamq.client.connections import Connections, Stream
+from stratamq.client.intake import ProducerSettings, perhaps_stored
+from stratamq.client.primitives import Condition, Guard, Worker
+from stratamq.client.values import SendResult
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.files.port import Clock, Random
+from stratamq.formats.batch_frames import FrameShape
+from stratamq.rpc.methods import COMMITLOG, METHODS
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED_FAILURES = 1000
+_GOODBYE_S = 5.0
+"""How long a closing producer waits for the log to end the stream."""
+
+
+class _Exchange:
+    """One append stream's state, under the producer's guard."""
+
+    def __init__(self) -> None:
+        self.shape: FrameShape | None = None
+        """Of the frames that the broker takes; None until it has opened the stream."""
+        self.broken = False
+
+
+class AppendStream:
+    """Sends what is in an outbox, and settles it. `guard` guards the outbox, and every attribute
+    here."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        settings: ProducerSettings,
+        outbox: Outbox,
+        guard: Guard,
+        on_result: Callable[[SendResult], None] | None,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._connections = connections
+        self._settings = settings
+        self._outbox = outbox
+        self._guard = guard
+        self._on_result = on_result
+        self._clock = clock
+        self._random = random
+        self.work = Condition(guard)
+        """Notified when the worker, or the generator of batches, may have something to do."""
+        self.answered = Condition(guard)
+        """Notified when something is settled, opened, refused or closed."""
+        self.waiters = Waiters(guard)
+        self.opened = False
+        """Once: the broker's limits are known."""
+        self.closing = False
+        self._wanted = False  # a caller waits for the first stream
+        self._refusal: StrataError | None = None  # why the first stream could not be opened
+        self._failures = 0  # attempts to open a stream, since one was opened
+        self._failed: list[Unit] = []
+        self._reporting = 0  # units that are settled, and `on_result` does not know them all
+        self._reporters: set[object] = set()  # those that run `on_result`
+        self._worker: Worker | None = None
+        self._stream: Stream | None = None
+
+    def open(self) -> None:
+        """Wait for the first stream; raises why it could not be opened."""
+        with self._guard:
+            if self._worker is None:
+                self._worker = Worker("stratamq-producer", self._run)
+                self._worker.start()
+            self._refusal = None
+            self._wanted = True
+            self.work.notify_all()
+            self.answered.wait_for(lambda: self.opened or self._refusal or self.closing)
+            if self._refusal is not None:
+                raise self._refusal
+
+    def close(self) -> None:
+        """Everything is answered or failed afterwards."""
+        with self._guard:
+            self.closing = True
+            self.work.notify_all()
+            self.answered.notify_all()
+            idle = self._outbox.idle
+        if self._stream is not None and not idle:
+            self._stream.abandon()
+        # An interrupt can have come before the worker was made.
+        if self._worker is not None and not self._worker.join(_GOODBYE_S):
+            if self._stream is not None:
+                self._stream.abandon()
+            self._worker.join(_GOODBYE_S)
+
+    def idle(self) -> bool:
+        """Everything is answered, and `on_result` has been called for it."""
+        return self._outbox.idle and not self._reporting
+
+    def in_callback(self) -> bool:
+        """The caller runs `on_result`: it must not wait for what it holds up."""
+        return Worker.current() in self._reporters
+
+    def take_failed(self) -> list[Unit]:
+        """Those whose failure neither a delivery nor `on_result` has given to its caller."""
+        failed, self._failed = self._failed, []
+        return [unit for unit in failed if not unit.seen]
+
+    # --- the worker ---
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_work():
+                exchange = _Exchange()
+                error: StrataError = UnavailableError("the log service ended the append stream")
+                try:
+                    self._answers(exchange)
+                except StrataError as failure:
+                    error = failure
+                self._broken(exchange, error)
+        finally:
+            # After a cancellation or a defect nothing else answers what is left.
+            with self._guard:
+                self.closing = True
+                left = [*self._outbox.lost(), *self._outbox.take_unsent()]
+                self._give_up(left, UnavailableError("the producer was closed"))
+            self.report(left)
+
+    def _wait_for_work(self) -> bool:
+        with self._guard:
+            self.work.wait_for(lambda: self._outbox.has_unsent or self._wanted or self.closing)
+            return self._outbox.has_unsent or not self.closing
+
+    def _answers(self, exchange: _Exchange) -> None:
+        """One stream from its opening to its end."""
+        self._stream = stream = self._connections.open(
+            METHODS["AppendStream"], self._requests(exchange)
+        )
+        try:
+            while (response := stream.read()) is not None:
+                if response.HasField("opened"):
+                    opened = response.opened
+                    with self._guard:
+                        exchange.shape = shape_of(opened)
+                        self._outbox.limit(opened.max_batch_bytes, opened.max_batch_messages)
+                        self.opened, self._wanted, self._failures = True, False, 0
+                        self.work.notify_all()
+                        self.answered.notify_all()
+                if response.results:
+                    self._acknowledge([(one.sequence, outcome_of(one)) for one in response.results])
+        finally:
+            with self._guard:
+                exchange.broken = True
+                self.work.notify_all()
+            stream.end()
+
+    def _requests(self, exchange: _Exchange) -> Iterator[bytes]:
+        """What gRPC sends, taken by gRPC as fast as the stream takes it."""
+        try:
+            yield opening(self._settings.client_name, self._settings.require_replicas)
+            while (next_one := self._next_batch(exchange)) is not None:
+                batch, shape = next_one
+                try:
+                    request = request_of(batch, shape)
+                except StrataError as error:  # this batch alone cannot be sent
+                    with self._guard:
+                        self._outbox.withdraw(batch)
+                        self._give_up([batch], error)
+                    self.report([batch])
+                    continue
+                yield request
+        except Exception:
+            log.exception("append stream ended by a defect")  # gRPC drops the error
+            raise
+
+    def _next_batch(self, exchange: _Exchange) -> tuple[Batch, FrameShape] | None:
+        """What goes out next; None when the stream is broken, or nothing more will come."""
+        outbox = self._outbox
+        with self._guard:
+            while not exchange.broken:
+                due_ns = None
+                if exchange.shape is not None:
+                    now_ns = self._clock.monotonic_ns()
+                    batch = outbox.next_batch(now_ns)
+                    if batch is not None:
+                        return batch, exchange.shape
+                    due_ns = outbox.due_in_ns(now_ns)
+                if self.closing and not outbox.has_unsent:
+                    break
+                self.work.wait(None if due_ns is None else due_ns / 1e9)
+        return None
+
+    def _broken(self, exchange: _Exchange, error: StrataError) -> None:
+        with self._guard:
+            failed = self._outbox.lost()
+            passing = isinstance(error, UnavailableError) and not self.closing
+            if exchange.shape is None and passing:
+                self._failures += 1
+                passing = self._failures <= self._settings.retry
+            if not passing:
+                self._failures = 0
+                failed += self._outbox.take_unsent()
+                if not self.opened:
+                    self._refusal, self._wanted = error, False
+            self._give_up(failed, error)
+        self.report(failed)
+        self._connections.renew(COMMITLOG)
+        with self._guard:
+            if self._outbox.has_unsent or self._wanted:
+                delay_s = self._settings.delay_s(self._failures, self._random)
+                self.work.wait_for(lambda: self.closing, delay_s)
+
+    # --- settled ---
+
+    def _acknowledge(self, outcomes: Sequence[tuple[int, BatchOutcome]]) -> None:
+        settled: list[Unit] = []
+        try:
+            with self._guard:
+                now_ns = self._clock.monotonic_ns()
+                for sequence, outcome in outcomes:
+                    batch = self._outbox.acknowledge(sequence, outcome, now_ns)
+                    if batch is not None:
+                        settled.append(batch)
+                        self.settle([batch])
+                self.work.notify_all()  # a batch that is to be sent again
+        finally:
+            self.report(settled)
+
+    def _give_up(self, batches: Sequence[Batch], error: StrataError) -> None:
+        """Under the guard: settle batches that are not in the outbox any more."""
+        for batch in batches:
+            tried = batch.attempts > 0
+            self._outbox.give_up(batch, perhaps_stored(error) if tried else error)
+        self.settle(batches)
+
+    def settle(self, units: Sequence[Unit]) -> None:
+        """Under the guard: wake those who wait for units that are settled now. `report` follows,
+        without the guard."""
+        for unit in units:
+            self.waiters.wake(unit)
+            if self._on_result is not None:
+                unit.seen = True
+            elif unit.error() is not None and len(self._failed) < _REMEMBERED_FAILURES:
+                self._failed.append(unit)
+        if self._on_result is not None:
+            self._reporting += len(units)
+        self.work.notify_all()
+        self.answered.notify_all()
+
+    def report(self, units: Sequence[Unit]) -> None:
+        """Call `on_result` for units that were settled."""
+        if self._on_result is None:
+            return
+        current = Worker.current()
+        nested = current in self._reporters
+        self._reporters.add(current)
+        for unit in units:
+            for result in unit.results():
+                try:
+                    self._on_result(result)
+                except Exception:
+                    # The stream is shared: one caller's fault must not end it.
+                    log.exception("on_result failed")
+        if not nested:
+            self._reporters.discard(current)
+        with self._guard:
+            self._reporting -= len(units)
+            self.answered.notify_all()

@@ -1,0 +1,299 @@
+# Generated from _async/producer.py by scripts/gen_sync_client.py (`make client`).
+"""The producer: callers add messages to an outbox, and wait; an append stream empties it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import grpc
+
+from stratamq.client import operations
+from stratamq.client._sync.append_stream import AppendStream
+from stratamq.client._sync.delivery import Delivery
+from stratamq.client.batching import Batch, Chunk, Run, Single, Unit, size_bound
+from stratamq.client.connections import Connections
+from stratamq.client.deliveries import Deliveries
+from stratamq.client.intake import Intake, ProducerSettings, check_place, perhaps_stored
+from stratamq.client.operations import Operation
+from stratamq.client.primitives import Guard
+from stratamq.client.values import Message, SendResult, SendStatus
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.files.port import Clock, Random
+from stratamq.formats.batch_frames import Row
+
+_NO_PROPERTIES: Mapping[str, str] = {}
+
+
+class Producer:
+    """Made by `Client.producer`; thread-safe; to be closed, best by `with`.
+
+    `on_result` is called with the result of every message, in the order of the answers; it must
+    not wait for an answer. Without it `flush` raises the first failure that no delivery has given
+    to its caller.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        settings: ProducerSettings,
+        on_result: Callable[[SendResult], None] | None,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._connections = connections
+        self._settings = settings
+        self._clock = clock
+        self._intake = Intake(settings, clock, random)
+        self._outbox = settings.outbox()
+        self._guard = Guard()
+        """Of the outbox and of the stream's state."""
+        self._stream = AppendStream(
+            connections, settings, self._outbox, self._guard, on_result, clock, random
+        )
+        self._work = self._stream.work
+        self._answered = self._stream.answered
+        self._waiters = self._stream.waiters
+
+    # --- sending ---
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str = "",
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp_ms: int = 0,
+        reconsume_times: int = 0,
+    ) -> Delivery:
+        """Give a message up for sending. Waits while too much is unanswered, and at first for the
+        connection; the delivery waits for the answer.
+
+        InvalidRequestError when the message can never be stored, UnavailableError when no
+        connection can be made at first. Everything else is in the delivery.
+        """
+        outbox = self._outbox
+        introduce = False
+        if not self._stream.opened or (queue_id is None and topic not in outbox.queue_counts):
+            introduce = self._prepare(topic, queue_id)
+        with self._guard:
+            row, born_timestamp_ms = self._intake.row(
+                body, tag, keys, properties, unique_key, born_timestamp_ms
+            )
+            fields = (flag, sys_flag, born_timestamp_ms, reconsume_times)
+            check_place(topic, queue_id, fields)
+            carried = outbox.carries(topic, row)
+            if carried:
+                if outbox.pending_bytes >= self._settings.max_pending_bytes or self._stream.closing:
+                    self._wait_for_room()
+                now_ns, size = self._clock.monotonic_ns(), size_bound(topic, row)
+                batch, run, index = outbox.add(topic, queue_id, fields, row, size, now_ns)
+                sealed = not outbox.is_open(batch)
+                if sealed or batch.count == 1:
+                    self._work.notify_all()
+        if not carried:
+            message = Message(
+                topic,
+                body,
+                tag,
+                keys,
+                properties,
+                queue_id,
+                unique_key,
+                flag,
+                sys_flag,
+                born_timestamp_ms,
+                reconsume_times=reconsume_times,
+            )
+            return self.send_message(message, alone=True)
+        if introduce:
+            self._introduce(topic, batch)
+        elif sealed:  # a caller that never waits must not keep the generator waiting
+            self._work.give_turn()
+        return Delivery(self._waiters, batch, run, index)
+
+    def send_message(self, message: Message, *, alone: bool = False) -> Delivery:
+        """The same for a `Message`. Those that do not wait for the disk, and whatever is sent
+        `alone`, go by a call of their own beside the stream. InvalidRequestError for delayed and
+        half messages."""
+        if not (alone or message.alone):
+            return self.send(
+                message.topic,
+                message.body,
+                tag=message.tag,
+                keys=message.keys,
+                properties=message.properties,
+                queue_id=message.queue_id,
+                unique_key=message.unique_key,
+                flag=message.flag,
+                sys_flag=message.sys_flag,
+                born_timestamp_ms=message.born_timestamp_ms,
+                reconsume_times=message.reconsume_times,
+            )
+        with self._guard:
+            message = self._intake.message(message)
+        operation = operations.send([message], require_replicas=self._settings.require_replicas)
+        self._connections.callable(operation.method)  # or UnavailableError
+        with self._guard:
+            self._wait_for_room()
+            single = self._outbox.begin_single(max(1, len(message.body)))
+        self._connections.start(
+            operation.method,
+            operation.request,
+            self._settings.timeout_s,
+            lambda answer, error: self._single_done(single, operation, answer, error),
+        )
+        return Delivery(self._waiters, single)
+
+    def send_all(self, messages: Iterable[Message]) -> list[Delivery]:
+        return [self.send_message(message) for message in messages]
+
+    def send_rows(
+        self,
+        topic: str,
+        rows: Iterable[Row],
+        *,
+        queue_id: int | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp_ms: int = 0,
+    ) -> Deliveries[Delivery]:
+        """Bodies with properties that are encoded already: the quick way for many. No unique keys
+        are made; InvalidRequestError leaves the rows before the bad one given up for sending."""
+        introduce = self._prepare(topic, queue_id)
+        fields = (flag, sys_flag, born_timestamp_ms or self._clock.wall_ms(), 0)
+        check_place(topic, queue_id, fields)
+        rows = rows if isinstance(rows, list) else list(rows)
+        outbox = self._outbox
+        chunks: list[Chunk] = []
+        done = 0
+        while done < len(rows):
+            with self._guard:
+                if outbox.pending_bytes >= self._settings.max_pending_bytes or self._stream.closing:
+                    self._wait_for_room()
+                among = rows[:1] if introduce else rows
+                now_ns = self._clock.monotonic_ns()
+                chunk = outbox.add_rows(topic, queue_id, fields, among, done, now_ns)
+                batch, _, _, added = chunk
+                sealed = not outbox.is_open(batch)
+                if sealed or batch.count == added:
+                    self._work.notify_all()
+            chunks.append(chunk)
+            done += added
+            if introduce:
+                introduce = False
+                self._introduce(topic, batch)
+            elif sealed:
+                self._work.give_turn()
+        return Deliveries(self._delivery, chunks)
+
+    def _delivery(self, unit: Unit, run: Run, index: int) -> Delivery:
+        return Delivery(self._waiters, unit, run, index)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Return when everything sent so far is answered, and `on_result` has been called.
+
+        Raises the first failure that neither a delivery nor `on_result` has given to its caller,
+        and UnavailableError when `timeout_s` passes.
+        """
+        with self._guard:
+            done = self._flushed(self._stream.idle, timeout_s)
+            untold = self._stream.take_failed() if done else []
+        if not done:
+            raise UnavailableError(
+                f"not everything was answered within {timeout_s} s: perhaps stored",
+                perhaps_stored=True,
+            )
+        for unit in untold:
+            error = unit.error()
+            if error is not None:
+                raise error
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end the stream. Everything is answered or failed afterwards."""
+        if self._stream.closing:
+            return
+        try:
+            self.flush(timeout_s)
+        finally:
+            self._stream.close()
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- waiting, under the guard ---
+
+    def _wait_for_room(self) -> None:
+        stream, most = self._stream, self._settings.max_pending_bytes
+        while self._outbox.pending_bytes >= most and not stream.closing:
+            if stream.in_callback():
+                break
+            self._answered.wait()
+        if stream.closing:
+            raise UnavailableError("the producer is closed", perhaps_stored=False)
+
+    def _flushed(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until `done`, meanwhile sending batches that are not full; False: in vain."""
+        self._outbox.flushes += 1
+        self._work.notify_all()
+        try:
+            return self._answered.wait_for(done, timeout_s)
+        finally:
+            self._outbox.flushes -= 1
+
+    # --- a topic's first message ---
+
+    def _prepare(self, topic: str, queue_id: int | None) -> bool:
+        """Before a message is added: a stream has been opened once, the broker has been asked
+        about the topic. True when the topic is new, and its first message is to be waited for."""
+        if not self._stream.opened:
+            self._stream.open()
+        if queue_id is not None or topic in self._outbox.queue_counts:
+            return False
+        self._ask(topic)
+        return topic not in self._outbox.queue_counts and not self._stream.in_callback()
+
+    def _introduce(self, topic: str, batch: Batch) -> None:
+        """Wait for the message that makes a topic, and learn its queues: or all that follow would
+        pile up in its first queue."""
+        with self._guard:
+            self._flushed(lambda: batch.settled, None)
+        self._ask(topic)
+
+    def _ask(self, topic: str) -> None:
+        """Learn the queues of a topic. Without an answer queue 0 takes what has no queue."""
+        operation = operations.topics(topic)
+        try:
+            call = self._connections.callable(operation.method)
+            answer = call(operation.request, timeout=self._settings.timeout_s)
+        except (grpc.RpcError, UnavailableError):
+            return
+        with self._guard:
+            self._outbox.learn(operation.result(answer))
+
+    # --- beside the stream ---
+
+    def _single_done(
+        self,
+        single: Single,
+        operation: Operation[list[SendResult]],
+        answer: Any,
+        error: StrataError | None,
+    ) -> None:
+        try:
+            if error is not None:
+                raise perhaps_stored(error) if isinstance(error, UnavailableError) else error
+            (result,) = operation.result(answer)
+        except StrataError as failure:
+            result = SendResult(SendStatus.UNKNOWN_ERROR, error=failure)
+        with self._guard:
+            self._outbox.end_single(single, result)
+            self._stream.settle([single])
+        self._stream.report([single])

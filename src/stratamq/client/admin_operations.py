@@ -1,0 +1,149 @@
+"""The unary calls of operators as values: states of the services, and changes of them."""
+
+from typing import Any
+
+from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2, janitor_pb2
+from stratamq.client.operations import Operation, topic_of, wire_message
+from stratamq.client.values import (
+    CleaningLook,
+    CleaningStep,
+    FollowerServiceState,
+    JanitorState,
+    LogShare,
+    Retention,
+    Topic,
+)
+from stratamq.rpc.methods import METHODS
+
+
+def put_topic(topic: Topic) -> Operation[Topic]:
+    """Create it or change its settings."""
+    wire = wire_message(
+        common_pb2.TopicConfig,
+        topic=topic.name,
+        read_queue_count=topic.read_queue_count,
+        write_queue_count=topic.write_queue_count,
+        permission=topic.permission,
+        ordered=topic.ordered,
+        system_flags=topic.system_flags,
+    )
+    request = commitlog_pb2.PutTopicRequest(topic=wire)
+    return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))
+
+
+def trust_clock() -> Operation[None]:
+    return Operation(METHODS["TrustClock"], commitlog_pb2.TrustClockRequest(), lambda _: None)
+
+
+def delete_below(
+    offset: int, *, max_segments: int, urgent: bool
+) -> Operation[tuple[int, tuple[str, ...]]]:
+    request = commitlog_pb2.DeleteBelowRequest(
+        offset=offset, max_segments=max_segments, urgent=urgent
+    )
+    return Operation(
+        METHODS["DeleteBelow"],
+        request,
+        lambda response: (response.minimum_offset, tuple(response.deleted)),
+    )
+
+
+def janitor_state() -> Operation[JanitorState]:
+    def result(state: janitor_pb2.GetJanitorStatusResponse) -> JanitorState:
+        return JanitorState(
+            last=_look(state.last) if state.HasField("last") else None,
+            deleted_segments=state.deleted_segments,
+            freed_bytes=state.freed_bytes,
+            failure=state.failure,
+            policy=state.policy,
+            disabled=state.disabled,
+        )
+
+    return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)
+
+
+def retention() -> Operation[Retention]:
+    request = janitor_pb2.GetRetentionRequest()
+    return Operation(METHODS["GetRetention"], request, lambda r: _retention(r.retention))
+
+
+def set_retention(enabled: bool) -> Operation[Retention]:
+    request = janitor_pb2.SetRetentionRequest(enabled=enabled)
+    return Operation(METHODS["SetRetention"], request, lambda r: _retention(r.retention))
+
+
+def _retention(wire: janitor_pb2.Retention) -> Retention:
+    return Retention(
+        disabled=wire.disabled,
+        policy=wire.policy,
+        at_once=LogShare(wire.at_once.segments, wire.at_once.size_bytes),
+        expired=LogShare(wire.expired.segments, wire.expired.size_bytes),
+    )
+
+
+def plan_cleaning(*, manual: bool, trust_clock: bool) -> Operation[CleaningLook]:
+    request = janitor_pb2.PlanCleaningRequest(manual=manual, trust_clock=trust_clock)
+    return Operation(METHODS["PlanCleaning"], request, lambda response: _look(response.look))
+
+
+def run_cleaning(*, trust_clock: bool) -> Operation[CleaningLook]:
+    request = janitor_pb2.RunCleaningRequest(trust_clock=trust_clock)
+    return Operation(METHODS["RunCleaning"], request, lambda response: _look(response.look))
+
+
+def _look(look: janitor_pb2.Look) -> CleaningLook:
+    return CleaningLook(
+        at_ms=look.at_ms,
+        disk_used_ratio=look.disk_used_ratio,
+        segments=look.segments,
+        deletions=tuple(
+            CleaningStep(one.start_offset, one.end_offset, one.reason, one.sentence)
+            for one in look.deletions
+        ),
+        held=tuple(
+            CleaningStep(one.start_offset, one.end_offset, one.by, one.sentence)
+            for one in look.held
+        ),
+        kept=CleaningStep(look.kept.start_offset, look.kept.end_offset, "", look.kept.sentence)
+        if look.HasField("kept")
+        else None,
+        alarm=look.alarm,
+        deleted=tuple(look.deleted),
+        minimum_offset=look.minimum_offset,
+    )
+
+
+def dispatch_state() -> Operation[FollowerServiceState]:
+    request = dispatcher_pb2.GetDispatchStatusRequest()
+    return Operation(
+        METHODS["GetDispatchStatus"], request, lambda state: _state(state, state.queue_count)
+    )
+
+
+def index_state() -> Operation[FollowerServiceState]:
+    request = index_pb2.GetIndexStatusRequest()
+    return Operation(
+        METHODS["GetIndexStatus"], request, lambda state: _state(state, len(state.files))
+    )
+
+
+def _state(state: Any, parts: int) -> FollowerServiceState:
+    return FollowerServiceState(
+        applied_offset=state.applied_offset,
+        durable_offset=state.durable_offset,
+        log_confirmed_offset=state.log_confirmed_offset,
+        parts=parts,
+        serving=state.serving,
+        recovery_report=tuple(state.recovery_report),
+        stopped_reason=state.stopped_reason,
+    )
+
+
+def rebuild_index(start_offset: int = 0, end_offset: int = 0) -> Operation[tuple[int, int]]:
+    """Files rebuilt and items written."""
+    request = wire_message(
+        index_pb2.RebuildRequest, start_offset=start_offset, end_offset=end_offset
+    )
+    return Operation(
+        METHODS["Rebuild"], request, lambda r: (r.files_rebuilt, r.items), wait_s=3600.0
+    )

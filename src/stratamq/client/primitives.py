@@ -1,0 +1,183 @@
+"""Waiting in two ways: each class for threads, its twin `Async…` for tasks of one event loop.
+
+The twins have the same methods, so that the synchronous client can be generated from the asyncio
+one (`scripts/gen_sync_client.py`) by taking `async`, `await` and `Async` away.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# --- threads ---
+
+Guard = threading.Lock
+"""Guards state that several callers share; released while a `Condition` of it waits."""
+Lock = threading.Lock
+Event = threading.Event
+
+
+class Condition(threading.Condition):
+    """Of a guard, which is held by whoever calls `wait`, `wait_for` and `notify_all`."""
+
+    def give_turn(self) -> None:
+        """Threads need none: the others run meanwhile."""
+
+
+class Worker:
+    """A daemon thread."""
+
+    def __init__(self, name: str, run: Callable[..., None], *arguments: Any) -> None:
+        self._thread = threading.Thread(target=run, args=arguments, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end; False when it still runs after `timeout_s`."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @staticmethod
+    def current() -> object:
+        """What is running: equal within one thread."""
+        return threading.get_ident()
+
+
+class Ongoing:
+    """A function that is run for its caller."""
+
+    def result(self, run: Callable[[], T]) -> T:
+        return run()
+
+    def ended(self) -> None:
+        """Nothing runs on when its caller is gone."""
+
+
+# --- tasks of one event loop ---
+
+AsyncLock = asyncio.Lock
+
+
+class AsyncGuard:
+    """Nothing to guard against: between two `await` a task is alone."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class AsyncCondition:
+    """As `Condition`."""
+
+    def __init__(self, guard: AsyncGuard | None = None) -> None:
+        self._waiting: dict[asyncio.Future[bool], None] = {}
+
+    def notify_all(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting:
+            _wake(one, True)
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Until the next `notify_all`; False when `timeout` seconds pass before."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+        alarm = None if timeout is None else loop.call_later(timeout, _wake, woken, False)
+        self._waiting[woken] = None
+        try:
+            return await woken
+        finally:
+            self._waiting.pop(woken, None)
+            if alarm is not None:
+                alarm.cancel()
+
+    async def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """The first true value of `predicate`, or its last one when `timeout` seconds pass."""
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + timeout
+        while not (value := predicate()):
+            left = None if end is None else end - loop.time()
+            if left is not None and left <= 0:
+                break
+            await self.wait(left)
+        return value
+
+    async def give_turn(self) -> None:
+        """Let other tasks run."""
+        await asyncio.sleep(0)
+
+
+class AsyncEvent:
+    """As `threading.Event`."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._changed = AsyncCondition()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._changed.notify_all()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """False when `timeout` seconds pass before."""
+        return self._set or await self._changed.wait_for(self.is_set, timeout)
+
+
+class AsyncWorker:
+    """A task."""
+
+    def __init__(
+        self, name: str, run: Callable[..., Coroutine[Any, Any, None]], *arguments: Any
+    ) -> None:
+        self._name = name
+        self._run = run
+        self._arguments = arguments
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(*self._arguments), name=self._name)
+
+    async def join(self, timeout_s: float | None = None) -> bool:
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=timeout_s)
+        return self._task is None or self._task.done()
+
+    @staticmethod
+    def current() -> object:
+        return asyncio.current_task()
+
+
+class AsyncOngoing:
+    """At most one run of a function at a time. A caller that is cancelled leaves it running, and
+    the next caller gets its result."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Future[Any] | None = None
+
+    async def result(self, run: Callable[[], Awaitable[T]]) -> T:
+        if self._task is None:
+            self._task = asyncio.ensure_future(run())
+        await asyncio.wait([self._task])
+        done, self._task = self._task, None
+        return done.result()
+
+    async def ended(self) -> None:
+        """Wait for the end of a run that no caller waits for; its result is dropped."""
+        task = self._task
+        if task is not None:
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
+
+
+def _wake(waiting: "asyncio.Future[bool]", notified: bool) -> None:
+    if not waiting.done():
+        waiting.set_result(notified)
