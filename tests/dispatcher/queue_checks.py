@@ -83,11 +83,21 @@ def queues_of(messages: list[Stored]) -> dict[Key, list[Stored]]:
     return queues
 
 
+def check_listing(broker: Broker) -> None:
+    """Every queue is listed, among all and among those of its topic."""
+    queues = broker.engine.queues
+    listed, following = queues.page("", 0, 0, len(queues) + 1)
+    assert (listed, following) == (list(queues), 0)
+    topics = {queue.topic for queue in listed}
+    assert sum(len(queues.of_topic(topic)) for topic in topics) == len(listed)
+
+
 def check_queues(broker: Broker, upto: int | None = None) -> None:
     """Every queue holds exactly the log's messages (those that end at or below `upto`)."""
     messages = [m for m in broker.log.messages if upto is None or m.end <= upto]
     expected = queues_of(messages)
     engine = broker.engine
+    check_listing(broker)
     for queue in engine.queues:
         there = expected.pop((queue.topic, queue.queue_id), [])
         if not there:

@@ -7,7 +7,7 @@ from stratamq_dispatcher.resuming import LogWitness
 
 from stratamq.files.simulated import SimulatedDisk, keep_everything
 from tests.dispatcher.followed_log import Broker, WrittenLog, start
-from tests.dispatcher.queue_checks import check_files, check_queues, contents
+from tests.dispatcher.queue_checks import check_files, check_listing, check_queues, contents
 
 STEP, BOUND = 10, 2_000
 SMALL = {"step_messages": STEP, "flush_bytes": 400, "max_unwritten_bytes": BOUND}
@@ -155,6 +155,7 @@ def killed_after_each_portion(disk: SimulatedDisk, log: WrittenLog) -> tuple[Bro
     while True:
         log.files = disk.files()
         broker = start(log.files, log, **SMALL)
+        check_listing(broker)
         portion = [m for m in log.messages if m.offset >= broker.position][:PORTION]
         read += len(portion)
         if not portion:

@@ -51,6 +51,8 @@ COMMIT_LOG = "commitlog"
 REPORT_LINES = 200
 """More is cut off: a damaged directory can have thousands of findings."""
 EXPIRED_PER_TICK = 64
+LOOKED_AT_PER_TICK = 5_000
+"""So many queues are asked for files to expire: less than a millisecond."""
 
 
 class DispatchEngine:
@@ -117,7 +119,10 @@ class DispatchEngine:
         self._held_to = 0
         self._target = -1
         """Where the queues must be to serve."""
-        self._expiring: list[QueueKey] = []
+        self._expiring: list[ConsumeQueue] = []
+        """Queues that may have files to let go of."""
+        self._expire_from: int | None = None
+        """Those from this place of the table on have not been looked at; None: all have."""
         self._failure: BaseException | None = None
         self._next_flush_ns = 0
         self._when_flushed: list[Callable[[], None]] = []
@@ -257,20 +262,12 @@ class DispatchEngine:
     @property
     def at_rest(self) -> bool:
         """Nothing is to be written or expired: ticks may come later."""
-        return self.serving and self.applied == self.durable and not self._expiring
+        return self.serving and self.applied == self.durable and not self._is_expiring
 
     def tick(self) -> None:
         """To be called a few times a second."""
         self.waiting.sweep()
-        for key in self._expiring[-EXPIRED_PER_TICK:]:
-            queue = self.queues.get(*key)
-            try:
-                if queue is not None:
-                    self.queues.expire(queue, self.minimum)
-            except CorruptionError as error:
-                # Its files stay; a pull says the same to whoever asks for what is in them.
-                self._report.append(error.message)
-        del self._expiring[-EXPIRED_PER_TICK:]
+        self._expire()
         if self._clock.monotonic_ns() >= self._next_flush_ns:
             self._flush()
 
@@ -455,13 +452,24 @@ class DispatchEngine:
         self._expire_later()
 
     def _expire_later(self) -> None:
-        """Let ticks look for whole files below the minimum."""
-        units = self.queues.geometry.units_per_file
-        self._expiring = [
-            (queue.topic, queue.queue_id)
-            for queue in self.queues
-            if queue.first_unit + units < queue.end
-        ]
+        """Let ticks look for whole files below the minimum, in all queues from the first on."""
+        self._expiring, self._expire_from = [], 0
+
+    @property
+    def _is_expiring(self) -> bool:
+        return bool(self._expiring) or self._expire_from is not None
+
+    def _expire(self) -> None:
+        if not self._expiring and self._expire_from is not None:
+            found, following = self.queues.with_spare_files(self._expire_from, LOOKED_AT_PER_TICK)
+            self._expiring, self._expire_from = found, following or None
+        for queue in self._expiring[-EXPIRED_PER_TICK:]:
+            try:
+                self.queues.expire(queue, self.minimum)
+            except CorruptionError as error:
+                # Its files stay; a pull says the same to whoever asks for what is in them.
+                self._report.append(error.message)
+        del self._expiring[-EXPIRED_PER_TICK:]
 
     def _apply_columns(self, columns: DispatchColumns, position: int) -> None:
         grown: list[QueueKey] = [ANYTHING]

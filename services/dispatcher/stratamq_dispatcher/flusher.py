@@ -4,6 +4,7 @@ A cycle takes every queue that is dirty when it begins, writes what is below its
 the watermark with its last job. One cycle runs at a time; the engine starts the next one.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -45,7 +46,8 @@ class Flusher:
         self._table = table
         self._writer = writer
         self._worker = worker
-        self._waiting: list[ConsumeQueue] = []
+        self._waiting: OrderedDict[ConsumeQueue, None] = OrderedDict()
+        """Of the cycle, and in no job yet."""
         self._in_job: list[tuple[ConsumeQueue, QueueWrite]] = []
 
     def start(self, cycle: Cycle, on_end: Callable[[BaseException | None], None]) -> None:
@@ -54,16 +56,15 @@ class Flusher:
         assert not self.running
         self.running = True
         table = self._table
-        self._waiting = list(reversed(table.dirty))
-        table.dirty.clear()
+        self._waiting, table.dirty = table.dirty, OrderedDict()
         self._submit(cycle, on_end, first=True)
 
     def _submit(
         self, cycle: Cycle, on_end: Callable[[BaseException | None], None], *, first: bool
     ) -> None:
-        batch = self._waiting[-QUEUES_PER_JOB:]
-        del self._waiting[-QUEUES_PER_JOB:]
-        self._in_job = [(queue, self._write(queue, cycle)) for queue in reversed(batch)]
+        count = min(QUEUES_PER_JOB, len(self._waiting))
+        batch = [self._waiting.popitem(last=False)[0] for _ in range(count)]
+        self._in_job = [(queue, self._write(queue, cycle)) for queue in batch]
         job = FlushJob(
             writes=[write for _, write in self._in_job],
             before=cycle.before if first else None,
@@ -98,9 +99,11 @@ class Flusher:
         on_end: Callable[[BaseException | None], None],
     ) -> None:
         if done is None:
-            for queue in (*(queue for queue, _ in self._in_job), *self._waiting):
+            # Those that became dirty meanwhile come behind them.
+            later, self._table.dirty = self._table.dirty, self._waiting
+            self._waiting = OrderedDict()
+            for queue in (*(queue for queue, _ in self._in_job), *later):
                 self._table.dirty[queue] = None
-            self._waiting.clear()
             self._in_job.clear()
             self.running = False
             on_end(error)

@@ -1,5 +1,6 @@
 """All queues of one store, by topic and queue id: opened at the start, grown by runs, listed."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from stratamq.errors import CorruptionError
@@ -23,7 +24,7 @@ class QueueTable:
     ) -> None:
         self.geometry = geometry
         self.open_files = open_files
-        self.dirty: dict[ConsumeQueue, None] = {}
+        self.dirty: OrderedDict[ConsumeQueue, None] = OrderedDict()
         """Queues with something for the next flush, in the order in which they became so."""
         self.unwritten_bytes = 0
         """Of all queues: units that are only in memory."""
@@ -95,7 +96,8 @@ class QueueTable:
         """Open every queue where an interrupted rebuild has brought it when all of the log below
         `position` was in the files. False when that cannot be found out."""
         for (topic, queue_id), files in ranges.items():
-            queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self.geometry)
+            queue = ConsumeQueue(topic, queue_id, self.geometry)
+            self._put(queue)
             try:
                 open_rebuilt(queue, files, self.open_files, position, log)
             except (CorruptionError, OSError) as error:
@@ -206,6 +208,15 @@ class QueueTable:
         self._by_topic.setdefault(queue.topic, []).append(queue)
 
     # --- shrinking ---
+
+    def with_spare_files(self, place: int, most: int) -> tuple[list[ConsumeQueue], int]:
+        """Of up to `most` queues from a place on, in the order in which they came, those that have
+        more files than the one with their end; and the place behind, 0 at the end."""
+        units, following = self.geometry.units_per_file, place + most
+        found = [
+            queue for queue in self._order[place:following] if queue.first_unit + units < queue.end
+        ]
+        return found, following if following < len(self._order) else 0
 
     def expire(self, queue: ConsumeQueue, minimum_offset: int) -> bool:
         """Let go of whole files of messages below the log's minimum, never the last. Spec 4.3."""

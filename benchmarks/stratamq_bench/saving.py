@@ -1,0 +1,135 @@
+"""What saving costs the event loop of a log with many queues and topics, step by step.
+
+    python -m stratamq_bench.saving --topics 100000 --queues 1000000 --dir /dev/shm/saving
+
+The log's own parts run here without a log: what the event loop does, and what its worker does, take
+turns in one thread, and the CPU time of each step is taken. Printed: milliseconds of the longest
+step on the loop, the 99th percentile, their number, and the worker's time in all.
+"""
+
+import argparse
+import gc
+import json
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stratamq_commitlog.own_state import OwnState, Snapshot
+from stratamq_commitlog.queue_offsets import QueueOffsets
+from stratamq_commitlog.snapshot_saving import ENTRIES_PER_STEP, SnapshotSaving
+from stratamq_commitlog.topic_table import TopicConfig, TopicTable
+
+from stratamq.files.clock import SystemClock
+from stratamq.files.real import RealFiles
+
+
+class Turns:
+    """The loop and one worker, in turns."""
+
+    def __init__(self) -> None:
+        self._tasks: deque[tuple[Callable[[], Any], Callable[..., None]]] = deque()
+        self._loop_ms: list[float] = []
+        self._worker_ms = 0.0
+
+    def submit(self, task: Callable[[], Any], done: Callable[..., None]) -> None:
+        self._tasks.append((task, done))
+
+    def loop(self, step: Callable[[], Any]) -> None:
+        began = time.thread_time_ns()
+        step()
+        self._loop_ms.append((time.thread_time_ns() - began) / 1e6)
+
+    def run(self) -> None:
+        while self._tasks:
+            task, done = self._tasks.popleft()
+            began = time.thread_time_ns()
+            task()
+            self._worker_ms += (time.thread_time_ns() - began) / 1e6
+            began = time.thread_time_ns()
+            done(None, None)
+            del task, done  # what they held is let go of on the loop, at worst
+            self._loop_ms.append((time.thread_time_ns() - began) / 1e6)
+
+    def taken(self) -> dict[str, float]:
+        """Since the last call."""
+        loop, worker_ms = self._loop_ms, self._worker_ms
+        self._loop_ms, self._worker_ms = [], 0.0
+        return {
+            "longest_ms": max(loop),
+            "p99_ms": float(np.percentile(loop, 99)),
+            "steps": len(loop),
+            "worker_ms": worker_ms,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--topics", type=int, default=100_000)
+    parser.add_argument("--queues", type=int, default=1_000_000, help="in all")
+    parser.add_argument("--changed", type=int, default=100_000, help="queues between snapshots")
+    parser.add_argument("--dir", type=Path, required=True, help="an empty directory")
+    arguments = parser.parse_args()
+    files = RealFiles(arguments.dir)
+    print(json.dumps(_queues(files, arguments) | _topics(files, arguments), indent=2))
+
+
+def _queues(files: RealFiles, arguments: argparse.Namespace) -> dict[str, object]:
+    turns, names = Turns(), [f"topic-{number:06}" for number in range(arguments.topics)]
+    each = arguments.queues // arguments.topics
+    queues = QueueOffsets({(name, number): 1 for name in names for number in range(each)})
+    state = OwnState(files)
+    state.load()
+    snapshot = Snapshot(generation=1, offset=0, frame=None, store_timestamp_ms=0, minimum=0)
+    state.first_snapshot(snapshot, queues.table)
+    saving = SnapshotSaving(
+        state, queues, lambda _, task, done: turns.submit(task, done), lambda: None
+    )
+    gc.freeze()
+    chance = random.Random(1)
+
+    def change_and_save() -> None:
+        for number in chance.sample(range(len(names) * each), arguments.changed):
+            queues.take((names[number // each], number % each), 1)
+        turns.loop(saving.take)
+        turns.loop(lambda: saving.store(snapshot, lambda _: None))
+        turns.run()
+
+    found: dict[str, object] = {}
+    change_and_save()
+    found["changed_queues"] = turns.taken()
+    while True:
+        change_and_save()
+        taken = turns.taken()
+        if taken["steps"] > len(queues) / ENTRIES_PER_STEP:
+            return found | {"whole_queue_table": taken}
+
+
+def _topics(files: RealFiles, arguments: argparse.Namespace) -> dict[str, object]:
+    turns = Turns()
+    table = TopicTable(files, SystemClock(), auto_create=True, default_queues=4)
+    table.load(foreign=False)
+    for number in range(arguments.topics):
+        table.put(TopicConfig(f"topic-{number:06}", 4, 4))
+    table.save()
+    gc.freeze()
+    found: dict[str, object] = {}
+
+    def make(name: str) -> None:
+        turns.loop(lambda: table.put(TopicConfig(name, 4, 4)))
+        turns.loop(lambda: table.saving.save(turns.submit, lambda _: None))
+        turns.run()
+
+    make("another")
+    found["one_topic_made"] = turns.taken()
+    turns.loop(lambda: table.saving.save_whole(turns.submit, lambda _: None))
+    turns.run()
+    found["topics_json"] = turns.taken()
+    return found
+
+
+if __name__ == "__main__":
+    main()
