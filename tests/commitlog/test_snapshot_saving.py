@@ -125,3 +125,18 @@ def test_a_snapshot_has_the_entries_of_its_position_whenever_the_table_is_writte
             saving.check()
     assert saving.wholes > 20
     assert saving.errors.count(None) > 50
+
+
+def test_what_has_been_saved_is_emptied_by_the_worker_and_not_dropped_on_the_loop():
+    saving = SlowSaving(SimulatedDisk())
+    saving.queues.take(("a", 0), 1)
+    gathered = saving.queues.changed
+    saving.snapshot()
+    saving.run_one()
+    assert gathered == {("a", 0): 1}
+    saving.queues.take(("b", 0), 1)
+    saving.snapshot()
+    assert gathered == {("a", 0): 1}
+    saving.run_one()
+    assert gathered == {}
+    saving.check()

@@ -7,14 +7,14 @@ by putting the gathered entries aside. While the whole table is being written, c
 well as saved: they follow it in the new file, whose entries may be of any moment before them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from stratamq.errors import StrataError
 from stratamq_commitlog.own_state import OwnState, QueueTable, Snapshot
 from stratamq_commitlog.queue_offsets import QueueOffsets
 
-ENTRIES_PER_STEP = 2_000
-"""Gathering so many is about half a millisecond of the engine's thread."""
+ENTRIES_PER_STEP = 1_000
+"""Gathering so many is less than a millisecond of the engine's thread."""
 
 Submit = Callable[[str, Callable, Callable[[object, StrataError | None], None]], None]
 """Run a task of a kind on the worker: `Housekeeping._submit`."""
@@ -37,6 +37,8 @@ class SnapshotSaving:
         self._submit = submit
         self._unsaved: list[QueueTable] = []
         """Taken, and not known to be in the file."""
+        self._done_with: list[QueueTable] = []
+        """For the worker to empty, with its next task: see `_let_go`."""
         self._whole: _Whole | None = None
         self._stopped = False
         self._finishes = False
@@ -67,10 +69,10 @@ class SnapshotSaving:
         if whole is not None and self._finishes:
             self._whole = None
             since = whole.since
-            self._save(lambda: state.finish_snapshot(snapshot, since), done)
+            self._save(lambda: state.finish_snapshot(snapshot, since), done, since)
             return True
         if not state.can_append_snapshot:
-            self._unsaved.clear()  # the whole table has it
+            self._drop(len(self._unsaved))  # the whole table has it
             self._begin_whole()
             return False
         unsaved = list(self._unsaved)
@@ -90,17 +92,34 @@ class SnapshotSaving:
 
         self._submit("snapshot", lambda: self._state.append_snapshot(snapshot, ()), saved)
 
-    def _save(self, task: Callable[[], None], done: Callable[[StrataError | None], None]) -> None:
+    def _save(
+        self,
+        task: Callable[[], None],
+        done: Callable[[StrataError | None], None],
+        since: Sequence[QueueTable] = (),
+    ) -> None:
         count = len(self._unsaved)
+        done_with, self._done_with = self._done_with, []
+
+        def save() -> None:
+            _let_go(done_with)
+            task()
 
         def saved(_: object, error: StrataError | None) -> None:
             if error is None:
-                del self._unsaved[:count]
+                self._done_with += since
+                self._drop(count)
             if self._state.snapshot_outgrown:
                 self._begin_whole()
             done(error)
 
-        self._submit("snapshot", task, saved)
+        self._submit("snapshot", save, saved)
+
+    def _drop(self, count: int) -> None:
+        """The first of what is unsaved is, or will be, in the file."""
+        if self._whole is None:  # else it is among what that still wants
+            self._done_with += self._unsaved[:count]
+        del self._unsaved[:count]
 
     def stop(self) -> None:
         """Begin nothing more on the worker: `store_blocking` is what follows."""
@@ -135,6 +154,14 @@ class SnapshotSaving:
         if self._whole is not None:
             self._whole = None
             self._state.give_up_snapshot()
+
+
+def _let_go(tables: Iterable[QueueTable]) -> None:
+    """Empty them entry by entry, on the worker: to drop a large table at once holds every thread
+    up for as long as that takes."""
+    for table in tables:
+        while table:
+            table.popitem()
 
 
 class _Whole:
