@@ -1,10 +1,13 @@
-"""How cost grows with topics and queues: one broker filled with them, stopped, started, asked.
+"""How cost grows with what there is: one broker filled, stopped, started, asked.
 
     python -m stratamq_bench.growth --topics 10000 --queues 100000 --dir /dev/shm/growth
 
-Each queue gets one message. Printed: what filling took, a stop and a start, the memory of each
-service, the CPU of the idle broker, and how long single appends take one after another, while the
-queue table is saved. On `tmpfs` a flush costs nothing, and a queue file no disk.
+Each queue gets one message; with `--segments` as many segments are written as well. `--followers`
+and `--connections` come from this process, `--generations` are starts that nothing followed.
+Printed: what filling took, a stop and a start, the memory of each service, the CPU of the idle
+broker, how long single appends take one after another, while the queue table is saved, lists and
+pulls of all kinds of queues, and what a new slave takes. On `tmpfs` a flush costs nothing, and a
+queue file no disk.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +25,10 @@ from stratamq.client import Client
 from stratamq.errors import StrataError
 from stratamq_bench import broker as broker_module
 from stratamq_bench.broker import Broker
+from stratamq_bench.growth_load import begin_generations, connections, followers
 
 ROOMS = ("commitlog", "dispatcher")
+SEGMENT, SMALL_SEGMENT = 64 << 20, 16 << 10
 DEADLINE_S = 3_600.0
 
 
@@ -30,7 +36,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--topics", type=int, default=1_000)
     parser.add_argument("--queues", type=int, default=10_000, help="in all")
-    parser.add_argument("--segment-bytes", type=int, default=64 << 20)
+    parser.add_argument("--segments", type=int, default=0, help="of 16 KiB, in all")
+    parser.add_argument("--followers", type=int, default=0, help="beside the dispatcher")
+    parser.add_argument("--connections", type=int, default=0)
+    parser.add_argument("--generations", type=int, default=0, help="before the last start")
     parser.add_argument("--idle-seconds", type=float, default=10.0)
     parser.add_argument("--append-seconds", type=float, default=12.0)
     parser.add_argument("--replicate", action="store_true", help="to a new slave, in the end")
@@ -42,7 +51,7 @@ def main() -> None:
 def run(arguments: argparse.Namespace) -> dict[str, object]:
     each = -(-arguments.queues // arguments.topics)
     settings = {
-        "commitlog.segment_bytes": arguments.segment_bytes,
+        "commitlog.segment_bytes": SMALL_SEGMENT if arguments.segments else SEGMENT,
         "commitlog.followers": "dispatcher",
         "commitlog.default_topic_queues": each,
         "dispatcher.queue_file_bytes": 320,
@@ -54,6 +63,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         with broker.client() as client:
             began = time.monotonic()
             _fill(client, arguments.topics, each)
+            _fill_segments(client, arguments.segments)
             found["fill_s"] = time.monotonic() - began
             _applied(client)
             found["applied_s"] = time.monotonic() - began
@@ -63,15 +73,19 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             began = time.monotonic()
             broker.stop_room(room)
             found[f"stop_{room}_s"] = time.monotonic() - began
+        if arguments.generations:
+            found["generations"] = begin_generations(broker.root, arguments.generations)
         began = time.monotonic()
         broker.start("commitlog")
-        with broker.client() as client:
+        with broker.client() as client, ExitStack() as stack:
             client.log_state()
             found["start_commitlog_s"] = time.monotonic() - began
             began = time.monotonic()
             broker.start("dispatcher")
             _applied(client)
             found["start_dispatcher_s"] = time.monotonic() - began
+            stack.enter_context(connections(broker.root, arguments.connections))
+            stack.enter_context(followers(broker.root, arguments.followers))
             for room, pid in broker.pids.items():
                 found[f"memory_{room}_mib"] = _memory_mib(pid)
             before = {room: _cpu_s(pid) for room, pid in broker.pids.items()}
@@ -141,6 +155,13 @@ def _fill(client: Client, topics: int, each: int) -> None:
         for topic in range(topics):
             for queue_id in range(each):
                 producer.send(f"topic-{topic:06}", b"x", queue_id=queue_id)
+
+
+def _fill_segments(client: Client, count: int) -> None:
+    """One message for each, in the queues that there are."""
+    with client.producer() as producer:
+        for _ in range(count):
+            producer.send("topic-000000", bytes(SMALL_SEGMENT * 2 // 3), queue_id=0)
 
 
 def _applied(client: Client, *, durable: bool = False) -> None:
