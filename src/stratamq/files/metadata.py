@@ -9,9 +9,9 @@ Files of ours (below `stratamq/`) are one line of JSON with the checksum of the 
     {"version":1,"sha256":"<64 hex digits>","data":{...}}
 
 and `<name>.previous`. RocketMQ's `config/*.json` have no room for a checksum. Theirs lie in
-`stratamq/checksums/<path>`, one such file for each because each has another writer: the SHA-256 and
-the modification time of the content about to be written and of the one it follows, durable before
-either name changes. Their previous file is RocketMQ's `.bak`. A main file that fits no checksum is
+`stratamq/checksums/<path>`, one such file for each because each has another writer: the SHA-256 of
+the content about to be written and of the one it follows, and the modification time of the first,
+durable before either name changes. Their previous file is RocketMQ's `.bak`. A main file that fits no checksum is
 an operator's edit when its modification time is another one: it counts. With the time that was
 recorded it is damage: the previous one counts.
 """
@@ -262,9 +262,10 @@ class MetadataFile:
             self._main = replace(main, verified=True)
 
     def _store_checksums(self, contents: list[_Content]) -> None:
+        """Of what the main file is about to be, or is, first."""
         listed = {
             "contents": [content.digest for content in contents],
-            "modified_ns": [content.mtime_ns for content in contents],
+            "modified_ns": contents[0].mtime_ns,
         }
         self._write_whole(f"{self._checksums}.tmp", _seal(_dump_json(listed)))
         self._files.replace(f"{self._checksums}.tmp", self._checksums)
@@ -274,17 +275,16 @@ class MetadataFile:
 
     def _examine(self) -> tuple[_Content, _Content]:
         known: set[str] = set()
-        modified_ns: set[int] = set()
+        modified_ns: object = None
         if not self._own:
             sealed = self._read(self._checksums)
             listed = _unsealed_or_none(sealed.raw) if sealed.raw is not None else None
             if isinstance(listed, dict) and isinstance(listed.get("contents"), list):
                 known = {digest for digest in listed["contents"] if isinstance(digest, str)}
-                times = listed.get("modified_ns")  # not there: an older release wrote it
-                modified_ns = set(times) if isinstance(times, list) else set()
+                modified_ns = listed.get("modified_ns")  # not there: an older release wrote it
         main = self._interpret(self.path, known)
-        if main.data is not None and not main.verified and modified_ns:
-            main = replace(main, edited=main.mtime_ns not in modified_ns)
+        if main.data is not None and not main.verified and modified_ns is not None:
+            main = replace(main, edited=main.mtime_ns != modified_ns)
         return main, self._interpret(self._previous, known)
 
     def _interpret(self, path: str, known: set[str]) -> _Content:
