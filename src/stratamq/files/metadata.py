@@ -11,9 +11,9 @@ Files of ours (below `stratamq/`) are one line of JSON with the checksum of the 
 and `<name>.previous`. RocketMQ's `config/*.json` have no room for a checksum. Theirs lie in
 `stratamq/checksums/<path>`, one such file for each because each has another writer: the SHA-256 of
 the content about to be written and of the one it follows, and the modification time of the first,
-durable before either name changes. Their previous file is RocketMQ's `.bak`. A main file that fits no checksum is
-an operator's edit when its modification time is another one: it counts. With the time that was
-recorded it is damage: the previous one counts.
+durable before either name changes. Their previous file is RocketMQ's `.bak`. A main file that fits
+no checksum is an operator's edit when its modification time is another one: it counts. With the
+time that was recorded it is damage: the previous one counts.
 """
 
 import enum
