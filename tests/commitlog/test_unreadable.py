@@ -6,7 +6,7 @@ import os
 import pytest
 
 from stratamq.client import connect
-from stratamq.errors import CorruptionError
+from stratamq.errors import CorruptionError, StoreRefusedError
 from stratamq.files.segment_reader import UnreadableError
 from tests.support.brokers import ROOMS, Broker
 from tests.support.logs import Store, message, segment_path
@@ -75,3 +75,21 @@ def test_what_the_device_refuses_is_data_loss_for_that_message_alone(error):
         list(log.read_range(0, 0, 0))
     assert b"".join(data for _, data in log.read_range(8192, 0, 0))
     assert store.put(b"goes on").queue_offset == 40
+
+
+def test_a_start_that_must_walk_what_the_device_refuses_cuts_nothing_and_names_the_file():
+    """What lies behind such a page cannot be known, and may be acknowledged."""
+    store = Store(4096)
+    store.start()
+    store.put_all(*[message(b"%d" % number + bytes(300)) for number in range(40)])
+    end = store.end()
+    store.kill()
+    store.disk.fail("read", segment_path(4096), error=errno.EIO, repeat=True)
+    with pytest.raises(StoreRefusedError) as caught:
+        store.start()
+    assert "Input/output error" in str(caught.value)
+    assert "replica or a backup" in str(caught.value)
+    store.kill()
+    store.disk.clear_faults()
+    store.start()
+    assert store.end() == end

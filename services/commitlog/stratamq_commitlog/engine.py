@@ -13,6 +13,7 @@ Invariants: minimum ≤ flushed ≤ appended; confirmed never goes back within a
 ASYNC_FLUSH, *appended*).
 """
 
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,8 @@ from stratamq_commitlog.role_change import RoleChange
 from stratamq_commitlog.walk_ahead import Walkers
 
 log = logging.getLogger(__name__)
+
+_DEVICE = ". Restore the file from a replica or a backup: what lies behind these bytes is not known"
 
 QUEUES_PER_STEP = 1_000
 
@@ -116,7 +119,8 @@ class CommitLog:
                 raise
         except OSError as error:
             raise StoreRefusedError(
-                f"the store cannot be opened: {error.filename or ''} {error.strerror or error}"
+                f"the store cannot be opened: {error.filename or 'a file'}: "
+                f"{error.strerror or error}{_DEVICE if error.errno == errno.EIO else ''}"
             ) from error
         self._lock = lock
         self.gate.open, self.gate.closing = True, False

@@ -49,7 +49,9 @@ class LogReads:
             offsets.appended - physical_offset,
             self._segment_bytes - physical_offset % self._segment_bytes,
         )
-        window = self._window(physical_offset, min(limit, _FIRST_BYTES))
+        window: memoryview | bytes = self._readable(physical_offset, min(limit, _FIRST_BYTES))
+        if len(window) < BLANK.size <= limit:
+            window = self._window(physical_offset, BLANK.size)
         if len(window) >= BLANK.size:
             size, _ = BLANK.unpack_from(window)
             if len(window) < size <= limit:
@@ -114,6 +116,10 @@ class LogReads:
         self.let_go()
         return self._reader.window(offset, limit)
 
+    def _readable(self, offset: int, limit: int) -> bytes:
+        self.let_go()
+        return self._reader.readable(offset, limit)
+
     def _read(self, offset: int, size: int) -> bytes:
         self.let_go()
         return self._reader.read(offset, size)
@@ -121,7 +127,7 @@ class LogReads:
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         while start < end:
             segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
-            piece = self._read(start, min(end, segment_end, start + _PIECE_BYTES) - start)
+            piece = self._readable(start, min(end, segment_end, start + _PIECE_BYTES) - start)
             yield start, piece
             start += len(piece)
 
@@ -132,8 +138,11 @@ class LogReads:
         wanted = _PIECE_BYTES
         while start < end:
             segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
-            data = self._read(start, min(end, segment_end, start + wanted) - start)
+            size = min(end, segment_end, start + wanted) - start
+            data = self._readable(start, size)
             looked = examine(data, start, segment_end, self._offsets.sealed_from)
+            if not looked.good and len(data) < size:
+                self._read(start + len(data), 1)  # the frame that lies there is refused
             wanted = _PIECE_BYTES
             if looked.good:
                 yield start, data[: looked.good]

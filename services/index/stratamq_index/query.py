@@ -174,7 +174,9 @@ class QueryLane:
     def frame(self, offset: int) -> tuple[Frame, bytes] | None:
         """The frame that lies at `offset`, if one does and says so, and is as it was written."""
         try:
-            raw = self._log.read(offset, _FIRST_READ_BYTES)
+            raw = self._log.readable(offset, _FIRST_READ_BYTES)
+            if len(raw) < MIN_FRAME_BYTES:
+                raw = self._log.read(offset, MIN_FRAME_BYTES)
             if len(raw) < MIN_FRAME_BYTES:
                 return None
             size, magic = BLANK.unpack_from(raw)

@@ -60,12 +60,16 @@ class RealFile:
         return self._view
 
     def read(self, position: int, length: int) -> bytes:
-        data = os.pread(self._fd(), length, position)
-        while len(data) < length:
-            more = os.pread(self._fd(), length - len(data), position + len(data))
-            if not more:
-                break
-            data += more
+        try:
+            data = os.pread(self._fd(), length, position)
+            while len(data) < length:
+                more = os.pread(self._fd(), length - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            error.filename = self.path  # a descriptor has no name
+            raise
         return data
 
     def read_cold(self, position: int, length: int) -> bytes:

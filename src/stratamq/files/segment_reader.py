@@ -5,6 +5,7 @@ process that touches it; `pread` answers with an error, for these bytes alone. T
 a segment at any time: what is open here goes on working; what is not answers OffsetOutOfRangeError.
 """
 
+import contextlib
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.files.port import File, Files, Kind
 from stratamq.formats.file_names import offset_name, parse_offset_name
+
+_PAGE_BYTES = 4096
 
 
 class UnreadableError(CorruptionError):
@@ -46,6 +49,28 @@ class SegmentReader:
         if not data and limit > 0:
             raise self._cut_short(start, offset)
         return memoryview(data)
+
+    def readable(self, offset: int, limit: int) -> bytes:
+        """As `window`, without what lies behind the first page that the device refuses: the
+        messages before it are not lost.
+
+        Raises OffsetOutOfRangeError when no segment holds `offset`, UnreadableError when the byte
+        there cannot be read.
+        """
+        limit = min(limit, self._segment_bytes - offset % self._segment_bytes)
+        with contextlib.suppress(UnreadableError):
+            return self.read(offset, limit)
+        data = bytearray()
+        while len(data) < limit:
+            at = offset + len(data)
+            length = min(_PAGE_BYTES - at % _PAGE_BYTES, limit - len(data))
+            try:
+                data += self.read(at, length)
+            except UnreadableError:
+                if data:
+                    break
+                raise
+        return bytes(data)
 
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`, across segments; fewer where the log ends.

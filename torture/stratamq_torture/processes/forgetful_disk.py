@@ -12,6 +12,10 @@ one line to standard input, `{"keep": "nothing" | "everything" | "random", "seed
 stake is answered in a line, and the disk is mounted again as the next boot finds it. The end of
 standard input ends the disk.
 
+`{"refuse": "a/file", "begin": 4096, "end": 8192}` is a bad sector: from the answer `{"refused":
+true}` on reading any of these bytes of the file from the disk gives EIO; the kernel's page cache
+may still have them. It stays over power losses.
+
 `syncfs` never reaches a FUSE server (only virtiofs passes it on); a program that relies on it loses
 data here as on every other FUSE file system.
 """
@@ -64,6 +68,8 @@ class ForgetfulOperations(mfusepy.Operations):
         self._open: dict[int, Inode | str] = {}
         """Handle to the file, or to the directory's path."""
         self._next_handle = 1
+        self.refused: tuple[str, int, int] = ("", 0, 0)
+        """A file and the range of its bytes that cannot be read."""
 
     def init(self, path: str) -> None:
         self._mounted()
@@ -130,7 +136,11 @@ class ForgetfulOperations(mfusepy.Operations):
         return 0
 
     def read(self, path: str | None, size: int, offset: int, fh: int) -> bytes:
-        return bytes(self._inode(fh).cache[offset : offset + size])
+        inode = self._inode(fh)
+        refused, begin, end = self.refused
+        if begin < offset + size and offset < end and inode is self._disk.tree.find(refused):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return bytes(inode.cache[offset : offset + size])
 
     def write(self, path: str | None, data: bytes, offset: int, fh: int) -> int:
         inode = self._inode(fh)
@@ -259,10 +269,11 @@ def main(mountpoint: str) -> None:
     """Mount, and again after each power loss, until standard input ends."""
     disk = SimulatedDisk(clock=SystemClock())
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(lines, mountpoint), daemon=True).start()
+    operations = ForgetfulOperations(disk, lambda: _say({"mounted": True}))
+    threading.Thread(target=_listen, args=(lines, mountpoint, operations), daemon=True).start()
     while True:
         try:
-            _mount(disk, mountpoint)
+            _mount(operations, mountpoint)
         except RuntimeError as error:
             sys.exit(f"{mountpoint} could not be mounted: libfuse answers {error}")
         line = lines.get()
@@ -271,10 +282,10 @@ def main(mountpoint: str) -> None:
         _say(lose_power(disk, json.loads(line)))
 
 
-def _mount(disk: SimulatedDisk, mountpoint: str) -> None:
+def _mount(operations: ForgetfulOperations, mountpoint: str) -> None:
     """Return when it has been unmounted; RuntimeError when it cannot be mounted."""
     _Fuse(
-        ForgetfulOperations(disk, lambda: _say({"mounted": True})),
+        operations,
         mountpoint,
         foreground=True,
         nothreads=True,
@@ -284,9 +295,16 @@ def _mount(disk: SimulatedDisk, mountpoint: str) -> None:
     )
 
 
-def _listen(lines: "queue.SimpleQueue[str]", mountpoint: str) -> None:
+def _listen(
+    lines: "queue.SimpleQueue[str]", mountpoint: str, operations: ForgetfulOperations
+) -> None:
     for line in sys.stdin:
-        lines.put(line)
+        request = json.loads(line)
+        if "refuse" in request:
+            operations.refused = request["refuse"], request["begin"], request["end"]
+            _say({"refused": True})
+        else:
+            lines.put(line)
     lines.put("")
     # Whoever wanted the disk is gone; nothing may hold the mount.
     subprocess.run(["fusermount3", "-u", "-z", mountpoint], check=False, capture_output=True)

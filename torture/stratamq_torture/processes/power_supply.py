@@ -57,6 +57,20 @@ class ForgetfulDisk:
         self._wait_mounted()
         return at_stake
 
+    def refuse(self, path: Path, begin: int, end: int) -> None:
+        """Bytes of a file below the mountpoint that can no longer be read from the disk (EIO), in
+        place of those refused before. What the kernel's page cache has of the file goes."""
+        name = path.relative_to(self.mountpoint).as_posix()
+        self._tell({"refuse": name, "begin": begin, "end": end})
+        if self._answer() != {"refused": True}:
+            raise DiskFailedError("the forgetful disk refuses nothing")
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
     def __enter__(self) -> "ForgetfulDisk":
         command = [sys.executable, "-m", "stratamq_torture.processes.forgetful_disk"]
         self._process = subprocess.Popen(
