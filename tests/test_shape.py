@@ -21,7 +21,6 @@ CIRCLES: dict[str, str] = {}
 _ENGINE = "the engine has parts to give away"
 
 LONG_FILES = {
-    "services/commitlog/stratamq_commitlog/recovery.py": "recovery and its cases in one place",
     "services/commitlog/stratamq_commitlog/servicer/service.py": "one method for each call",
     "services/dispatcher/stratamq_dispatcher/engine.py": _ENGINE,
     "services/ha/stratamq_ha/peer_policy.py": "all verdicts about a peer in one place",

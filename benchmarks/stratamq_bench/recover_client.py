@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isal import isal_zlib
+from stratamq_commitlog.inspection import Evidence, inspect
 from stratamq_commitlog.log_walk import SegmentWalk, Strictness, Walked
-from stratamq_commitlog.recovery import Evidence, inspect, recover
+from stratamq_commitlog.recovery import recover
 from stratamq_commitlog.recovery_cases import Case
 from stratamq_commitlog.walker_pool import WalkerPool
 

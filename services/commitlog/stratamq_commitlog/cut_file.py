@@ -13,9 +13,9 @@ from stratamq.files.metadata import MetadataFile, remove_metadata
 from stratamq.files.port import ASIDE_DIRECTORY, TEMPORARY_DIRECTORY, Files
 from stratamq.formats.file_names import offset_name
 from stratamq_commitlog.aside import aside_path, copy_aside, copy_bytes, last_used
+from stratamq_commitlog.inspection import Inspected
 from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.own_state import CUT_PATH, OwnState, Snapshot
-from stratamq_commitlog.recovery import Inspected
 from stratamq_commitlog.segment_set import DIRECTORY
 
 

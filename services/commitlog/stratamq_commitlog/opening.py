@@ -14,7 +14,7 @@ from stratamq.files.port import ASIDE_DIRECTORY, INDEX_TEMPORARY, Clock, Files, 
 from stratamq.files.sealed import SEALED_PATH, load_sealed
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
-from stratamq_commitlog import cut_file, own_state, recovery
+from stratamq_commitlog import cut_file, inspection, own_state, recovery
 from stratamq_commitlog.checkpoints import read_checkpoint
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import Generation, Role
@@ -91,11 +91,11 @@ def open_store(
     if cut is not None:
         if files.entry(ABORT) is None:
             files.create(ABORT, 0, sparse=True)
-        report += recovery.move_deleted(files, inspected, clock.wall_ms())
+        report += inspection.move_deleted(files, inspected, clock.wall_ms())
         snapshot, done = cut_file.carry_out(files, state, inspected, cut, snapshot, clock.wall_ms())
         report += done
-        inspected = recovery.inspect(files, config.segment_bytes, state.segment_bytes)
-    if snapshot is not None and not recovery.snapshot_holds(files, inspected, snapshot):
+        inspected = inspection.inspect(files, config.segment_bytes, state.segment_bytes)
+    if snapshot is not None and not inspection.snapshot_holds(files, inspected, snapshot):
         report.append("our snapshot no longer fits the log: it is not used")
         snapshot = None
     report += state.faults
@@ -108,7 +108,7 @@ def open_store(
     recovered = recovery.recover(
         files,
         inspected,
-        recovery.Evidence(
+        inspection.Evidence(
             snapshot,
             unclean,
             checkpoint,
@@ -148,14 +148,14 @@ def _inspect(
     config: CommitLogConfig,
     state: own_state.OwnState,
     snapshot: own_state.Snapshot | None,
-) -> recovery.Inspected:
+) -> inspection.Inspected:
     """What the directory holds. A snapshot that fits the log says what had been deleted of it."""
     sizes = config.segment_bytes, state.segment_bytes
     if snapshot is not None and snapshot.minimum:
-        inspected = recovery.inspect(files, *sizes, snapshot.minimum)
-        if not inspected.deleted or recovery.snapshot_holds(files, inspected, snapshot):
+        inspected = inspection.inspect(files, *sizes, snapshot.minimum)
+        if not inspected.deleted or inspection.snapshot_holds(files, inspected, snapshot):
             return inspected
-    return recovery.inspect(files, *sizes)
+    return inspection.inspect(files, *sizes)
 
 
 def remove_abort(files: Files, clock: Clock) -> None:

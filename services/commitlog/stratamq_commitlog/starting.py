@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from stratamq.files.origin import store_origin
-from stratamq_commitlog import opening, recovery
+from stratamq_commitlog import inspection, opening
 from stratamq_commitlog.log_parts import Lasting
 from stratamq_commitlog.role_change import start_role, state_at_start
 from stratamq_commitlog.walk_ahead import Walkers
@@ -12,7 +12,7 @@ from stratamq_commitlog.walk_ahead import Walkers
 def adopt(lasting: Lasting) -> None:
     """The store is new, or another program wrote to it: our own state of it does not hold."""
     lasting.own_state.discard()
-    if recovery.is_empty(lasting.files):
+    if inspection.is_empty(lasting.files):
         store_origin(lasting.files, lasting.clock)
     lasting.topics.adopt()
 
