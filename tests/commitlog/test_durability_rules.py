@@ -221,7 +221,7 @@ def no_abort(patch: Patch) -> None:
     create = SimulatedFiles.create
 
     def made(self: SimulatedFiles, path: str, size: int, *, sparse: bool = False) -> None:
-        if path != opening.ABORT:
+        if path != opening.ABORT_PATH:
             create(self, path, size, sparse=sparse)
 
     patch.setattr(SimulatedFiles, "create", made)

@@ -12,9 +12,9 @@ from stratamq_commitlog.role_change import RoleChange
 from stratamq_commitlog.roles import ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StoreRefusedError
-from stratamq.files.identity import IDENTITY_PATH, mark_restored
 from stratamq.formats.generation_number import make_number
 from stratamq.formats.members import Members, configured_members
+from stratamq.store.identity import IDENTITY_PATH, mark_restored
 from tests.commitlog.test_slave import copied, master, pieces
 from tests.support.logs import Store, message
 

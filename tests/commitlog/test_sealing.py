@@ -5,12 +5,12 @@ from stratamq_commitlog.messages import Role
 from stratamq_commitlog.role_change import RoleChange
 
 from stratamq.errors import CorruptRecordError
-from stratamq.files.confirmed import LOCK_PATH, is_ours
-from stratamq.files.sealed import SEALED_PATH, sealed_from
 from stratamq.files.simulated import keep_nothing
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import check_property_crc
+from stratamq.store.confirmed import LOCK_PATH, is_ours
+from stratamq.store.sealed import SEALED_PATH, sealed_from
 from tests.support.logs import Store, message, raw_frame
 
 SEGMENT = 1 << 16

@@ -6,10 +6,11 @@ import random
 
 import pytest
 from stratamq_commitlog.servicer import CommitLogServicer
-from stratamq_commitlog.store_clock import PATH, StoreClock
+from stratamq_commitlog.store_clock import StoreClock
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
+from stratamq.formats.store_paths import CLOCK_PATH
 from tests.support.logs import Store, batch
 
 YEAR_MS = 365 * 24 * 3_600_000
@@ -119,7 +120,7 @@ def test_a_restart_does_not_end_a_doubt(end):
     assert stored_at(store) == before + 4_000
     jump(store, -YEAR_MS)
     store.pass_time(1_500, ticks=2)
-    assert store.disk.tree.find(PATH) is None
+    assert store.disk.tree.find(CLOCK_PATH) is None
     store.restart()
     assert stored_at(store) == store.clock.wall_ms()
 

@@ -4,7 +4,7 @@ import errno
 import random
 
 import pytest
-from stratamq_commitlog.topic_table import PATH, TopicConfig, TopicTable
+from stratamq_commitlog.topic_table import TopicConfig, TopicTable
 
 from stratamq.files.journaled import BYTES_PER_S
 from stratamq.files.simulated import (
@@ -16,9 +16,10 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.formats.json_files import parse_json
+from stratamq.formats.store_paths import TOPICS_PATH
 from tests.support.disks import write_file
 
-JOURNAL = f"stratamq/changes/{PATH}"
+JOURNAL = f"stratamq/changes/{TOPICS_PATH}"
 
 
 class Process:
@@ -65,7 +66,7 @@ class Process:
 
 
 def in_file(disk: SimulatedDisk) -> set[str]:
-    return set(parse_json(disk.contents(PATH))["topicConfigTable"])
+    return set(parse_json(disk.contents(TOPICS_PATH))["topicConfigTable"])
 
 
 def with_topics(count: int) -> SimulatedDisk:
@@ -111,7 +112,7 @@ def test_what_topics_made_one_by_one_write_is_linear_in_their_number():
 def test_the_file_is_not_written_again_before_it_is_as_old_as_its_size_asks():
     disk = with_topics(2_000)
     process = Process(disk)
-    size = len(disk.contents(PATH))
+    size = len(disk.contents(TOPICS_PATH))
     process.put("first")
     process.settle()
     process.tick()
@@ -195,8 +196,8 @@ def test_the_file_of_another_program_counts_and_our_changes_do_not():
     process.put("ours")
     process.settle()
     files = disk.files()
-    files.unlink(PATH)
-    write_file(files, PATH, b'{"topicConfigTable":{"theirs":{"perm":6}}}')
+    files.unlink(TOPICS_PATH)
+    write_file(files, TOPICS_PATH, b'{"topicConfigTable":{"theirs":{"perm":6}}}')
     assert Process(disk, foreign=True).names() == {"theirs"}
 
 
@@ -272,8 +273,8 @@ def test_a_journal_that_is_damaged_or_follows_another_file_is_reported():
     report = Process(damaged).topics.load(foreign=False)
     assert any(JOURNAL in line for line in report)
     files = disk.files()
-    files.unlink(PATH)
-    write_file(files, PATH, b'{"topicConfigTable":{"theirs":{"perm":6}}}')
+    files.unlink(TOPICS_PATH)
+    write_file(files, TOPICS_PATH, b'{"topicConfigTable":{"theirs":{"perm":6}}}')
     report = Process(disk, foreign=True).topics.load(foreign=True)
     assert any(JOURNAL in line and "another content" in line for line in report)
 
@@ -329,7 +330,7 @@ def test_a_file_that_cannot_be_read_after_its_writing_failed_loses_no_later_save
     disk.fail("sync_directory", "config")
     process.tick(1)
     process.settle()
-    disk.fail("open", PATH)
+    disk.fail("open", TOPICS_PATH)
     process.put("b")
     process.settle()
     assert disk.faults[-1].met

@@ -7,7 +7,7 @@ import pytest
 
 from stratamq.client import connect
 from stratamq.errors import CorruptionError, StoreRefusedError
-from stratamq.files.segment_reader import UnreadableError
+from stratamq.store.segment_reader import UnreadableError
 from tests.support.brokers import ROOMS, Broker
 from tests.support.logs import Store, message, segment_path
 

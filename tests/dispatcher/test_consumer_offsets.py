@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from stratamq_dispatcher.consumer_offsets import PATH, ConsumerOffsets
+from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 
 from stratamq.errors import InvalidRequestError
 from stratamq.files.journaled import SMALL_BYTES
@@ -18,6 +18,7 @@ from stratamq.files.simulated import (
     keep_everything,
     keep_nothing,
 )
+from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH as PATH
 from stratamq.rpc.changes import Mark
 from stratamq.rpc.paging import NestedPlace
 from tests.support import fixtures
@@ -85,7 +86,11 @@ def test_the_file_has_rocketmqs_shape(files):
 
 
 def test_numeric_keys_without_quotes_are_read_as_fastjson_writes_them(files):
-    write_file(files, PATH, b'{"dataVersion":{"counter":3},"offsetTable":{"t@g":{0:5,11:7}}}')
+    write_file(
+        files,
+        PATH,
+        b'{"dataVersion":{"counter":3},"offsetTable":{"t@g":{0:5,11:7}}}',
+    )
     service = Service(files)
     assert service.committed() == [("t", 0, 5), ("t", 11, 7)]
     service.offsets.commit("g", [("t", 0, 6)])

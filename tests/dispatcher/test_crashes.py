@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stratamq_dispatcher.dispatch_state import STALE_PATH, STATE_PATH
 from stratamq_dispatcher.engine import DispatchEngine
 
 from stratamq.errors import StrataError
@@ -25,6 +24,7 @@ from stratamq.files.simulated import (
 )
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.store_paths import DISPATCHER_STALE_PATH, DISPATCHER_STATE_PATH
 from tests.dispatcher.followed_log import Broker, WrittenLog, start
 from tests.dispatcher.queue_checks import check_files, check_queues, contents
 from tests.support.disks import read_file, write_file
@@ -288,8 +288,8 @@ def test_what_was_being_erased_when_a_sync_failed_is_erased_again():
 def test_without_the_record_of_what_was_being_erased_all_queues_are_compared():
     disk, log = failed_erasing()
     files = disk.files()
-    files.unlink(STALE_PATH)
-    write_file(files, STALE_PATH, b"damaged")
+    files.unlink(DISPATCHER_STALE_PATH)
+    write_file(files, DISPATCHER_STALE_PATH, b"damaged")
     check_after_power_loss(disk, log)
 
 
@@ -300,16 +300,18 @@ def test_an_older_state_file_says_nothing_of_files_that_changed_since():
     next_start(disk, log)
     stopped = log.end
     log.put_many(8)
-    disk.crash_on("replace", f"{STATE_PATH}*", 3)  # of the watermark: two are of the unclean mark
+    disk.crash_on(
+        "replace", f"{DISPATCHER_STATE_PATH}*", 3
+    )  # of the watermark: two are of the unclean mark
     with pytest.raises(SimulatedCrash):
         next_start(disk, log)
     disk.kill()
     disk.clear_faults()
     files = disk.files(name="log")
-    assert b'"clean":false' in read_file(files, STATE_PATH)
-    assert b'"clean":true' in read_file(files, f"{STATE_PATH}.previous")
-    files.unlink(STATE_PATH)
-    write_file(files, STATE_PATH, b"damaged")
+    assert b'"clean":false' in read_file(files, DISPATCHER_STATE_PATH)
+    assert b'"clean":true' in read_file(files, f"{DISPATCHER_STATE_PATH}.previous")
+    files.unlink(DISPATCHER_STATE_PATH)
+    write_file(files, DISPATCHER_STATE_PATH, b"damaged")
     log.files = files
     log.cut(stopped)
     log.restart()

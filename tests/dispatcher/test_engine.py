@@ -1,9 +1,9 @@
 """The engine on both disks: what is applied, what is durable, what a start finds again."""
 
 import pytest
-from stratamq_dispatcher.queue_files import ROOT
 
 from stratamq.errors import CorruptionError, CorruptRecordError, UnavailableError
+from stratamq.formats.store_paths import CONSUME_QUEUES
 from tests.dispatcher.followed_log import HOST_V6, WrittenLog, start
 from tests.dispatcher.queue_checks import check_files, check_queues, consume, contents, pull
 from tests.support.disks import Place
@@ -560,7 +560,7 @@ def test_the_queue_directory_holds_nothing_but_whole_files_with_names_of_offsets
     broker.follow()
     for path, content in contents(files).items():
         root, _topic, _queue, name = path.split("/")
-        assert root == ROOT
+        assert root == CONSUME_QUEUES
         assert len(content) == 160
         assert int(name) % 160 == 0
         assert len(name) == 20

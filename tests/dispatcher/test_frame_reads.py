@@ -5,8 +5,8 @@ import pytest
 from stratamq_dispatcher.frame_reads import DamagedFrameError, read_frames
 
 from stratamq.errors import OffsetOutOfRangeError
-from stratamq.files.segment_reader import UnreadableError
 from stratamq.formats.frame_verify import NOWHERE
+from stratamq.store.segment_reader import UnreadableError
 from tests.support.logs import raw_frame
 
 SEGMENT = 1 << 24

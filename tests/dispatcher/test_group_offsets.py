@@ -13,8 +13,8 @@ from stratamq.errors import (
     OffsetOutOfRangeError,
     UnavailableError,
 )
-from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.metadata import MetadataFile
+from stratamq.store.generations import GENERATIONS_PATH
 from tests.dispatcher.running_service import RunningService, error_of
 
 

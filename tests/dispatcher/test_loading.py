@@ -6,21 +6,22 @@ from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
-from stratamq_dispatcher.dispatch_state import (
-    OLD_QUEUES_PATH,
-    QUEUES_PATH,
-    STALE_PATH,
-    STATE_PATH,
-    StateFile,
-)
+from stratamq_dispatcher.dispatch_state import StateFile
 from stratamq_dispatcher.loading import load_queues
 
 from stratamq.errors import CorruptionError, StoreRefusedError
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import ASIDE_DIRECTORY, Kind
+from stratamq.files.port import Kind
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, encode_queue_unit
+from stratamq.formats.store_paths import (
+    ASIDE_DIRECTORY,
+    DISPATCHER_QUEUES_PATH,
+    DISPATCHER_STALE_PATH,
+    DISPATCHER_STATE_PATH,
+    OLD_DISPATCHER_QUEUES_PATH,
+)
 from tests.dispatcher.followed_log import Broker, WrittenLog, start
 from tests.dispatcher.queue_checks import check_files, check_queues
 from tests.support.disks import Place, read_file, simulated_place, write_file
@@ -219,7 +220,9 @@ def test_what_must_be_moved_and_cannot_refuses_the_start():
         start(place.files, log)
 
 
-@pytest.mark.parametrize("path", [STATE_PATH, QUEUES_PATH, STALE_PATH])
+@pytest.mark.parametrize(
+    "path", [DISPATCHER_STATE_PATH, DISPATCHER_QUEUES_PATH, DISPATCHER_STALE_PATH]
+)
 @pytest.mark.parametrize("content", [b"", b"garbage", b"{}", b'{"version":1}', b"\0" * 100])
 def test_damaged_state_of_ours_means_that_all_is_compared_or_nothing_is_lost(place, path, content):
     log = written(place).log
@@ -238,7 +241,7 @@ def test_damaged_state_of_ours_means_that_all_is_compared_or_nothing_is_lost(pla
 
 def test_the_size_of_most_files_is_the_geometry(place):
     written(place)
-    remove(place, QUEUES_PATH)
+    remove(place, DISPATCHER_QUEUES_PATH)
     resize(place, LAST, 140)
     assert load_queues(place.files, 6_000_000, None).geometry.file_bytes == 160
 
@@ -286,7 +289,7 @@ def test_the_list_of_files_grows_by_what_each_flush_made_and_no_more(place):
         log.put("many", queue)
         broker.follow()
         broker.flush()
-        sizes.append(place.files.entry(QUEUES_PATH).size)
+        sizes.append(place.files.entry(DISPATCHER_QUEUES_PATH).size)
     broker.stop()
     grown = [after - before for before, after in pairwise(sizes)]
     assert max(grown) < 200
@@ -305,26 +308,26 @@ def written_by_an_older_release(place: Place) -> None:
         names = [first * QUEUE_UNIT_BYTES, behind * QUEUE_UNIT_BYTES - file_bytes]
         queues.setdefault(topic, {})[str(queue_id)] = names
     document = {"file_bytes": file_bytes, "queues": queues}
-    MetadataFile(place.files, OLD_QUEUES_PATH).store(document)
+    MetadataFile(place.files, OLD_DISPATCHER_QUEUES_PATH).store(document)
     state = asdict(remembered.state)
     del state["list_number"]
     for _ in range(2):  # and the one before it
-        MetadataFile(place.files, STATE_PATH).store(state)
+        MetadataFile(place.files, DISPATCHER_STATE_PATH).store(state)
 
 
 @pytest.mark.parametrize("journal", ["stays", "is missing"])
 def test_files_that_an_older_release_made_are_kept(place, journal):
     """It knows nothing of the journal, which stays as it was."""
     log = written(place).log
-    old = read_file(place.files, QUEUES_PATH)
+    old = read_file(place.files, DISPATCHER_QUEUES_PATH)
     broker = start(place.files, log)
     log.put("another", 0)
     broker.follow()
     broker.stop()
     written_by_an_older_release(place)
-    place.files.unlink(QUEUES_PATH)
+    place.files.unlink(DISPATCHER_QUEUES_PATH)
     if journal == "stays":
-        write_file(place.files, QUEUES_PATH, old)
+        write_file(place.files, DISPATCHER_QUEUES_PATH, old)
     for _ in range(2):
         again = start(place.files, log, connect=False)
         assert again.engine.resume_point() == (1, log.end)  # nothing is compared
@@ -335,18 +338,18 @@ def test_files_that_an_older_release_made_are_kept(place, journal):
         again.stop()
         check_queues(again)
         check_files(again)
-        assert place.files.entry(OLD_QUEUES_PATH) is None
+        assert place.files.entry(OLD_DISPATCHER_QUEUES_PATH) is None
 
 
 def test_a_list_of_an_older_release_does_not_count_with_a_state_of_ours(place):
     log = written(place).log
     written_by_an_older_release(place)
-    older = read_file(place.files, OLD_QUEUES_PATH)
+    older = read_file(place.files, OLD_DISPATCHER_QUEUES_PATH)
     broker = start(place.files, log)
     log.put("another", 0)
     broker.follow()
     broker.stop()
-    write_file(place.files, OLD_QUEUES_PATH, older)
+    write_file(place.files, OLD_DISPATCHER_QUEUES_PATH, older)
     again = start(place.files, log)
     again.follow()
     check_queues(again)
@@ -356,15 +359,15 @@ def test_a_list_of_an_older_release_does_not_count_with_a_state_of_ours(place):
 def test_a_list_that_is_older_than_the_watermark_is_not_believed(place):
     """Else files that it does not name would be removed as those of a process that died."""
     log = written(place).log
-    old = read_file(place.files, QUEUES_PATH)
+    old = read_file(place.files, DISPATCHER_QUEUES_PATH)
     broker = start(place.files, log)
     log.put("another", 0)
     broker.follow()
     broker.stop()
-    newer = read_file(place.files, QUEUES_PATH)
+    newer = read_file(place.files, DISPATCHER_QUEUES_PATH)
     assert newer.startswith(old) and len(newer) > len(old)
-    place.files.unlink(QUEUES_PATH)
-    write_file(place.files, QUEUES_PATH, old)
+    place.files.unlink(DISPATCHER_QUEUES_PATH)
+    write_file(place.files, DISPATCHER_QUEUES_PATH, old)
     again = start(place.files, log)
     again.follow()
     assert any("older than" in line for line in again.engine.recovery_report())

@@ -13,14 +13,14 @@ import pytest
 
 from stratamq.client import connect
 from stratamq.errors import CorruptRecordError
-from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
-from stratamq.files.segment_reader import SegmentReader
 from stratamq.follow.driver import run_follower
 from stratamq.follow.protocol import Event, Opened, Report
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.store.generations import is_listed
+from stratamq.store.segment_reader import SegmentReader
 from tests.follow.conftest import LOG_ALONE
 from tests.support.brokers import COMMITLOG, Broker
 

@@ -3,9 +3,10 @@
 import random
 
 import pytest
-from stratamq_index.scrubber import PASS_INTERVAL_NS, PATH, PIECE_BYTES, Scrubber
+from stratamq_index.scrubber import PASS_INTERVAL_NS, PIECE_BYTES, Scrubber
 
 from stratamq.files.simulated import SimulatedDisk
+from stratamq.formats.store_paths import INDEX_CHECKSUMS_PATH
 from tests.index.harness import Follower, TestLog, contents, names
 
 TICKS = 2_000
@@ -118,12 +119,12 @@ def test_what_an_operator_has_rebuilt_gets_a_new_checksum(disk, log):
 
 
 def test_damaged_checksums_are_taken_anew(disk, log):
-    for path in (PATH, f"{PATH}.previous"):
+    for path in (INDEX_CHECKSUMS_PATH, f"{INDEX_CHECKSUMS_PATH}.previous"):
         disk.rot(path, 30, b"????")
     again = Scrubbed(disk, log)
     again.scrub()
     assert (again.scrubber.verified, again.scrubber.damaged) == (0, 0)
-    assert PATH in again.said
+    assert INDEX_CHECKSUMS_PATH in again.said
 
 
 def test_it_looks_again_after_a_day(disk, log):

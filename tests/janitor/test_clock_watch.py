@@ -1,11 +1,12 @@
 """A clock that is put forward expires nothing, whoever was running then; one put back neither."""
 
 import pytest
-from stratamq_janitor.clock_watch import PATH, ClockWatch, Witness, unexplained_ms
+from stratamq_janitor.clock_watch import ClockWatch, Witness, unexplained_ms
 
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.files.simulated_time import SimulatedClock
+from stratamq.formats.store_paths import JANITOR_STATE_PATH
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -25,7 +26,7 @@ class Machine:
 
     def start(self) -> None:
         """The janitor, again."""
-        file = MetadataFile(self.files, PATH)
+        file = MetadataFile(self.files, JANITOR_STATE_PATH)
         self.watch = ClockWatch(file, self.boot, 10 * MINUTE_MS, HOUR_MS, self.clock)
 
     def boot_again(self, off_ms: int) -> None:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from stratamq_janitor.policy import DISABLED, Share
-from stratamq_janitor.retention import PATH, Retention
+from stratamq_janitor.retention import Retention
 
-from stratamq.files.origin import ORIGIN_PATH, is_created_here
 from stratamq.files.simulated import (
     CrashChoice,
     SimulatedCrash,
@@ -15,6 +14,8 @@ from stratamq.files.simulated import (
     keep_nothing,
     random_choice,
 )
+from stratamq.formats.store_paths import RETENTION_PATH
+from stratamq.store.origin import ORIGIN_PATH, is_created_here
 from tests.janitor.watched_log import SEGMENT, WatchedLog
 from tests.support.logs import Store
 
@@ -103,7 +104,7 @@ def test_an_operators_word_is_kept_by_restarts_of_everything(log):
 def test_a_word_that_cannot_be_read_counts_as_disabled(log):
     log.adopt()
     log.janitor().set_retention(True)
-    log.rewrite(PATH, b"{}")
+    log.rewrite(RETENTION_PATH, b"{}")
     assert "damaged" in log.janitor().disabled
     log.janitor().set_retention(True)
     assert log.janitor().disabled == ""

@@ -12,12 +12,13 @@ from typing import Any
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_janitor.cleaner import Cleaner
-from stratamq_janitor.clock_watch import PATH, ClockWatch
+from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.retention import Retention
 
 from stratamq.client.values import GroupQueue, LogState, ScrubState, Unit
 from stratamq.files.metadata import MetadataFile
+from stratamq.formats.store_paths import JANITOR_STATE_PATH
 from tests.support.disks import write_file
 from tests.support.logs import Store, body_for, message, segment_path
 
@@ -86,7 +87,7 @@ class WatchedLog:
         files = self.store.new_files()
         config = JanitorConfig(root=Path("store"), **settings)
         watch = ClockWatch(
-            MetadataFile(files, PATH),
+            MetadataFile(files, JANITOR_STATE_PATH),
             boot,
             config.clock_tolerance_ms,
             config.clock_grace_ms,

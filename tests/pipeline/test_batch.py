@@ -15,11 +15,11 @@ from stratamq_pipeline.options import SourceOptions
 import stratamq
 from stratamq.client import connect
 from stratamq.errors import OffsetOutOfRangeError
-from stratamq.files.confirmed import confirmed_end
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.properties import split_keys
 from stratamq.rpc import discovery
+from stratamq.store.confirmed import confirmed_end
 from stratamq.table.schema import COLUMNS
 from tests.pipeline.written_log import WrittenLog
 from tests.support.fixtures import ALL_STORES, expected

@@ -15,9 +15,9 @@ from stratamq.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
-from stratamq.files.confirmed import CHECKPOINT_PATH, LOCK_PATH
 from stratamq.formats.checkpoint import Checkpoint, encode_checkpoint
 from stratamq.formats.compression import decompress_body
+from stratamq.store.confirmed import CHECKPOINT_PATH, LOCK_PATH
 from stratamq.table.schema import COLUMNS
 from tests.table.conftest import SEGMENT_BYTES, TOPICS
 

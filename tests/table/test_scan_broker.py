@@ -11,8 +11,8 @@ import stratamq
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import connect
 from stratamq.errors import NotFoundError, OffsetOutOfRangeError, StrataError
-from stratamq.files.confirmed import CHECKPOINT_PATH, confirmed_end
 from stratamq.files.real import RealFiles
+from stratamq.store.confirmed import CHECKPOINT_PATH, confirmed_end
 from tests.support.brokers import COMMITLOG, DISPATCHER
 from tests.support.waiting import until
 from tests.table.conftest import (

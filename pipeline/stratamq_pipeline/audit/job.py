@@ -15,9 +15,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stratamq.files.confirmed import confirmed_end
 from stratamq.files.real import RealFiles
 from stratamq.formats.log_damage import next_frame
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.confirmed import confirmed_end
 from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.audit.index import index_file_faults, index_items, item_faults
 from stratamq_pipeline.audit.kinds import FAULTS, fault
@@ -171,7 +172,7 @@ def _in_log(log: LogFiles, rows: DataFrame) -> DataFrame:
 
 def _segment_of(log: LogFiles, offset: Any) -> Any:
     start = offset - _position_of(log, offset)
-    return F.format_string("commitlog/%020d", start)
+    return F.format_string(f"{COMMIT_LOG}/%020d", start)
 
 
 def _position_of(log: LogFiles, offset: Any) -> Any:

@@ -12,6 +12,7 @@ from stratamq.formats.numbers import INT32_MIN
 from stratamq.formats.queue_paths import Geometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, pre_blank_units
+from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq_pipeline.audit.kinds import CONSEQUENCES
 from stratamq_pipeline.audit.store import QueueFile
 from stratamq_pipeline.jobs.dispatched import (
@@ -175,7 +176,9 @@ def unit_faults(
     wrong = wrong.where(~pending)
     units_per_file = geometry.units_per_file
     first = F.col("queueOffset") - F.col("queueOffset") % units_per_file
-    name = F.format_string("consumequeue/%s/%d/%020d", "topic", "queueId", first * QUEUE_UNIT_BYTES)
+    name = F.format_string(
+        f"{CONSUME_QUEUES}/%s/%d/%020d", "topic", "queueId", first * QUEUE_UNIT_BYTES
+    )
     place = F.col("queueOffset") % units_per_file * QUEUE_UNIT_BYTES
     detail = F.format_string(
         "unit %d: log offset %s, %s bytes, code %s; the log says %s, %s bytes, code %s",

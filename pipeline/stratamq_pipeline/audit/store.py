@@ -5,18 +5,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stratamq.errors import InvalidRequestError
-from stratamq.files.confirmed import confirmed_end
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.index_layout import index_file_bytes
-from stratamq.formats.queue_paths import ROOT
+from stratamq.formats.store_paths import (
+    CONSUME_QUEUES,
+    DISPATCHER_STATE_PATH,
+    INDEX,
+    INDEX_STATE_PATH,
+)
+from stratamq.store.confirmed import confirmed_end
 from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.audit.kinds import fault
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
 from stratamq_pipeline.same_file import log_for_workers
 
-INDEX = "index"
 NOWHERE = (1 << 63) - 1
 
 
@@ -61,8 +65,8 @@ def look_at(where: str, options: GeometryOptions) -> AuditedStore:
     root = Path(log.root)
     files = RealFiles(root)
     ours = confirmed_end(files) is not None
-    watermark = _record(files, "stratamq/index.json") if ours else None
-    dispatcher = _record(files, "stratamq/dispatcher.json") if ours else None
+    watermark = _record(files, INDEX_STATE_PATH) if ours else None
+    dispatcher = _record(files, DISPATCHER_STATE_PATH) if ours else None
     store = AuditedStore(
         root,
         log,
@@ -85,7 +89,7 @@ def _position(record: dict[str, object]) -> int:
 
 
 def _list_queues(store: AuditedStore) -> None:
-    for topic in _directories(store, store.root / ROOT, "queue-stray"):
+    for topic in _directories(store, store.root / CONSUME_QUEUES, "queue-stray"):
         for queue in _directories(store, topic, "queue-stray"):
             if not queue.name.removeprefix("-").isdigit():
                 store.faults.append(_stray(store, queue, "queue-stray"))

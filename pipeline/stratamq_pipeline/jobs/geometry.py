@@ -9,10 +9,9 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.index_layout import DEFAULT_ITEMS, DEFAULT_SLOTS, index_file_bytes
-from stratamq.formats.queue_paths import DEFAULT_FILE_BYTES, ROOT, Geometry
+from stratamq.formats.queue_paths import DEFAULT_FILE_BYTES, Geometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-
-INDEX_RECORD = "stratamq/geometry.json"
+from stratamq.formats.store_paths import CONSUME_QUEUES, INDEX, INDEX_GEOMETRY_PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ def store_geometry(root: Path, options: GeometryOptions) -> StoreGeometry:
     """
     slots, items = options.index_slots, options.index_items
     if slots is None or items is None:
-        recorded = MetadataFile(RealFiles(root), INDEX_RECORD).load(keep_aside=False) or {}
+        recorded = MetadataFile(RealFiles(root), INDEX_GEOMETRY_PATH).load(keep_aside=False) or {}
         slots = slots or _number(recorded.get("index_slots")) or DEFAULT_SLOTS
         items = items or _number(recorded.get("index_items")) or DEFAULT_ITEMS
     if slots < 1 or items < 2:
@@ -52,7 +51,7 @@ def _check_index(root: Path, slots: int, items: int) -> None:
     expected = index_file_bytes(slots, items)
     sizes = Counter(
         path.stat().st_size
-        for path in _entries(root / "index")
+        for path in _entries(root / INDEX)
         if parse_index_name(path.name) is not None
     )
     if sizes and not sizes[expected]:
@@ -64,7 +63,7 @@ def _check_index(root: Path, slots: int, items: int) -> None:
 
 def _most_frequent(root: Path) -> int | None:
     sizes: Counter[int] = Counter()
-    for topic in _entries(root / ROOT):
+    for topic in _entries(root / CONSUME_QUEUES):
         for queue in _entries(topic):
             for path in _entries(queue):
                 size = path.stat().st_size

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from stratamq.errors import InvalidRequestError
-from stratamq.formats.queue_paths import ROOT
+from stratamq.formats.store_paths import CONSUME_QUEUES, INDEX
 from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.jobs.dispatched import Reading, dispatched, log_parts, queued
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
@@ -35,8 +35,6 @@ from stratamq_pipeline.rebuild.index_files import (
 )
 from stratamq_pipeline.rebuild.queue_files import queue_files
 from stratamq_pipeline.same_file import log_for_workers
-
-INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +142,11 @@ def _run(work: Work, tell: Tell) -> dict[str, Any]:
         tell("writing consume queues")
         queues = _queues(work, stored)
         target.finish("queues", queues)
-    index = target.finished("index")
+    index = target.finished(INDEX)
     if index is None:
         tell("writing index files")
         index = _index(work, stored)
-        target.finish("index", index)
+        target.finish(INDEX, index)
     return {**queues, **index}
 
 
@@ -165,7 +163,7 @@ def _rows(work: Work, place: str) -> int:
 
 
 def _queues(work: Work, stored: DataFrame | None) -> dict[str, Any]:
-    root = work.made / ROOT
+    root = work.made / CONSUME_QUEUES
     # What an earlier run has made of some queues is thrown away: half of one cannot be told.
     _fresh(root)
     if stored is None:
@@ -174,7 +172,9 @@ def _queues(work: Work, stored: DataFrame | None) -> dict[str, Any]:
     found = queue_files(stored, work.made, aside, work.geometry.queues).collect()
     work.refuse("messages", queued(stored).count(), sum(row["messages"] for row in found))
     files = sum(row["files"] for row in found)
-    work.refuse("queue files", files, len(work.files.files_below(f"{work.target.made}/{ROOT}")))
+    work.refuse(
+        "queue files", files, len(work.files.files_below(f"{work.target.made}/{CONSUME_QUEUES}"))
+    )
     return {
         "queues": len(found),
         "queue_files": files,

@@ -1,7 +1,8 @@
 """What is taken out of the log is kept under `stratamq/aside/`, for an operator."""
 
-from stratamq.files.port import ASIDE_DIRECTORY, File, Files
+from stratamq.files.port import File, Files
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.store_paths import ASIDE_DIRECTORY
 
 _COPY_BYTES = 4 << 20
 

@@ -3,7 +3,7 @@
 from collections import deque
 
 from stratamq.errors import StrataError
-from stratamq.files.port import ASIDE_DIRECTORY, Clock, Files, Kind
+from stratamq.files.port import Clock, Files, Kind
 from stratamq.formats.checkpoint import (
     CHECKPOINT_FIELDS_BYTES,
     CHECKPOINT_FILE_BYTES,
@@ -11,11 +11,10 @@ from stratamq.formats.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, CHECKPOINT_PATH
 from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.jobs import Jobs
-
-CHECKPOINT_PATH = "checkpoint"
 
 
 def read_checkpoint(files: Files) -> Checkpoint:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from stratamq.errors import StrataError
 from stratamq.files.metadata import MetadataFile, remove_metadata
-from stratamq.files.port import ASIDE_DIRECTORY, TEMPORARY_DIRECTORY, Files
+from stratamq.files.port import Files
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, TEMPORARY_DIRECTORY
 from stratamq_commitlog.aside import aside_path, copy_aside, copy_bytes, last_used
 from stratamq_commitlog.inspection import Inspected
 from stratamq_commitlog.messages import Generation

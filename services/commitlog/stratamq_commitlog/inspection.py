@@ -8,16 +8,17 @@ import itertools
 from dataclasses import dataclass, replace
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.port import ASIDE_DIRECTORY, Files, Kind
-from stratamq.files.segments import FamilyReport, FindingKind, SegmentEntry, scan_family
+from stratamq.files.port import Files, Kind
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame_layout import HEAD, MAGIC_V1
 from stratamq.formats.frame_verify import NOWHERE
+from stratamq.formats.store_paths import ASIDE_DIRECTORY
+from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.sysflag import host_bytes
+from stratamq.store.segments import FamilyReport, FindingKind, SegmentEntry, scan_family
 from stratamq_commitlog.own_state import Snapshot, mark
 
-DIRECTORY = "commitlog"
 MIN_SEGMENT_BYTES = 128
 """As the setting's bound: a shorter file tells nothing about the size of segments."""
 _NORMAL_RECOVERY_FILES = 3
@@ -62,7 +63,7 @@ class Evidence:
     found_clean: bool = False
     """`abort` is ours, from a recovery that did not end: RocketMQ had stopped cleanly."""
     sealed_from: int = NOWHERE
-    """From here on every record has a checksum of its own (`files.sealed`)."""
+    """From here on every record has a checksum of its own (`store.sealed`)."""
 
 
 def is_empty(files: Files) -> bool:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError, OffsetOutOfRangeError
 from stratamq.files.port import Files
-from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.log_damage import examine
+from stratamq.store.segment_reader import SegmentReader, UnreadableError
 from stratamq_commitlog.follow_hub import LogOffsets
 from stratamq_commitlog.segment_set import DIRECTORY
 

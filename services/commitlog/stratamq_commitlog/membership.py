@@ -1,6 +1,6 @@
 """What the log keeps of its cluster: who this directory is, and which members are in force.
 
-    stratamq/identity.json   see `stratamq.files.identity`
+    stratamq/identity.json   see `stratamq.store.identity`
     stratamq/members.json    {"member", "members": {"version", "required", "members"}}; none of a
                              broker that never had configured members
 
@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
-from stratamq.files.identity import Identity, load_identity, new_identity, store_identity
 from stratamq.files.metadata import MetadataFile, Outcome
-from stratamq.files.port import OWN_DIRECTORY, Files, Random, Worker
+from stratamq.files.port import Files, Random, Worker
 from stratamq.formats.generation_number import slot_of
 from stratamq.formats.members import Members, decode_members, members_fault
-
-MEMBERS_PATH = f"{OWN_DIRECTORY}/members.json"
+from stratamq.formats.store_paths import MEMBERS_PATH
+from stratamq.store.identity import Identity, load_identity, new_identity, store_identity
 
 Done = Callable[[StrataError | None], None]
 

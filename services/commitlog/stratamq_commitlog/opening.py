@@ -8,20 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import ASIDE_DIRECTORY, INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
-from stratamq.files.sealed import SEALED_PATH, load_sealed
+from stratamq.files.port import INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
+from stratamq.formats.store_paths import ABORT_PATH, ASIDE_DIRECTORY
+from stratamq.store.confirmed import LOCK_PATH
+from stratamq.store.sealed import SEALED_PATH, load_sealed
 from stratamq_commitlog import cut_file, inspection, own_state, recovery
 from stratamq_commitlog.checkpoints import read_checkpoint
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.roles import Start
 from stratamq_commitlog.walk_ahead import Walkers
-
-ABORT = "abort"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +88,8 @@ def open_store(
     inspected = _inspect(files, config, state, snapshot)
     cut = cut_file.load(files)
     if cut is not None:
-        if files.entry(ABORT) is None:
-            files.create(ABORT, 0, sparse=True)
+        if files.entry(ABORT_PATH) is None:
+            files.create(ABORT_PATH, 0, sparse=True)
         report += inspection.move_deleted(files, inspected, clock.wall_ms())
         snapshot, done = cut_file.carry_out(files, state, inspected, cut, snapshot, clock.wall_ms())
         report += done
@@ -99,10 +98,10 @@ def open_store(
         report.append("our snapshot no longer fits the log: it is not used")
         snapshot = None
     report += state.faults
-    unclean = files.entry(ABORT) is not None
+    unclean = files.entry(ABORT_PATH) is not None
     if not unclean:
         state.set_found_clean(snapshot is None)
-        files.create(ABORT, 0, sparse=True)
+        files.create(ABORT_PATH, 0, sparse=True)
     files.clean_temporary(spare=(INDEX_TEMPORARY,))
     checkpoint = read_checkpoint(files)
     recovered = recovery.recover(
@@ -160,13 +159,13 @@ def _inspect(
 
 def remove_abort(files: Files, clock: Clock) -> None:
     """The store is whole and durable. `abort` can be anything that somebody put there."""
-    entry = files.entry(ABORT)
+    entry = files.entry(ABORT_PATH)
     if entry is not None and entry.kind is Kind.DIRECTORY:
         files.make_directory(ASIDE_DIRECTORY)
-        files.replace(ABORT, f"{ASIDE_DIRECTORY}/{ABORT}-{clock.wall_ms()}")
+        files.replace(ABORT_PATH, f"{ASIDE_DIRECTORY}/{ABORT_PATH}-{clock.wall_ms()}")
         files.sync_directory(ASIDE_DIRECTORY)
     elif entry is not None:
-        files.unlink(ABORT)
+        files.unlink(ABORT_PATH)
     files.sync_directory("")
 
 

@@ -19,25 +19,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from stratamq.files.confirmed import LOCK_MARK, LOCK_PATH
-from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome, remove_metadata
-from stratamq.files.origin import ORIGIN_PATH
-from stratamq.files.port import OWN_DIRECTORY, Files, Kind, Random
-from stratamq.files.sealed import SEALED_PATH
+from stratamq.files.port import Files, Kind, Random
 from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_of
+from stratamq.formats.store_paths import (
+    CUT_PATH,
+    FOUND_CLEAN_PATH,
+    MASTER_CONFIRMED_PATH,
+    OLD_SNAPSHOT_PATH,
+    OWN_DIRECTORY,
+    SCRUB_PATH,
+    SNAPSHOT_PATH,
+)
+from stratamq.store.confirmed import LOCK_MARK, LOCK_PATH
+from stratamq.store.generations import GENERATIONS_PATH
+from stratamq.store.origin import ORIGIN_PATH
+from stratamq.store.sealed import SEALED_PATH
 from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.sealing import begin_sealing
-
-SNAPSHOT_PATH = "stratamq/queue-offsets.journal"
-OLD_SNAPSHOT_PATH = "stratamq/queue-offsets.json"
-"""Where releases without the journal keep the snapshot: the newer of the two counts, and this one
-goes with the next that is written."""
-FOUND_CLEAN_PATH = "stratamq/found-clean"
-CUT_PATH = "stratamq/cut.json"
-MASTER_CONFIRMED_PATH = "stratamq/master-confirmed.json"
-SCRUB_PATH = "stratamq/scrub.json"
 
 _OF_THE_HISTORY = (
     CUT_PATH,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from stratamq.files.port import File, Files, Kind
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame import Frame
+from stratamq.formats.store_paths import CONSUME_QUEUES as DIRECTORY
 from stratamq_commitlog.own_state import QueueTable
 
-DIRECTORY = "consumequeue"
 UNIT_BYTES = 20
 
 

@@ -19,6 +19,7 @@ from stratamq.errors import CorruptRecordError, StoreRefusedError
 from stratamq.files.port import File, Files
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
+from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 from stratamq_commitlog.aside import aside_path, copy_aside, last_used
 from stratamq_commitlog.inspection import (
     DIRECTORY,
@@ -179,7 +180,7 @@ class _Recovery:
         if short is None:
             return
         source = self._files.open(f"{DIRECTORY}/{short.name}")
-        temporary = f"stratamq/tmp/{short.name}.whole"
+        temporary = f"{TEMPORARY_DIRECTORY}/{short.name}.whole"
         if self._files.entry(temporary) is not None:
             self._files.unlink(temporary)
         self._files.create(temporary, self._size)

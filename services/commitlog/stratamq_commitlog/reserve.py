@@ -9,11 +9,11 @@ our own state met `ENOSPC`, and taken again once there is plenty.
 import errno
 import logging
 
-from stratamq.files.port import OWN_DIRECTORY, Files, Kind
+from stratamq.files.port import Files, Kind
+from stratamq.formats.store_paths import RESERVE_PATH
 
 log = logging.getLogger(__name__)
 
-PATH = f"{OWN_DIRECTORY}/reserve"
 PLENTY_FACTOR = 8
 """The reserve is taken only of at least so many times as much: it must not fill a small volume."""
 
@@ -33,21 +33,21 @@ class Reserve:
 
     def release(self) -> bool:
         """Give the space back; True if there was any."""
-        entry = self._files.entry(PATH)
+        entry = self._files.entry(RESERVE_PATH)
         if entry is None or entry.kind is Kind.DIRECTORY:
             return False
-        self._files.unlink(PATH)
+        self._files.unlink(RESERVE_PATH)
         log.warning("reserve released", extra={"bytes": entry.size})
         return True
 
     def keep(self) -> None:
         """Take the space if it is not taken and there is plenty. OSError other than ENOSPC."""
-        if not self._size_bytes or self._files.entry(PATH) is not None:
+        if not self._size_bytes or self._files.entry(RESERVE_PATH) is not None:
             return
         if self._files.space().available_bytes < PLENTY_FACTOR * self._size_bytes:
             return
         try:
-            self._files.create(PATH, self._size_bytes)
+            self._files.create(RESERVE_PATH, self._size_bytes)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

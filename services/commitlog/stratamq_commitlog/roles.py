@@ -17,10 +17,10 @@ import enum
 from dataclasses import dataclass, replace
 
 from stratamq.files.metadata import MetadataFile, Outcome
-from stratamq.files.port import OWN_DIRECTORY, Files
+from stratamq.files.port import Files
+from stratamq.formats.store_paths import ROLE_PATH
 from stratamq_commitlog.messages import Role
 
-ROLE_PATH = f"{OWN_DIRECTORY}/role.json"
 PEERS_NOT_ASKED = (
     "this master is a member of a cluster (ha.members), and its replication service has not asked "
     "the others yet whether one of them was promoted"

@@ -13,8 +13,8 @@ checksum of a record that was written without one.
 
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Files
-from stratamq.files.sealed import SEALED_PATH, load_sealed, sealed_document
 from stratamq.formats.frame_verify import NOWHERE
+from stratamq.store.sealed import SEALED_PATH, load_sealed, sealed_document
 
 
 def begin_sealing(files: Files, end: int, *, seals: bool, history_known: bool) -> int:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from stratamq.files.port import File, Files, Worker
 from stratamq.formats.file_names import offset_name
-
-DIRECTORY = "commitlog"
+from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 
 
 @dataclass(slots=True)

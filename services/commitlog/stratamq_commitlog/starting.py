@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from stratamq.files.origin import store_origin
+from stratamq.store.origin import store_origin
 from stratamq_commitlog import inspection, opening
 from stratamq_commitlog.log_parts import Lasting
 from stratamq_commitlog.role_change import start_role, state_at_start

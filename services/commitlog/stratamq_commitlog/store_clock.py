@@ -20,12 +20,11 @@ import logging
 from dataclasses import dataclass
 
 from stratamq.files.metadata import JsonObject, MetadataFile
-from stratamq.files.port import OWN_DIRECTORY, Clock, Files
+from stratamq.files.port import Clock, Files
+from stratamq.formats.store_paths import CLOCK_PATH
 from stratamq_commitlog.own_state import remove_metadata
 
 log = logging.getLogger(__name__)
-
-PATH = f"{OWN_DIRECTORY}/clock.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class StoreClock:
         self.unsaved = False
         """`save` has something to do."""
         self._files = files
-        self._metadata = MetadataFile(files, PATH)
+        self._metadata = MetadataFile(files, CLOCK_PATH)
         self._clock = clock
         self._limit_ms = limit_ms
         self._boot = boot
@@ -121,8 +120,8 @@ class StoreClock:
     def save(self, document: JsonObject | None) -> None:
         """Durable on return. OSError."""
         if document is None:
-            remove_metadata(self._files, PATH)
-            self._metadata = MetadataFile(self._files, PATH)
+            remove_metadata(self._files, CLOCK_PATH)
+            self._metadata = MetadataFile(self._files, CLOCK_PATH)
         else:
             self._metadata.store(document)
 

@@ -13,6 +13,7 @@ from stratamq.files.journaled import SMALL_BYTES, Journaled
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files
 from stratamq.formats import json_files
+from stratamq.formats.store_paths import TOPICS_PATH
 from stratamq.formats.topics import (
     MAX_TOPIC_BYTES,
     SCHEDULE_TOPIC,
@@ -22,7 +23,6 @@ from stratamq.formats.topics import (
 from stratamq.rpc.changes import Changes, Mark
 from stratamq.rpc.paging import PAGE_ENTRIES, page
 
-PATH = "config/topics.json"
 _TABLE = "topicConfigTable"
 EXPORTED_TOPICS = 200
 """Of one page: encoding them is about a millisecond."""
@@ -83,7 +83,7 @@ class TopicTable:
         small_bytes: int = SMALL_BYTES,
     ) -> None:
         """`incarnation`: see `Changes`."""
-        self._file = MetadataFile(files, PATH)
+        self._file = MetadataFile(files, TOPICS_PATH)
         self.saving: Journaled[str, _Entry] = Journaled(
             files, self._file, _TABLE, self, clock, small_bytes=small_bytes
         )

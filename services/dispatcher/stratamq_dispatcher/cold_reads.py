@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.files.port import Files
-from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.frame_verify import NOWHERE
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import QueueSnapshot, first_message, unit_at
 from stratamq_dispatcher.frame_reads import ColdLog, store_timestamp
 from stratamq_dispatcher.mending import Mended, MendPlan
@@ -17,7 +18,6 @@ from stratamq_dispatcher.pull import PullAnswer, PullPlan
 from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.time_search import Boundary, offset_at
 
-COMMIT_LOG = "commitlog"
 FILES_OF_ONE_SEARCH = 4
 
 

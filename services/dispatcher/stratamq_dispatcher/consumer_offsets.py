@@ -18,12 +18,12 @@ from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
+from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH
 from stratamq.rpc.changes import Changes, Mark
 from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 
 log = logging.getLogger(__name__)
 
-PATH = "config/consumerOffset.json"
 MAX_NAME_BYTES = 255
 _TABLE = "offsetTable"
 
@@ -65,7 +65,7 @@ class ConsumerOffsets:
         self._page_entries = page_entries
         self.store_failed = ""
         """Why the last writing failed; empty when it did not."""
-        self._file = MetadataFile(files, PATH)
+        self._file = MetadataFile(files, CONSUMER_OFFSETS_PATH)
         self._saving: Journaled[QueueOfGroup, int] = Journaled(
             files, self._file, _TABLE, self, clock, small_bytes=small_bytes
         )

@@ -21,16 +21,15 @@ from typing import Any
 
 from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import MetadataFile, Outcome, remove_metadata
-from stratamq.files.port import OWN_DIRECTORY, Files
+from stratamq.files.port import Files
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.store_paths import (
+    DISPATCHER_QUEUES_PATH,
+    DISPATCHER_STALE_PATH,
+    DISPATCHER_STATE_PATH,
+    OLD_DISPATCHER_QUEUES_PATH,
+)
 from stratamq_dispatcher.queue_files import Geometry
-
-STATE_PATH = f"{OWN_DIRECTORY}/dispatcher.json"
-QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.journal"
-OLD_QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.json"
-"""Where releases without the journal keep the list: it counts with a state of theirs, and goes with
-the next list that is written."""
-STALE_PATH = f"{OWN_DIRECTORY}/dispatcher-stale.json"
 
 QueueKey = tuple[str, int]
 Ranges = dict[tuple[str, int], tuple[int, int]]
@@ -83,11 +82,11 @@ class StateFile:
     """The three files. `load` before anything runs, `store…` on the writer's lane only."""
 
     def __init__(self, files: Files) -> None:
-        self._state = MetadataFile(files, STATE_PATH)
+        self._state = MetadataFile(files, DISPATCHER_STATE_PATH)
         self._files = files
-        self._queues = Journal(files, QUEUES_PATH)
+        self._queues = Journal(files, DISPATCHER_QUEUES_PATH)
         self._list_number = 0
-        self._stale = MetadataFile(files, STALE_PATH)
+        self._stale = MetadataFile(files, DISPATCHER_STALE_PATH)
 
     def load(self) -> Remembered:
         """Never raises for what the files hold."""
@@ -99,7 +98,7 @@ class StateFile:
         queues, faults = self._load_queues(of_older_release)
         if queues is not None and state is not None and self._list_number < state.list_number:
             queues = None  # files have been made and removed since
-            faults.append(f"{QUEUES_PATH}: older than {STATE_PATH}")
+            faults.append(f"{DISPATCHER_QUEUES_PATH}: older than {DISPATCHER_STATE_PATH}")
         stale = _stale_of(self._stale.load())
         if self._stale.found.outcome not in (Outcome.OK, Outcome.MISSING):
             stale = None
@@ -127,7 +126,7 @@ class StateFile:
         commit = {"file_bytes": geometry.file_bytes, "number": self._list_number}
         if changed is None or self._queues.needs_anew:
             self._queues.write_anew(_pieces(geometry, ranges, ranges), commit)
-            remove_metadata(self._files, OLD_QUEUES_PATH)
+            remove_metadata(self._files, OLD_DISPATCHER_QUEUES_PATH)
         else:
             self._queues.append(_pieces(geometry, ranges, changed), commit)
 
@@ -137,8 +136,8 @@ class StateFile:
         if not of_older_release:
             return queues, faults
         # What such a release has made since is not in the journal: the next list is a whole one.
-        self._queues = Journal(self._files, QUEUES_PATH)
-        old = MetadataFile(self._files, OLD_QUEUES_PATH)
+        self._queues = Journal(self._files, DISPATCHER_QUEUES_PATH)
+        old = MetadataFile(self._files, OLD_DISPATCHER_QUEUES_PATH)
         queues = _queues_of(old.load())
         return queues if old.found.outcome is Outcome.OK else None, list(old.found.faults)
 
@@ -162,8 +161,8 @@ class StateFile:
                 self._list_number = int(committed["number"])
                 return _recorded(committed["file_bytes"], ranges), faults
         except (KeyError, TypeError, ValueError) as error:
-            self._queues = Journal(self._files, QUEUES_PATH)
-            return None, [f"{QUEUES_PATH}: {error!r}"]
+            self._queues = Journal(self._files, DISPATCHER_QUEUES_PATH)
+            return None, [f"{DISPATCHER_QUEUES_PATH}: {error!r}"]
         return None, faults
 
     def store_stale(self, stale: Stale) -> None:

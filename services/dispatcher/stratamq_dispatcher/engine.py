@@ -18,16 +18,17 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
-from stratamq.files.frame_windows import next_frames
-from stratamq.files.generations import end_of
 from stratamq.files.port import Clock, Files, Worker
-from stratamq.files.sealed import sealed_from
-from stratamq.files.segment_reader import SegmentReader
 from stratamq.follow.protocol import Event, Opened, Report, Wait
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import unit_runs
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.frame_windows import next_frames
+from stratamq.store.generations import end_of
+from stratamq.store.sealed import sealed_from
+from stratamq.store.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import ConsumeQueue, first_at_or_above
 from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
 from stratamq_dispatcher.engine_settings import EngineSettings
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 
 NextOffset = tuple[str, int, int]
 """topic, queue id, next queue offset."""
-COMMIT_LOG = "commitlog"
 REPORT_LINES = 200
 """More is cut off: a damaged directory can have thousands of findings."""
 EXPIRED_PER_TICK = 64

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
-from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
 from stratamq.formats.frame_verify import NOWHERE, first_damaged
 from stratamq.formats.properties import find_property
 from stratamq.formats.sysflag import host_bytes
+from stratamq.store.segment_reader import SegmentReader, UnreadableError
 
 Piece = memoryview | bytes
 

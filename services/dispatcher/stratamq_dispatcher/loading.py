@@ -22,8 +22,9 @@ from stratamq.files.port import Entry, Files, Kind
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
-from stratamq_dispatcher.queue_files import ROOT, Geometry, queue_directory, set_aside
+from stratamq_dispatcher.queue_files import Geometry, queue_directory, set_aside
 
 
 @dataclass(slots=True)
@@ -62,12 +63,12 @@ def load_queues(
 def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]:
     """The entries of every queue's directory."""
     listing: dict[tuple[str, int], list[Entry]] = {}
-    root = files.entry(ROOT)
+    root = files.entry(CONSUME_QUEUES)
     if root is not None and root.kind is not Kind.DIRECTORY:
-        _move(files, ROOT, f"a {root.kind.value}, no directory", report)
+        _move(files, CONSUME_QUEUES, f"a {root.kind.value}, no directory", report)
         return listing
-    for topic in files.list(ROOT):
-        path = f"{ROOT}/{topic.name}"
+    for topic in files.list(CONSUME_QUEUES):
+        path = f"{CONSUME_QUEUES}/{topic.name}"
         if topic.kind is not Kind.DIRECTORY:
             _move(files, path, f"a {topic.kind.value}, no topic", report)
             continue

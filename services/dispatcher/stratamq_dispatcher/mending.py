@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
-from stratamq.files.frame_windows import next_frames
 from stratamq.files.port import Files
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK
 from stratamq.formats.frame_verify import first_damaged
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, unit_runs
+from stratamq.store.frame_windows import next_frames
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.frame_reads import LogBytes, read_frames
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles

@@ -15,11 +15,11 @@ import numpy as np
 
 from stratamq.errors import CorruptionError, CorruptRecordError, OffsetOutOfRangeError
 from stratamq.files.port import Files, Kind
-from stratamq.files.segment_reader import SegmentReader
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.queue_unit import QueueUnit
 from stratamq.formats.queue_units import unit_runs
+from stratamq.store.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import NO_MESSAGE, ConsumeQueue, read_units, unit_at
 from stratamq_dispatcher.frame_reads import ColdLog, read_frames
 from stratamq_dispatcher.opening import Range, open_untrusted

@@ -29,6 +29,7 @@ from stratamq.formats.replication_opening import (
     encode_keeps,
 )
 from stratamq.formats.replication_peers import PEER_MARK, Standing
+from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq_ha import metrics
 from stratamq_ha.master_connection import Acknowledged, Closed, MasterConnection, MasterSettings
 from stratamq_ha.own_log import OwnLogView
@@ -227,7 +228,7 @@ class Peer:
         if self._segment is None or self._segment[0] != base:
             self._let_go()
             try:
-                file = self._files.open(f"commitlog/{offset_name(base)}")
+                file = self._files.open(f"{COMMIT_LOG}/{offset_name(base)}")
             except FileNotFoundError as error:
                 raise PeerClosed(
                     "deleted", f"the slave needs the log from {offset} on, which was deleted"

@@ -25,16 +25,11 @@ from stratamq.formats.index_columns import IndexKeys, IndexState, index_keys, se
 from stratamq.formats.index_layout import IndexHeader, index_tag_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import Offset
+from stratamq.formats.store_paths import CHECKPOINT_PATH, INDEX
 from stratamq_index.directory import Found, move_aside
 from stratamq_index.edge import EdgeFilter, without_following
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import (
-    DIRECTORY,
-    EdgeKeys,
-    IndexFileReader,
-    WritableIndexFile,
-    path_of,
-)
+from stratamq_index.index_file import EdgeKeys, IndexFileReader, WritableIndexFile, path_of
 from stratamq_index.log_pieces import LogPieces, Piece
 from stratamq_index.recovery import edge_of
 from stratamq_index.replay import replay
@@ -336,7 +331,7 @@ def drop(files: Files, names: Sequence[str], fault: str, report: list[str]) -> N
     move_aside(files, path_of(names[0]))
     for name in names[1:]:
         files.unlink(path_of(name))
-    files.sync_directory(DIRECTORY)
+    files.sync_directory(INDEX)
     behind = f"; it and {len(names) - 1} files behind it are" if len(names) > 1 else "; it is"
     report.append(f"{path_of(names[0])}: {fault}{behind} indexed anew")
 
@@ -351,7 +346,7 @@ def _by_message(hashes: NDArray[np.int32], offsets: NDArray[np.int64]) -> dict[i
 def _synced_timestamp_ms(files: Files) -> int:
     """Index files that end at or below it were synced by RocketMQ, by its checkpoint."""
     try:
-        file = files.open("checkpoint")
+        file = files.open(CHECKPOINT_PATH)
     except OSError:
         return 0
     try:

@@ -12,14 +12,9 @@ from stratamq.files.port import Files
 from stratamq.formats.index_columns import IndexItems
 from stratamq.formats.index_layout import IndexHeader
 from stratamq.formats.numbers import INT32_MAX
+from stratamq.formats.store_paths import INDEX
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import (
-    DIRECTORY,
-    IndexFileReader,
-    WritableIndexFile,
-    path_of,
-    rewrite,
-)
+from stratamq_index.index_file import IndexFileReader, WritableIndexFile, path_of, rewrite
 from stratamq_index.replay import replay, run
 from stratamq_index.series import FileSeries, OpenFile
 
@@ -63,8 +58,8 @@ class CutJob:
             disk = rewrite(
                 self._files, path, self._geometry, self._end, self._header, self._table.copy()
             )
-        if self._files.entry(DIRECTORY) is not None:
-            self._files.sync_directory(DIRECTORY)
+        if self._files.entry(INDEX) is not None:
+            self._files.sync_directory(INDEX)
         return disk
 
 

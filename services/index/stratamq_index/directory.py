@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.paths import base_name, parent
-from stratamq.files.port import ASIDE_DIRECTORY, Entry, Files, Kind
+from stratamq.files.port import Entry, Files, Kind
 from stratamq.formats.file_names import parse_index_name
 from stratamq.formats.index_layout import IndexHeader
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, INDEX
 from stratamq_index.geometry import Fit, Geometry
-from stratamq_index.index_file import DIRECTORY, IndexFileReader, path_of
+from stratamq_index.index_file import IndexFileReader, path_of
 
-ASIDE = f"{ASIDE_DIRECTORY}/{DIRECTORY}"
+ASIDE = f"{ASIDE_DIRECTORY}/{INDEX}"
 _LOOK_AT_FILES = 8
 """The newest so many decide about the geometry."""
 
@@ -32,16 +33,16 @@ def entries(files: Files, report: list[str]) -> list[Entry]:
 
     StoreRefusedError for a link: whoever made it must say what is meant by it.
     """
-    itself = files.entry(DIRECTORY)
+    itself = files.entry(INDEX)
     if itself is None:
         return []
     if itself.kind is Kind.LINK:
-        raise StoreRefusedError(f"{DIRECTORY} is a link: mount a volume there, or remove it")
+        raise StoreRefusedError(f"{INDEX} is a link: mount a volume there, or remove it")
     if itself.kind is not Kind.DIRECTORY:
-        kept = move_aside(files, DIRECTORY)
-        report.append(f"{DIRECTORY}: a {itself.kind.value}, no directory; moved to {kept}")
+        kept = move_aside(files, INDEX)
+        report.append(f"{INDEX}: a {itself.kind.value}, no directory; moved to {kept}")
         return []
-    return files.list(DIRECTORY)
+    return files.list(INDEX)
 
 
 def look(files: Files, found: list[Entry], geometry: Geometry) -> Fit:
@@ -81,7 +82,7 @@ def scan(files: Files, geometry: Geometry, report: list[str]) -> list[Found]:
         report.append(f"{path}: {fault}; moved to {move_aside(files, path)}")
         moved = True
     if moved:
-        files.sync_directory(DIRECTORY)
+        files.sync_directory(INDEX)
     return found
 
 
@@ -95,7 +96,7 @@ def move_aside(files: Files, path: str) -> str:
         target = f"{ASIDE}/{name}.{count}"
     files.replace(path, target)
     files.sync_directory(ASIDE)
-    if path == DIRECTORY:
+    if path == INDEX:
         files.sync_directory(parent(path))
     return target
 

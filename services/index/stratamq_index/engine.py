@@ -15,19 +15,20 @@ from collections.abc import Callable, Generator, Iterator
 
 from stratamq.errors import OffsetOutOfRangeError, StoreRefusedError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
-from stratamq.files.segment_reader import SegmentReader
 from stratamq.follow.protocol import Event, FollowError, Opened, Report
 from stratamq.formats.index_columns import index_keys
+from stratamq.formats.store_paths import COMMIT_LOG, INDEX
+from stratamq.store.segment_reader import SegmentReader
 from stratamq_index.adoption import Adopted, Adoption, Gaps, drop, ends_of
 from stratamq_index.cut import cut_series
 from stratamq_index.directory import Found, scan
 from stratamq_index.edge import EdgeFilter
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import DIRECTORY, SyncError, unlink_files
+from stratamq_index.index_file import SyncError, unlink_files
 from stratamq_index.log_pieces import LogPieces, Piece
 from stratamq_index.opening import open_directory
 from stratamq_index.persistence import EngineSettings, Persistence, Present, ignore
-from stratamq_index.query import LOG_DIRECTORY, QueryLane, Question, Search, Source
+from stratamq_index.query import QueryLane, Question, Search, Source
 from stratamq_index.recovery import edge_of
 from stratamq_index.searches import Asked, Done, Searches
 from stratamq_index.series import FileSeries
@@ -107,7 +108,7 @@ class IndexEngine:
         try:
             self._load()
         except (OSError, SyncError) as error:
-            raise StoreRefusedError(f"{DIRECTORY} cannot be recovered: {error}") from error
+            raise StoreRefusedError(f"{INDEX} cannot be recovered: {error}") from error
 
     def _load(self) -> None:
         report = self.report_lines
@@ -142,7 +143,7 @@ class IndexEngine:
     def opened(self, opened: Opened) -> None:
         """Nothing at or above `cut_to` is answered any more when this returns."""
         if self._segments is None or self._opened is None:
-            self._segments = SegmentReader(self.files, LOG_DIRECTORY, opened.segment_bytes)
+            self._segments = SegmentReader(self.files, COMMIT_LOG, opened.segment_bytes)
             self.log = LogPieces(self._segments, opened.segment_bytes)
             self.lane = QueryLane(
                 self.files, self.geometry, opened.segment_bytes, self._settings.max_open_files

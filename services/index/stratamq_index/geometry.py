@@ -14,7 +14,6 @@ from stratamq.errors import StoreRefusedError
 from stratamq.formats.index_layout import DEFAULT_ITEMS, DEFAULT_SLOTS, index_file_bytes
 from stratamq.formats.numbers import INT32_MAX
 
-PATH = "stratamq/geometry.json"
 MAX_FILE_BYTES = INT32_MAX
 """RocketMQ maps a file with a 32-bit length."""
 

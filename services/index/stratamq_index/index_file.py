@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.files.paths import base_name
-from stratamq.files.port import INDEX_TEMPORARY, TEMPORARY_DIRECTORY, File, Files
+from stratamq.files.port import INDEX_TEMPORARY, File, Files
 from stratamq.formats.index_columns import INDEX_ITEM_DTYPE, IndexItems, encode_slots
 from stratamq.formats.index_layout import (
     INDEX_HEADER_BYTES,
@@ -29,9 +29,9 @@ from stratamq.formats.index_layout import (
     item_position,
     slot_position,
 )
+from stratamq.formats.store_paths import INDEX, TEMPORARY_DIRECTORY
 from stratamq_index.geometry import Geometry
 
-DIRECTORY = "index"
 TEMPORARY_PREFIX = INDEX_TEMPORARY
 """Of our files in `stratamq/tmp`. They mean nothing after a start."""
 PIECE_ITEMS = 16 * 1024
@@ -56,7 +56,7 @@ class EdgeKeys:
 
 
 def path_of(name: str) -> str:
-    return f"{DIRECTORY}/{name}"
+    return f"{INDEX}/{name}"
 
 
 class IndexFileReader:
@@ -250,7 +250,7 @@ def rewrite(
             disk.write_slots(header)
             disk.sync()
             files.replace(temporary, path)
-            files.sync_directory(DIRECTORY)
+            files.sync_directory(INDEX)
             files.sync_directory(TEMPORARY_DIRECTORY)
         except (OSError, SyncError):
             target.close()
@@ -293,4 +293,4 @@ def unlink_files(files: Files, names: Sequence[str]) -> None:
         if files.entry(path_of(name)) is not None:
             files.unlink(path_of(name))
     if names:
-        files.sync_directory(DIRECTORY)
+        files.sync_directory(INDEX)

@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import OffsetOutOfRangeError
-from stratamq.files.frame_windows import next_frames
-from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import BLANK, BORN_HOST_POSITION, I32, I64, SYS_FLAG_POSITION
 from stratamq.formats.properties import TAGS
 from stratamq.formats.sysflag import host_bytes
+from stratamq.store.frame_windows import next_frames
+from stratamq.store.segment_reader import SegmentReader, UnreadableError
 
 PIECE_MEMBERS = 1024
 """Frames per step: about 1.5 ms with one key each."""

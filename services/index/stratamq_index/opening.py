@@ -1,7 +1,8 @@
 """From a store directory to an index that can go on: left-overs, geometry, watermark, recovery."""
 
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import TEMPORARY_DIRECTORY, Files
+from stratamq.files.port import Files
+from stratamq.formats.store_paths import INDEX_GEOMETRY_PATH, TEMPORARY_DIRECTORY
 from stratamq_index import geometry as geometries
 from stratamq_index.directory import entries, is_index_name, look
 from stratamq_index.geometry import Geometry
@@ -27,7 +28,7 @@ def _choose_geometry(
     files: Files, slots: int | None, items: int | None, report: list[str]
 ) -> Geometry:
     """Recorded, so that the next start needs no setting."""
-    file = MetadataFile(files, geometries.PATH)
+    file = MetadataFile(files, INDEX_GEOMETRY_PATH)
     data = file.load() or {}
     report += file.found.faults
     recorded = None

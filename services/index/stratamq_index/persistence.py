@@ -10,14 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stratamq.files.port import Clock, Files, Worker
+from stratamq.formats.store_paths import INDEX
 from stratamq_index.cut import CutJob
-from stratamq_index.index_file import (
-    DIRECTORY,
-    WritableIndexFile,
-    close_all,
-    sync_files,
-    unlink_files,
-)
+from stratamq_index.index_file import WritableIndexFile, close_all, sync_files, unlink_files
 from stratamq_index.series import FileSeries, WriteJob
 from stratamq_index.watermark import FileRecord, Watermark
 from stratamq_index.writer import Writer
@@ -157,7 +152,7 @@ class Persistence:
         job = series.plan(
             present.flushed,
             self._files,
-            f"{DIRECTORY}/",
+            f"{INDEX}/",
             force=self._force or bool(self._expired),
             slots=slots,
         )

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError, OffsetOutOfRangeError
 from stratamq.files.port import Files
-from stratamq.files.sealed import sealed_from
-from stratamq.files.segment_reader import SegmentReader, UnreadableError
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import (
     BLANK,
@@ -34,13 +32,15 @@ from stratamq.formats.index_layout import INDEX_ITEM, INDEX_ITEM_BYTES, IndexHea
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import INT32_MAX
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY, split_keys
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.sealed import sealed_from
+from stratamq.store.segment_reader import SegmentReader, UnreadableError
 from stratamq_index.geometry import Geometry
 from stratamq_index.index_file import IndexFileReader, path_of
 from stratamq_index.series import Waiting
 
 log = logging.getLogger(__name__)
 
-LOG_DIRECTORY = "commitlog"
 
 MAX_MESSAGES = 10_000
 DEFAULT_MESSAGES = 32
@@ -142,7 +142,7 @@ class QueryLane:
         self._segment_bytes = segment_bytes
         self._max_open_files = max_open_files
         self._open: OrderedDict[str, IndexFileReader] = OrderedDict()
-        self._log = SegmentReader(files, LOG_DIRECTORY, segment_bytes)
+        self._log = SegmentReader(files, COMMIT_LOG, segment_bytes)
         self.sealed_from = NOWHERE
         """From this log offset on every record has a checksum of its own."""
         self.damage: list[str] = []

@@ -19,12 +19,11 @@ from stratamq.errors import (
     OffsetOutOfRangeError,
     UnavailableError,
 )
-from stratamq.files.port import TEMPORARY_DIRECTORY
 from stratamq.formats.index_columns import index_keys
+from stratamq.formats.store_paths import INDEX, TEMPORARY_DIRECTORY
 from stratamq_index.edge import EdgeFilter, without_following
 from stratamq_index.engine import IndexEngine
 from stratamq_index.index_file import (
-    DIRECTORY,
     TEMPORARY_PREFIX,
     EdgeKeys,
     IndexFileReader,
@@ -287,7 +286,7 @@ def _rename(engine: IndexEngine, old: Sequence[str], new: Sequence[str]) -> None
     for name in new:
         engine.files.replace(f"{PREFIX}{name}", path_of(name))
     unlink_files(engine.files, [name for name in old if name not in new])
-    engine.files.sync_directory(DIRECTORY)
+    engine.files.sync_directory(INDEX)
     engine.files.sync_directory(TEMPORARY_DIRECTORY)
 
 

@@ -28,16 +28,10 @@ from dataclasses import dataclass, field
 
 from stratamq.files.port import Files
 from stratamq.formats.index_layout import IndexHeader
+from stratamq.formats.store_paths import INDEX
 from stratamq_index.directory import Found, scan
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import (
-    DIRECTORY,
-    EdgeKeys,
-    IndexFileReader,
-    WritableIndexFile,
-    path_of,
-    rewrite,
-)
+from stratamq_index.index_file import EdgeKeys, IndexFileReader, WritableIndexFile, path_of, rewrite
 from stratamq_index.replay import Replayed, replay, run
 from stratamq_index.series import OpenFile
 from stratamq_index.watermark import FileRecord, Watermark
@@ -212,7 +206,7 @@ def _remove(
     for name in surplus:
         files.unlink(path_of(name))
     if surplus:
-        files.sync_directory(DIRECTORY)
+        files.sync_directory(INDEX)
         report.append(f"{len(surplus)} index files above the watermark are indexed anew")
 
 

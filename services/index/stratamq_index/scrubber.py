@@ -16,6 +16,7 @@ from stratamq.errors import StrataError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Clock, File, Files, Worker
 from stratamq.formats.crc import crc32
+from stratamq.formats.store_paths import INDEX_CHECKSUMS_PATH
 from stratamq_index.engine import IndexEngine
 from stratamq_index.index_file import path_of
 from stratamq_index.rebuild import Rebuild, Wait
@@ -23,7 +24,6 @@ from stratamq_index.watermark import FileRecord
 
 log = logging.getLogger(__name__)
 
-PATH = "stratamq/index-checksums.json"
 PIECE_BYTES = 1 << 20
 PASS_INTERVAL_NS = 24 * 3600 * 1_000_000_000
 REBUILD_TURN_NS = 2_000_000
@@ -85,7 +85,7 @@ class Scrubber:
         self._write_worker = write_worker
         self._query_worker = query_worker
         self._bytes_per_second = bytes_per_second
-        self._file = MetadataFile(files, PATH)
+        self._file = MetadataFile(files, INDEX_CHECKSUMS_PATH)
         self._sums: dict[str, Checksum] = {}
         self._looked_at: set[str] = set()
         """In this pass."""

@@ -13,8 +13,6 @@ from stratamq.formats.file_names import parse_index_name
 from stratamq.formats.index_layout import IndexHeader
 from stratamq.formats.numbers import Offset
 
-PATH = "stratamq/index.json"
-
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Files, Worker
+from stratamq.formats.store_paths import INDEX_STATE_PATH
 from stratamq_index.index_file import SyncError
-from stratamq_index.watermark import PATH, Watermark, decode_watermark, encode_watermark
+from stratamq_index.watermark import Watermark, decode_watermark, encode_watermark
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Writer:
         self._closed = False
         """Whether a closed watermark may be on disk."""
         self._worker = worker
-        self._file = MetadataFile(files, PATH)
+        self._file = MetadataFile(files, INDEX_STATE_PATH)
         self._on_idle = on_idle
 
     def load(self) -> tuple[Watermark | None, tuple[str, ...]]:
@@ -46,7 +47,7 @@ class Writer:
         self._closed = self.stored is not None and self.stored.closed
         faults = self._file.found.faults
         if data is not None and self.stored is None:
-            faults = (*faults, f"{PATH}: not a watermark of this version")
+            faults = (*faults, f"{INDEX_STATE_PATH}: not a watermark of this version")
         return self.stored, faults
 
     def submit(

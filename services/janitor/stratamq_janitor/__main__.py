@@ -4,9 +4,9 @@ from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.client import Client
 from stratamq.files.clock import machine_boot
 from stratamq.files.metadata import MetadataFile
+from stratamq.formats.store_paths import JANITOR_STATE_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
-from stratamq_janitor import clock_watch
 from stratamq_janitor.cleaner import Cleaner
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
@@ -22,7 +22,7 @@ async def main() -> None:
     config, files, clock = service.config, service.files, service.clock
     client = Client(service.endpoints, timeout_s=ANSWER_S)
     watch = ClockWatch(
-        MetadataFile(files, clock_watch.PATH),
+        MetadataFile(files, JANITOR_STATE_PATH),
         machine_boot(),
         config.clock_tolerance_ms,
         config.clock_grace_ms,

@@ -24,7 +24,6 @@ from stratamq.files.port import Clock
 
 log = logging.getLogger(__name__)
 
-PATH = "stratamq/janitor.json"
 SAVE_INTERVAL_NS = 60_000_000_000
 
 

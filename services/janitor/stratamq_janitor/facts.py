@@ -9,10 +9,8 @@ from stratamq.files.port import Files, Kind
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
+from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG
 from stratamq_janitor.policy import SegmentFacts
-
-DIRECTORY = "commitlog"
-CHECKPOINT = "checkpoint"
 
 
 class Services(Protocol):
@@ -64,7 +62,7 @@ def leaving_bytes(files: Files, state: LogState) -> int:
     """Bytes of segments that are out of the log and still on the disk, until followers let go."""
     return sum(
         entry.size
-        for entry in files.list(DIRECTORY)
+        for entry in files.list(COMMIT_LOG)
         if (start := parse_offset_name(entry.name)) is not None
         and start + state.segment_bytes <= state.minimum_offset
     )
@@ -73,10 +71,10 @@ def leaving_bytes(files: Files, state: LogState) -> int:
 def newest_message_ms(files: Files) -> int | None:
     """Store time of the newest message that is on the disk, as the log's checkpoint says; None
     when it says nothing."""
-    entry = files.entry(CHECKPOINT)
+    entry = files.entry(CHECKPOINT_PATH)
     if entry is None or entry.kind is not Kind.FILE:
         return None
-    file = files.open(CHECKPOINT)
+    file = files.open(CHECKPOINT_PATH)
     try:
         checkpoint = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
     finally:
@@ -86,7 +84,7 @@ def newest_message_ms(files: Files) -> int | None:
 
 def _first_store_time(files: Files, start: int) -> int | None:
     """Store time of a segment's first frame; None when there is none (yet)."""
-    path = f"{DIRECTORY}/{offset_name(start)}"
+    path = f"{COMMIT_LOG}/{offset_name(start)}"
     entry = files.entry(path)
     if entry is None or entry.kind is not Kind.FILE:
         return None
@@ -98,7 +96,7 @@ def _first_store_time(files: Files, start: int) -> int | None:
 
 
 def _changed_ms(files: Files, start: int) -> int | None:
-    entry = files.entry(f"{DIRECTORY}/{offset_name(start)}")
+    entry = files.entry(f"{COMMIT_LOG}/{offset_name(start)}")
     return None if entry is None else entry.mtime_ns // 1_000_000
 
 

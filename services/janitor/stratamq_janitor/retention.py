@@ -10,10 +10,9 @@ The first that decides:
 """
 
 from stratamq.files.metadata import MetadataFile, Outcome
-from stratamq.files.origin import is_created_here
 from stratamq.files.port import Files
-
-PATH = "stratamq/retention.json"
+from stratamq.formats.store_paths import RETENTION_PATH
+from stratamq.store.origin import is_created_here
 
 _HOW = "`stratamq janitor enable` lets it delete"
 
@@ -24,7 +23,7 @@ class Retention:
     def __init__(self, files: Files, setting: bool | None) -> None:
         self._files = files
         self._setting = setting
-        self._file = MetadataFile(files, PATH)
+        self._file = MetadataFile(files, RETENTION_PATH)
         self._file.load()
 
     def obstacle(self) -> str:
@@ -37,7 +36,7 @@ class Retention:
             enabled = (found.data or {}).get("enabled") is True
             return "" if enabled else f"an operator has disabled retention; {_HOW}"
         if found.outcome is not Outcome.MISSING:
-            return f"{PATH} is damaged; {_HOW}"
+            return f"{RETENTION_PATH} is damaged; {_HOW}"
         if is_created_here(self._files):
             return ""
         return f"the store was written by another program than StrataMQ; {_HOW}"

@@ -43,6 +43,7 @@ from stratamq.formats.checkpoint import (
     decode_checkpoint,
 )
 from stratamq.formats.queue_unit import encode_queue_unit
+from stratamq.formats.store_paths import COMMIT_LOG
 
 FRAME_COLUMNS = ("phyOffset", "size", "topic", "queueId", "queueOffset", "tagsCode", "keys",
                  "sysFlag", "storeTimestamp", "body")  # fmt: skip
@@ -156,7 +157,7 @@ def dump_messages(
 ) -> None:
     """Messages through their consume queues; --from, --to and --count hold for each queue."""
     source.must_exist(path)
-    if not (path / "commitlog").is_dir():
+    if not (path / COMMIT_LOG).is_dir():
         raise NotFoundError(f"{path}: not the root of a store: it has no commitlog directory")
     files = source.log_files(path)
     with printing(Printer(output, MESSAGE_COLUMNS, detail)) as run:

@@ -22,9 +22,9 @@ from stratamq.formats.index_layout import (
     INDEX_SLOT_BYTES,
     index_file_bytes,
 )
+from stratamq.formats.store_paths import INDEX_GEOMETRY_PATH
 
 GUESSED_ITEMS_PER_SLOT = DEFAULT_ITEMS // DEFAULT_SLOTS
-OWN_RECORD = "stratamq/geometry.json"
 MAX_SETTING_BYTES = 64 * 1024
 _PROPERTY = re.compile(r"^\s*(slots|items)\s*[=:]\s*(\d{1,10})\s*$", re.MULTILINE | re.ASCII)
 
@@ -82,10 +82,10 @@ def _from_properties(path: Path) -> Geometry | None:
 
 def _from_own_record(root: Path) -> Geometry | None:
     """What the index service has recorded; a damaged record says nothing."""
-    values = MetadataFile(RealFiles(root), OWN_RECORD).load(keep_aside=False) or {}
+    values = MetadataFile(RealFiles(root), INDEX_GEOMETRY_PATH).load(keep_aside=False) or {}
     slots, items = values.get("index_slots"), values.get("index_items")
     if isinstance(slots, int) and isinstance(items, int) and slots > 0 and items > 0:
-        return Geometry(slots, items, str(root / OWN_RECORD))
+        return Geometry(slots, items, str(root / INDEX_GEOMETRY_PATH))
     return None
 
 

@@ -16,6 +16,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats import frame as frames
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.frame import Frame
+from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, CONSUME_QUEUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def log_files(path: Path) -> list[LogFile]:
     must_exist(path)
     if not path.is_dir():
         return [LogFile(path, _start_of(path), path.stat().st_size)]
-    directory = path / "commitlog" if (path / "commitlog").is_dir() else path
+    directory = path / COMMIT_LOG if (path / COMMIT_LOG).is_dir() else path
     found = [
         LogFile(file, start, file.stat().st_size)
         for file in directory.iterdir()
@@ -80,8 +81,8 @@ def queues(path: Path, topic: str | None, queue_id: int | None) -> list[Queue]:
         start = parse_offset_name(path.name)
         named = parse_queue_directory(path.parent)
         return [Queue(*named, [(start or 0, path)])]
-    if (path / "consumequeue").is_dir():
-        found = _queues_below(path / "consumequeue", topic, queue_id)
+    if (path / CONSUME_QUEUES).is_dir():
+        found = _queues_below(path / CONSUME_QUEUES, topic, queue_id)
     elif _unit_files(path):
         found = [Queue(*parse_queue_directory(path), _unit_files(path))]
     elif any(_unit_files(child) for child in path.iterdir() if child.is_dir()):
@@ -113,7 +114,7 @@ def index_files(path: Path) -> list[Path]:
 
 def checkpoint_file(path: Path) -> Path:
     must_exist(path)
-    return path / "checkpoint" if path.is_dir() else path
+    return path / CHECKPOINT_PATH if path.is_dir() else path
 
 
 def must_exist(path: Path) -> None:

@@ -11,9 +11,9 @@ from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
-from stratamq.files.identity import mark_restored
 from stratamq.files.real import RealFiles
 from stratamq.formats.members import Members
+from stratamq.store.identity import mark_restored
 
 SLAVE_COLUMNS = (
     "address",

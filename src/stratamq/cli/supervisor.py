@@ -24,13 +24,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stratamq.files.port import Clock
+from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS
 from stratamq.service.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
 from stratamq.service.supervised import STOP_LIMIT_S
 
 LOG_ROOM = "commitlog"
-LOG_DIRECTORY = "stratamq/log"
 LARGEST_LOG_BYTES = 32 << 20
 _LOOK_S = 0.1
 
@@ -97,7 +97,7 @@ class Supervisor:
         policy: RestartPolicy | None = None,
     ) -> None:
         self.running = {
-            room.name: Running(room, root / LOG_DIRECTORY / f"{room.name}.log") for room in rooms
+            room.name: Running(room, root / LOGS_DIRECTORY / f"{room.name}.log") for room in rooms
         }
         self._root = root
         self._clock = clock

@@ -20,19 +20,13 @@ from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
 from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.janitor import retention_sentences
 from stratamq.cli.log_lines import LogWatch
-from stratamq.cli.supervisor import (
-    LOG_DIRECTORY,
-    LOG_ROOM,
-    Room,
-    Running,
-    Supervisor,
-    service_command,
-)
+from stratamq.cli.supervisor import LOG_ROOM, Room, Running, Supervisor, service_command
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
+from stratamq.formats.store_paths import COMMIT_LOG, INDEX, LOGS_DIRECTORY, UP_LOCK_PATH
 from stratamq.rpc.address import join_address, split_address
 from stratamq.service.given import is_given
 
@@ -43,7 +37,6 @@ LAPTOP_SIZES = {
     ("index", "index_slots"): 500_000,
     ("index", "index_items"): 2_000_000,
 }
-LOCK_PATH = "stratamq/up.lock"
 COLOURS = {
     "commitlog": "cyan",
     "dispatcher": "green",
@@ -203,7 +196,7 @@ def installed_rooms() -> list[str]:
 
 def is_fresh(data: Path) -> bool:
     """No file of the store says yet how large its files are."""
-    kept = (data / "commitlog", data / "index")
+    kept = (data / COMMIT_LOG, data / INDEX)
     return not any(directory.is_dir() and any(directory.iterdir()) for directory in kept)
 
 
@@ -263,9 +256,9 @@ def has_port(address: str) -> bool:
 def take_lock(data: Path) -> Lock:
     """Only one `up` at a time. ConfigurationError or StoreRefusedError in one line."""
     try:
-        return RealFiles(data).lock(LOCK_PATH, f"{os.getpid()}\n".encode())
+        return RealFiles(data).lock(UP_LOCK_PATH, f"{os.getpid()}\n".encode())
     except BlockingIOError as error:
-        holder = (data / LOCK_PATH).read_text(encoding="utf-8", errors="replace").strip()
+        holder = (data / UP_LOCK_PATH).read_text(encoding="utf-8", errors="replace").strip()
         raise StoreRefusedError(
             f"stratamq up is already running over {data} (process {printable(holder)}): "
             f"see `stratamq status --data {data}`, or stop that one first"
@@ -352,7 +345,7 @@ class Screen:
         for each in running:
             table.add_row(*_cells(each), style=COLOURS.get(each.room.name, ""))
         self._console.print(table)
-        self.print(f"what the services say is in {data / LOG_DIRECTORY}")
+        self.print(f"what the services say is in {data / LOGS_DIRECTORY}")
 
     def _line(self, room: str, text: Text) -> None:
         line = Text(time.strftime("%H:%M:%S "), style="dim")

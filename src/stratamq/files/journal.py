@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stratamq.files.paths import parent
-from stratamq.files.port import ASIDE_DIRECTORY, File, Files, Kind
+from stratamq.files.port import File, Files, Kind
+from stratamq.formats.store_paths import ASIDE_DIRECTORY
 
 _HEAD = b"StrataMQ journal 1\n"
 _READ_BYTES = 1 << 20

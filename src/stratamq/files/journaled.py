@@ -19,7 +19,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import JsonObject, MetadataFile
-from stratamq.files.port import OWN_DIRECTORY, Clock, Files
+from stratamq.files.port import Clock, Files
+from stratamq.formats.store_paths import CHANGES_DIRECTORY
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -72,7 +73,7 @@ class Journaled(Generic[K, V]):
     ) -> None:
         """`member` is the name of the table in the file."""
         self._file = file
-        self._journal = Journal(files, f"{OWN_DIRECTORY}/changes/{file.path}")
+        self._journal = Journal(files, f"{CHANGES_DIRECTORY}/{file.path}")
         self._member = member
         self._table = table
         self._clock = clock

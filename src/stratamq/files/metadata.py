@@ -26,10 +26,10 @@ from dataclasses import dataclass, replace
 
 from stratamq.errors import StrataError
 from stratamq.files.paths import parent
-from stratamq.files.port import ASIDE_DIRECTORY, OWN_DIRECTORY, File, Files, Kind
+from stratamq.files.port import File, Files, Kind
 from stratamq.formats.json_files import format_json, parse_json
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, CHECKSUMS_DIRECTORY, OWN_DIRECTORY
 
-CHECKSUMS_DIRECTORY = f"{OWN_DIRECTORY}/checksums"
 MAXIMUM_BYTES = 1 << 30
 """More is no metadata: it is not written, and refused before it is read into memory."""
 

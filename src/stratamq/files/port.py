@@ -29,13 +29,9 @@ T = TypeVar("T")
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
 
-OWN_DIRECTORY = "stratamq"
-TEMPORARY_DIRECTORY = "stratamq/tmp"
 INDEX_TEMPORARY = "index-"
 """What files of the index service in the temporary directory begin with. It cleans them itself, and
 may be making some while the log service starts."""
-ASIDE_DIRECTORY = "stratamq/aside"
-"""Where recovery copies what it cuts. Never read by StrataMQ; an operator may delete it."""
 
 
 class Clock(Protocol):

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from stratamq.files import system_calls
 from stratamq.files.paths import ancestors, base_name, checked, parent
-from stratamq.files.port import PAGE_BYTES, TEMPORARY_DIRECTORY, Entry, Kind, Space
+from stratamq.files.port import PAGE_BYTES, Entry, Kind, Space
+from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 
 _ZEROS = bytes(1 << 20)
 

@@ -8,10 +8,11 @@ from random import Random
 from typing import Protocol
 
 from stratamq.files.paths import ancestors, base_name, checked, parent
-from stratamq.files.port import PAGE_BYTES, TEMPORARY_DIRECTORY, Entry, Kind, Space
+from stratamq.files.port import PAGE_BYTES, Entry, Kind, Space
 from stratamq.files.simulated_faults import Failure, SimulatedCrash
 from stratamq.files.simulated_inode import Inode
 from stratamq.files.simulated_tree import Directory, Node, Special, Tree
+from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 
 
 class Volume(Protocol):

@@ -4,7 +4,7 @@ A frame that ends in the checksum of the whole record (spec 2.5) is held against
 its bytes. Any other is checked as recovery checks it: lengths and the body's checksum, which leaves
 header and properties unguarded. A tail that is almost a record checksum is a damaged one: without
 this a flipped bit in its name would take the guard away. Where every record was written with one
-(`stratamq.files.sealed`), so is any other tail.
+(`stratamq.store.sealed`), so is any other tail.
 """
 
 import numpy as np

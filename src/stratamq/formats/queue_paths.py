@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, queue_file_bytes
+from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq.formats.text import encode_text
 
-ROOT = "consumequeue"
 DEFAULT_FILE_BYTES = 6_000_000
 MAX_NAME_BYTES = 255
 """Of one directory name, on every file system that RocketMQ and we run on."""
@@ -46,7 +46,7 @@ class Geometry:
 
 
 def queue_directory(topic: str, queue_id: int) -> str:
-    return f"{ROOT}/{topic}/{queue_id}"
+    return f"{CONSUME_QUEUES}/{topic}/{queue_id}"
 
 
 def can_be_directory(topic: str) -> bool:

@@ -10,6 +10,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from stratamq.formats.store_paths import RUN_DIRECTORY
+
 _LIMIT_BYTES = 64 * 1024  # a run file takes about 100 bytes; anything large is not one
 
 
@@ -23,7 +25,7 @@ class Endpoint:
 
 
 def run_file(root: Path, room: str) -> Path:
-    return Path(root) / "stratamq" / "run" / f"{room}.json"
+    return Path(root) / RUN_DIRECTORY / f"{room}.json"
 
 
 def write(root: Path, room: str, endpoint: Endpoint) -> Path:

@@ -27,7 +27,6 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from stratamq.files.clock import SystemClock
-from stratamq.files.generations import is_listed
 from stratamq.files.real import RealFiles
 from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
 from stratamq.rpc.endpoints import Channels, Endpoints
@@ -39,6 +38,7 @@ from stratamq.service.config import FollowerConfig, ServiceConfig, load
 from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
 from stratamq.service.worker import ThreadWorker
+from stratamq.store.generations import is_listed
 
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""

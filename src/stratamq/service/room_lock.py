@@ -9,7 +9,8 @@ import struct
 from pathlib import Path
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.port import OWN_DIRECTORY, Files, Lock
+from stratamq.files.port import Files, Lock
+from stratamq.formats.store_paths import OWN_DIRECTORY
 
 _FLOCK = struct.Struct(
     "@"

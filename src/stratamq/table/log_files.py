@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stratamq.errors import InvalidRequestError, NotFoundError
-from stratamq.files.confirmed import confirmed_end, is_ours
 from stratamq.files.real import RealFiles
-from stratamq.files.sealed import sealed_from
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.log_damage import examine
 from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.confirmed import confirmed_end, is_ours
+from stratamq.store.sealed import sealed_from
 
 LAST_SEGMENTS = 3
 """Of a directory that nobody vouches for so many are looked through for the log's end, as
@@ -130,8 +131,8 @@ def open_log(
 
 
 def _directory(path: Path, known: int) -> LogFiles:
-    root = path.parent if path.name == "commitlog" and not (path / "commitlog").is_dir() else path
-    directory = root / "commitlog"
+    root = path.parent if path.name == COMMIT_LOG and not (path / COMMIT_LOG).is_dir() else path
+    directory = root / COMMIT_LOG
     if not directory.is_dir():
         if not (root / "stratamq").is_dir() and not (root / "config").is_dir():
             raise NotFoundError(f"{path} is no store: there is no commitlog directory in it")

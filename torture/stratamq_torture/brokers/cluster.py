@@ -15,11 +15,11 @@ from stratamq_commitlog.messages import PutMessage, PutResult, Role
 from stratamq_commitlog.role_change import RoleChange
 
 from stratamq.errors import StrataError
-from stratamq.files.identity import mark_restored
 from stratamq.files.simulated import SimulatedClock, SimulatedCrash
 from stratamq.files.simulated_faults import keep_everything
 from stratamq.formats.hosts import Host
 from stratamq.formats.members import configured_members
+from stratamq.store.identity import mark_restored
 from stratamq_torture.brokers import keeper
 from stratamq_torture.brokers.ledger import Ledger, Promise
 from stratamq_torture.brokers.link import Link

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from stratamq_commitlog.messages import Role
 from stratamq_ha.promotion import reach
 
-from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.simulated import SimulatedCrash
 from stratamq.formats.replication_peers import Standing
+from stratamq.store.confirmed import LOCK_PATH
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.node import Node
 from stratamq_torture.brokers.settings import chosen

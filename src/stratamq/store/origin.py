@@ -7,9 +7,8 @@ program has held the store since. No file, or a damaged one, counts as another p
 """
 
 from stratamq.files.metadata import MetadataFile, Outcome
-from stratamq.files.port import OWN_DIRECTORY, Clock, Files
-
-ORIGIN_PATH = f"{OWN_DIRECTORY}/origin.json"
+from stratamq.files.port import Clock, Files
+from stratamq.formats.store_paths import ORIGIN_PATH
 
 
 def store_origin(files: Files, clock: Clock) -> None:

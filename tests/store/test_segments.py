@@ -9,10 +9,10 @@ import pytest
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.files.port import Files
 from stratamq.files.real import RealFiles
-from stratamq.files.segment_reader import SegmentReader, UnreadableError
-from stratamq.files.segments import FindingKind, scan_family
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.file_names import offset_name
+from stratamq.store.segment_reader import SegmentReader, UnreadableError
+from stratamq.store.segments import FindingKind, scan_family
 from tests.support.disks import PAGE, write_file
 
 SEGMENT = 2 * PAGE

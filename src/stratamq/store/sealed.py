@@ -9,10 +9,9 @@ that is missing or damaged says nothing, nor does any once another program has h
 """
 
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
-from stratamq.files.port import OWN_DIRECTORY, Files
+from stratamq.files.port import Files
 from stratamq.formats.frame_verify import NOWHERE
-
-SEALED_PATH = f"{OWN_DIRECTORY}/sealed.json"
+from stratamq.formats.store_paths import SEALED_PATH
 
 
 def sealed_from(files: Files) -> int:

@@ -10,11 +10,11 @@ not know what it promised and acknowledged. `restored`: the next start forgets r
 from dataclasses import dataclass, replace
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.confirmed import LOCK_PATH
 from stratamq.files.metadata import MetadataFile, Outcome
-from stratamq.files.port import OWN_DIRECTORY, Files, Random
+from stratamq.files.port import Files, Random
+from stratamq.formats.store_paths import IDENTITY_PATH
+from stratamq.store.confirmed import LOCK_PATH
 
-IDENTITY_PATH = f"{OWN_DIRECTORY}/identity.json"
 IDENTITY_BITS = 63
 
 

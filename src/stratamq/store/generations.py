@@ -6,9 +6,8 @@ another broker's log listens by now; to follow that one would be to serve its me
 """
 
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import OWN_DIRECTORY, Files
-
-GENERATIONS_PATH = f"{OWN_DIRECTORY}/generations.json"
+from stratamq.files.port import Files
+from stratamq.formats.store_paths import GENERATIONS_PATH
 
 
 def is_listed(files: Files, generation: int) -> bool:

@@ -5,14 +5,13 @@ recovery. RocketMQ writes `lock` over ours when it holds the store, and leaves 0
 then nobody has said how far the log goes but the frames themselves.
 """
 
-from stratamq.files.generations import GENERATIONS_PATH
 from stratamq.files.port import Files, Kind
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
+from stratamq.formats.store_paths import CHECKPOINT_PATH, LOCK_PATH
+from stratamq.store.generations import GENERATIONS_PATH
 
-LOCK_PATH = "lock"
 LOCK_MARK = b"stratamq "
 """How the text in the lock file begins while no other program has held the store since."""
-CHECKPOINT_PATH = "checkpoint"
 
 
 def confirmed_end(files: Files) -> int | None:

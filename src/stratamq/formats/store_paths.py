@@ -1,0 +1,62 @@
+"""Where everything of a store lies, relative to its directory: names that others rely on.
+
+    commitlog/ consumequeue/ index/ config/ checkpoint abort lock      RocketMQ's
+    stratamq/                                                          ours alone
+
+ARCHITECTURE.md says which service writes what.
+"""
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUES = "consumequeue"
+INDEX = "index"
+CHECKPOINT_PATH = "checkpoint"
+ABORT_PATH = "abort"
+LOCK_PATH = "lock"
+TOPICS_PATH = "config/topics.json"
+CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
+
+OWN_DIRECTORY = "stratamq"
+TEMPORARY_DIRECTORY = f"{OWN_DIRECTORY}/tmp"
+ASIDE_DIRECTORY = f"{OWN_DIRECTORY}/aside"
+"""Where recovery copies what it cuts. Never read by StrataMQ; an operator may delete it."""
+CHECKSUMS_DIRECTORY = f"{OWN_DIRECTORY}/checksums"
+CHANGES_DIRECTORY = f"{OWN_DIRECTORY}/changes"
+RUN_DIRECTORY = f"{OWN_DIRECTORY}/run"
+LOGS_DIRECTORY = f"{OWN_DIRECTORY}/log"
+UP_LOCK_PATH = f"{OWN_DIRECTORY}/up.lock"
+"""Held by `stratamq up`."""
+RESERVE_PATH = f"{OWN_DIRECTORY}/reserve"
+
+# The log's.
+GENERATIONS_PATH = f"{OWN_DIRECTORY}/generations.json"
+SNAPSHOT_PATH = f"{OWN_DIRECTORY}/queue-offsets.journal"
+OLD_SNAPSHOT_PATH = f"{OWN_DIRECTORY}/queue-offsets.json"
+"""Where releases without the journal keep the snapshot: the newer of the two counts, and this one
+goes with the next that is written."""
+CUT_PATH = f"{OWN_DIRECTORY}/cut.json"
+MASTER_CONFIRMED_PATH = f"{OWN_DIRECTORY}/master-confirmed.json"
+SCRUB_PATH = f"{OWN_DIRECTORY}/scrub.json"
+FOUND_CLEAN_PATH = f"{OWN_DIRECTORY}/found-clean"
+MEMBERS_PATH = f"{OWN_DIRECTORY}/members.json"
+ROLE_PATH = f"{OWN_DIRECTORY}/role.json"
+CLOCK_PATH = f"{OWN_DIRECTORY}/clock.json"
+IDENTITY_PATH = f"{OWN_DIRECTORY}/identity.json"
+ORIGIN_PATH = f"{OWN_DIRECTORY}/origin.json"
+SEALED_PATH = f"{OWN_DIRECTORY}/sealed.json"
+
+# The dispatcher's.
+DISPATCHER_STATE_PATH = f"{OWN_DIRECTORY}/dispatcher.json"
+DISPATCHER_QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.journal"
+OLD_DISPATCHER_QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.json"
+"""Where releases without the journal keep the list: it counts with a state of theirs, and goes with
+the next list that is written."""
+DISPATCHER_STALE_PATH = f"{OWN_DIRECTORY}/dispatcher-stale.json"
+
+# The index's.
+INDEX_STATE_PATH = f"{OWN_DIRECTORY}/index.json"
+INDEX_GEOMETRY_PATH = f"{OWN_DIRECTORY}/geometry.json"
+INDEX_CHECKSUMS_PATH = f"{OWN_DIRECTORY}/index-checksums.json"
+
+# The janitor's.
+JANITOR_STATE_PATH = f"{OWN_DIRECTORY}/janitor.json"
+RETENTION_PATH = f"{OWN_DIRECTORY}/retention.json"
