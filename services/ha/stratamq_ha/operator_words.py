@@ -27,6 +27,9 @@ from stratamq_ha.promotion import Assessment, assess, candidate_term
 from stratamq_ha.slave import Slave
 from stratamq_ha.slaves import SlaveState
 
+MORE_ASKS = 3
+"""While fewer than must promise answer, the others are asked so many times more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
@@ -66,7 +69,7 @@ class OperatorWords:
         async with self._cluster.one_at_a_time:
             facts = await self._cluster.keep_members(await self._cluster.facts_soon())
             own = self._cluster.standing(facts)
-            answers = await self._cluster.ask(own, master_too=True)
+            answers = await self._ask_quorum(own, patient=not force)
             own = self._cluster.standing(await self._cluster.facts())
             assessment = assess(own, answers, self._slave.of_master)
             _refuse(assessment, force)
@@ -82,6 +85,18 @@ class OperatorWords:
             await self._release()
         self._cluster.changed.set()
         return Promoted(role, term, generation, start, assessment.missing)
+
+    async def _ask_quorum(self, own: Standing, *, patient: bool) -> list[Answer]:
+        """How the others stand; `patient`: asked again while too few answer, for a broker that
+        starts, or changes its role, does not answer for a moment."""
+        answers = await self._cluster.ask(own, master_too=True)
+        for _ in range(MORE_ASKS if patient and own.members is not None else 0):
+            assert own.members is not None
+            if 1 + len(usable(own, answers)) >= own.members.quorum:
+                break
+            await asyncio.sleep(PAUSE_S)
+            answers = await self._cluster.ask(own, master_too=True)
+        return answers
 
     async def _promised(
         self,
