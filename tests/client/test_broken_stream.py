@@ -8,17 +8,15 @@ from collections import Counter
 
 import pytest
 
-from stratamq.client import connect, connect_async
+from stratamq.client import connect_async
 from stratamq.client.received import split_frames
-from stratamq.errors import UnavailableError
-from stratamq.rpc.framing import READ_RANGE_RESPONSE
-from stratamq.rpc.methods import METHODS
+from stratamq.errors import InvalidRequestError, UnavailableError
 from tests.support.brokers import COMMITLOG
 
 
 @pytest.fixture
-def client(own_log):
-    with connect(own_log.root, patience_s=60) as client:
+def client(own_log, opened):
+    with opened(own_log.root, patience_s=60) as client:
         yield client
 
 
@@ -31,17 +29,11 @@ def restart(broker):
 
 
 def bodies_in_log(client) -> Counter[bytes]:
-    """Every message of the log, read as bytes of its segments."""
-    from stratamq.api.v1 import commitlog_pb2
-
-    state = client.log_state()
-    read_range = client._connections.callable(METHODS["ReadRange"])
-    request = commitlog_pb2.ReadRangeRequest(start_offset=0, end_offset=state.appended_offset)
-    found: Counter[bytes] = Counter()
-    for response in read_range(request):
-        _, (data,) = READ_RANGE_RESPONSE.decode(response)
-        found.update(message.body for message in split_frames(data))
-    return found
+    """Every message of the log."""
+    end = client.log_state().appended_offset  # waits for a log that is starting
+    return Counter(
+        message.body for _, frames in client.log_frames(0, end) for message in split_frames(frames)
+    )
 
 
 def send_frozen(producer, broker, count):
@@ -166,43 +158,18 @@ def test_an_answer_that_does_not_come_in_time_is_perhaps_stored(client, own_log)
         assert delivery.result(60).stored
 
 
-def test_the_asyncio_producer_behaves_alike(client, own_log, run):
-    async def until_lost(producer):
-        answered = [await producer.send("t", f"before {n}".encode()) for n in range(50)]
-        await producer.flush()
+def test_a_flush_in_vain_leaves_the_failures_to_the_next(client, own_log):
+    with client.producer() as producer:
+        refused = producer.send("t", b"", queue_id=9)
+        while not refused.done:
+            continue
         freeze(own_log)
-        unanswered = [await producer.send("t", f"after {n}".encode()) for n in range(50)]
-        own_log.kill(COMMITLOG)
-        return answered, unanswered
-
-    async def scenario():
-        async with connect_async(own_log.root) as aio:
-            producer = aio.producer()
-            answered, unanswered = await until_lost(producer)
-            for delivery in unanswered:
-                with pytest.raises(UnavailableError) as caught:
-                    await delivery
-                assert "perhaps_stored" in caught.value.fields
-            await producer.close()
-            assert all([(await delivery).stored for delivery in answered])
-
-    run(scenario())
-    restart(own_log)
-    assert client.log_state().writable
-
-    async def again():
-        async with (
-            connect_async(own_log.root) as aio,
-            aio.producer(retry=1000, retry_delay_ms=10) as producer,
-        ):
-            _, unanswered = await until_lost(producer)
-            restart(own_log)
-            assert all([(await delivery).stored for delivery in unanswered])
-
-    run(again())
-    found = bodies_in_log(client)
-    assert all(found[f"before {number}".encode()] >= 1 for number in range(50))
-    assert all(found[f"after {number}".encode()] >= 1 for number in range(50))
+        producer.send("t", b"unanswered", queue_id=0)
+        with pytest.raises(UnavailableError):
+            producer.flush(timeout_s=0.05)
+        os.kill(own_log.pid(COMMITLOG), signal.SIGCONT)
+        with pytest.raises(InvalidRequestError, match="queue"):
+            producer.flush()
 
 
 def test_a_loop_that_cancels_its_tasks_fails_what_is_unanswered(own_log, run):

@@ -1,11 +1,13 @@
-"""Messages that a client stores lie in the log as they were given: every way of sending."""
+"""Messages that a client stores lie in the log as they were given: every way of sending, with both
+clients."""
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from stratamq.client import Message, SendStatus, Topic, connect, connect_async
+from stratamq.client import Message, SendStatus, Topic
 from stratamq.client.intake import ProducerSettings
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.formats.sysflag import MULTI_TAGS
@@ -13,8 +15,8 @@ from tests.client.conftest import SEGMENT_BYTES
 
 
 @pytest.fixture(scope="module")
-def client(log_alone):
-    with connect(log_alone.root) as client:
+def client(log_alone, opened):
+    with opened(log_alone.root) as client:
         yield client
 
 
@@ -131,20 +133,6 @@ def test_a_message_that_would_never_be_delivered_is_refused_with_a_sentence(clie
     assert client.log_state().appended_offset == before
 
 
-def test_the_asyncio_client_refuses_what_would_never_be_delivered(client, log_alone, run):
-    async def scenario(how):
-        async with connect_async(log_alone.root) as aio, aio.producer() as producer:
-            message = Message("later", b"", **how)
-            for sent in (aio.send("later", b"", **how), producer.send_message(message)):
-                with pytest.raises(InvalidRequestError):
-                    await sent
-
-    before = client.log_state().appended_offset
-    for how in UNDELIVERED:
-        run(scenario(how))
-    assert client.log_state().appended_offset == before
-
-
 def test_no_delay_is_no_delayed_message(client):
     assert client.send("at-once", b"", delay_level=0).topic == "at-once"
     assert client.send("at-once", b"", delay_level=-1).topic == "at-once"
@@ -161,9 +149,12 @@ def test_what_is_not_there_is_said_to_be_missing(client):
         client.message_by_id("no id")
 
 
-def test_a_client_of_nobody_says_that_nobody_answers(tmp_path):
-    with connect(tmp_path) as lonely, pytest.raises(UnavailableError, match="running"):
-        lonely.send("t", b"")
+def test_a_client_of_nobody_says_that_nobody_answers(tmp_path, opened):
+    with opened(tmp_path) as lonely:
+        with pytest.raises(UnavailableError, match="running"):
+            lonely.send("t", b"")
+        with lonely.producer() as producer, pytest.raises(UnavailableError, match="running"):
+            producer.send("t", b"")
 
 
 def test_topics_are_created_and_listed(client):
@@ -238,6 +229,23 @@ def test_results_are_told_to_a_callback_once_each(client):
     assert all(result.stored for result in results)
 
 
+@pytest.mark.parametrize("kind", ["synchronous"], indirect=True, scope="module")
+def test_a_flush_waits_for_the_callback(client):
+    going_on, results = threading.Event(), []
+
+    def on_result(result):
+        going_on.wait(60)
+        results.append(result)
+
+    with client.producer(on_result=on_result) as producer, ThreadPoolExecutor(1) as pool:
+        producer.send_message(Message("told", b"x"), alone=True)
+        flush = pool.submit(producer.flush)
+        assert not wait([flush], 0.3).done
+        going_on.set()
+        flush.result(60)
+        assert len(results) == 1
+
+
 def test_a_callback_that_fails_does_not_end_the_stream(client, caplog):
     def fail(_):
         raise ValueError("the caller's fault")
@@ -248,6 +256,7 @@ def test_a_callback_that_fails_does_not_end_the_stream(client, caplog):
     assert "on_result failed" in caplog.text
 
 
+@pytest.mark.parametrize("kind", ["synchronous"], indirect=True, scope="module")
 def test_a_callback_may_send(client):
     answers = []
 
@@ -379,97 +388,3 @@ def test_a_closed_producer_takes_nothing_more(client):
 def test_settings_out_of_bounds_are_refused(wrong):
     with pytest.raises(InvalidRequestError):
         ProducerSettings(**wrong)
-
-
-# --- asyncio ---
-
-
-def test_the_asyncio_client_stores_one_and_many(client, log_alone, run):
-    async def scenario():
-        async with connect_async(log_alone.root) as aio:
-            one = await aio.send("aio", b"one", tag="A")
-            results = []
-            async with aio.producer(batch_bytes=20_000, on_result=results.append) as producer:
-                deliveries = [
-                    await producer.send("aio", str(number).encode(), unique_key=f"A{number}")
-                    for number in range(1000)
-                ]
-                deliveries += await producer.send_rows("aio", [(b"row", b"")], queue_id=3)
-                deliveries.append(
-                    await producer.send_message(Message("aio", b"alone", wait_store_ok=False))
-                )
-            return one, [await delivery for delivery in deliveries], results
-
-    one, delivered, results = run(scenario())
-    same_as_sent(client, one, b"one", tag="A")
-    for number in (0, 500, 999):
-        same_as_sent(client, delivered[number], str(number).encode())
-    assert delivered[-2].queue_id == 3
-    same_as_sent(client, delivered[-1], b"alone")
-    assert sorted(r.unique_key for r in results) == sorted(r.unique_key for r in delivered)
-
-
-def test_the_asyncio_producer_tells_and_raises_like_the_other(log_alone, run):
-    async def scenario():
-        async with connect_async(log_alone.root) as aio, aio.producer() as producer:
-            with pytest.raises(InvalidRequestError, match="queue"):
-                await (await producer.send("refused", b"", queue_id=9))
-            await producer.flush()
-            await producer.send("refused", b"", queue_id=9)
-            with pytest.raises(InvalidRequestError, match="queue"):
-                await producer.flush()
-            with pytest.raises(InvalidRequestError):
-                await producer.send("fine", b"", keys=["a b"])
-            assert (await (await producer.send("refused", b""))).stored
-
-    run(scenario())
-
-
-def test_the_asyncio_producer_waits_while_too_much_is_unanswered(log_alone, run):
-    async def scenario():
-        async with (
-            connect_async(log_alone.root) as aio,
-            aio.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer,
-        ):
-            for _ in range(200):
-                await producer.send("slow", b"x" * 500)
-                assert producer._outbox.pending_bytes <= 6_000
-
-    run(scenario())
-
-
-def test_rows_of_the_asyncio_producer_wait_while_too_much_is_unanswered(log_alone, run):
-    async def scenario():
-        async with (
-            connect_async(log_alone.root) as aio,
-            aio.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer,
-        ):
-            outbox, most = producer._outbox, 0
-            add_rows = outbox.add_rows
-
-            def watched(*arguments):
-                nonlocal most
-                added = add_rows(*arguments)
-                most = max(most, outbox.pending_bytes)
-                return added
-
-            outbox.add_rows = watched
-            deliveries = await producer.send_rows("slow", [(b"x" * 400, b"")] * 300)
-            for delivery in deliveries:
-                await delivery
-            assert 4_000 < most <= 6_000
-
-    run(scenario())
-
-
-def test_the_asyncio_client_of_nobody_says_that_nobody_answers(tmp_path, run):
-    async def scenario():
-        async with connect_async(tmp_path) as lonely:
-            with pytest.raises(UnavailableError, match="running"):
-                await lonely.send("t", b"")
-            producer = lonely.producer()
-            with pytest.raises(UnavailableError, match="running"):
-                await producer.send("t", b"")
-            await producer.close()
-
-    run(scenario())
