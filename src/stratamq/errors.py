@@ -5,7 +5,6 @@
     ├── NotFoundError            no such topic, queue, key or segment
     ├── OffsetOutOfRangeError    outside what is kept; carries minimum and maximum
     ├── NotWritableError         the store is in the wrong state (replica, read-only, closed)
-    ├── FencedError              a newer writer exists; look the leader up again
     ├── BusyError                come back after retry_after_ms (back-pressure, disk full)
     ├── UnavailableError         starting, stopping, unreachable
     ├── CorruptionError          acknowledged bytes are damaged; an operator must act
@@ -14,7 +13,7 @@
     └── StoreRefusedError        the directory cannot be served as it is; raised at start only
 
 `rpc/status.py` maps each class to one gRPC status and back. *Stored, but the flush or a replica
-timed out* is no error: it is an `AppendStatus` beside the result.
+timed out* is no error: it is a `PutStatus`, `SendStatus` for clients, beside the result.
 """
 
 
@@ -53,14 +52,6 @@ class NotWritableError(StrataError):
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message, reason=reason)
         self.reason = reason
-
-
-class FencedError(StrataError):
-    """A writer of a newer generation exists."""
-
-    def __init__(self, message: str, generation: int = 0) -> None:
-        super().__init__(message, generation=generation)
-        self.generation = generation
 
 
 class BusyError(StrataError):

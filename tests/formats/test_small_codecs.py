@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import delay
-from stratamq.formats.batch import BatchMember, decode_batch, encode_batch
-from stratamq.formats.batch_queue_unit import decode_batch_queue_unit
 from stratamq.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from stratamq.formats.compression import compress_body, decompress_body
 from stratamq.formats.crc import crc32_31, reference_crc32_31
@@ -30,11 +28,9 @@ from stratamq.formats.properties import (
     decode_properties,
     encode_properties,
     find_property,
-    join_properties,
     split_keys,
     waits_for_store,
 )
-from stratamq.formats.queue_ext import NoExtensionUnit, decode_extension_unit
 from stratamq.formats.queue_unit import (
     PRE_BLANK,
     ZERO_UNIT,
@@ -156,13 +152,6 @@ def test_nothing_is_written_that_would_come_back_otherwise():
             encode_properties(bad)
 
 
-def test_batch_properties_are_joined_with_one_separator():
-    assert join_properties(b"", b"x") == b"x"
-    assert join_properties(b"a\x01b", b"") == b"a\x01b"
-    assert join_properties(b"a\x01b", b"c\x01d") == b"a\x01b\x02c\x01d"
-    assert join_properties(b"a\x01b\x02", b"c\x01d") == b"a\x01b\x02c\x01d"
-
-
 def test_keys_are_split_at_single_spaces_and_empty_ones_dropped():
     assert split_keys(" a  b c ") == ["a", "b", "c"]
 
@@ -256,44 +245,6 @@ def test_java_reads_these_numbers():
 
 # --- batch
 
-members = st.builds(BatchMember, strategies.i32, st.binary(max_size=40), st.binary(max_size=40))
-
-
-@given(st.lists(members, max_size=5))
-def test_batches_come_back(batch):
-    raw = encode_batch(batch)
-    assert decode_batch(memoryview(raw)) == batch
-
-
-def test_every_cut_and_every_wrong_length_of_a_batch_is_refused_and_named():
-    batch = [BatchMember(1, b"one", b"a\x01b"), BatchMember(2, b"", b"")]
-    raw = encode_batch(batch)
-    first = 22 + 3 + 3
-    for size in range(1, len(raw)):
-        if size == first:
-            continue
-        with pytest.raises(CorruptRecordError) as caught:
-            decode_batch(raw[:size])
-        assert f"message {int(size > first)} " in str(caught.value)
-        assert caught.value.reason == "incomplete"
-    lengths = {*range(4), *range(16, 20), *range(23, 25)}
-    for position in range(first):
-        damaged = bytearray(raw)
-        damaged[position] ^= 0x80
-        if position in lengths:
-            with pytest.raises(CorruptRecordError):
-                decode_batch(bytes(damaged))
-        else:
-            decode_batch(bytes(damaged))
-    with pytest.raises(CorruptRecordError):
-        decode_batch(raw + b"\0")
-
-
-def test_a_member_that_does_not_fit_is_named():
-    with pytest.raises(InvalidRequestError, match="message 1 "):
-        encode_batch([BatchMember(0, b"", b""), BatchMember(0, b"", b"x" * 40000)])
-
-
 # --- units, checkpoint, names
 
 
@@ -308,8 +259,6 @@ def test_queue_units_come_back(offset, size, code):
 def test_every_prefix_of_a_unit_is_not_enough():
     for size in range(20):
         assert decode_queue_unit(PRE_BLANK[:size]) is None
-    for size in range(46):
-        assert decode_batch_queue_unit(bytes(size)) is None
     for size in range(48):
         assert decode_checkpoint(bytes(size)) is None
 
@@ -326,18 +275,6 @@ def test_queue_files_hold_whole_units():
     assert [queue_file_bytes(size) for size in (1, 20, 1024, 6_000_000)] == [
         20, 20, 1040, 6_000_000,
     ]  # fmt: skip
-
-
-def test_extension_units_have_an_end_of_file_mark():
-    assert decode_extension_unit(b"\xff\xff") == NoExtensionUnit(-1)
-    assert decode_extension_unit(bytes(2)) == NoExtensionUnit(0)
-    assert decode_extension_unit(b"\0") is None
-    whole = bytes.fromhex("001c000000000027a8070000015d3ef7987b00080001020304050607")
-    for size in range(2, len(whole)):
-        assert decode_extension_unit(whole[:size]) is None
-    for bad in (b"\0\x05" + whole[2:], whole[:18] + b"\0\x09" + whole[20:]):
-        with pytest.raises(CorruptRecordError):
-            decode_extension_unit(bad)
 
 
 @given(st.builds(Checkpoint, *[strategies.i64] * 6))

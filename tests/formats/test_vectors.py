@@ -4,8 +4,6 @@ import pytest
 
 from stratamq.formats import frame as frames
 from stratamq.formats import sysflag
-from stratamq.formats.batch import BatchMember, decode_batch, encode_batch
-from stratamq.formats.batch_queue_unit import decode_batch_queue_unit
 from stratamq.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from stratamq.formats.crc import crc32_31, reference_crc32_31
 from stratamq.formats.delay import dispatch_tags_code
@@ -19,19 +17,16 @@ from stratamq.formats.javahash import (
     java_string_hash_utf8,
     tags_code,
 )
-from stratamq.formats.message_id import decode_message_id, encode_message_id
+from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.properties import (
     decode_properties,
     encode_properties,
     find_property,
-    join_properties,
 )
-from stratamq.formats.queue_ext import ExtensionUnit, decode_extension_unit
 from stratamq.formats.queue_unit import (
     PRE_BLANK,
     decode_queue_unit,
     encode_queue_unit,
-    extension_address,
     extension_offset,
     is_extension_address,
 )
@@ -224,36 +219,13 @@ def test_checkpoints_of_4_and_5():
     assert newer.confirm_phy_offset == 888
 
 
-def test_batch_becomes_the_golden_frames():
-    vector = VECTORS["batch"]
-    body = bytes.fromhex(vector["clientBodyHex"])
-    members = decode_batch(body)
-    assert encode_batch(members) == body
-    assert members[0] == BatchMember(0, b"one", b"TAGS\x01TagA")
-
-    model = frames.decode(raw("message_v1_ipv4"))
-    log, ids, place = b"", [], vector["expected"]["physicalOffsets"][0]
-    for member, queue_offset in zip(members, vector["expected"]["queueOffsets"], strict=True):
-        frame = frames.encode(
-            topic=b"TopicTest",
-            body=member.body,
-            flag=member.flag,
-            properties=join_properties(
-                member.properties_raw, vector["batchLevelProperties"].encode()
-            ),
-            queue_id=3,
-            queue_offset=queue_offset,
-            physical_offset=place,
-            born_timestamp_ms=model.born_timestamp_ms,
-            born_host=model.born_host,
-            store_timestamp_ms=model.store_timestamp_ms,
-            store_host=model.store_host,
-        )
-        ids.append(encode_message_id(model.store_host, place))
-        log += frame
-        place += len(frame)
-    assert log.hex() == vector["commitLogHex"]
-    assert ",".join(ids) == vector["expected"]["msgIds"]
+def test_addresses_of_extensions_lie_below_every_tag_code():
+    for offset in (0, 100):
+        address = VECTORS["cq_ext_unit"][f"addressOfOffset{offset}"]
+        assert is_extension_address(address)
+        assert extension_offset(address) == offset
+    assert not is_extension_address(-(2**31))
+    assert is_extension_address(-(2**31) - 1)
 
 
 def test_properties_are_read_with_and_without_a_trailing_separator():
@@ -268,34 +240,6 @@ def test_properties_are_read_with_and_without_a_trailing_separator():
 def test_useless_property_items_are_dropped(text):
     item = bytes.fromhex(text)
     assert decode_properties(item + b"\x02a\x01b") == {"a": "b"}
-
-
-def test_extension_unit():
-    wanted = VECTORS["cq_ext_unit"]["expected"]
-    assert decode_extension_unit(raw("cq_ext_unit")) == ExtensionUnit(
-        wanted["size"], wanted["tagsCode"], wanted["storeTime"], bytes(range(8))
-    )
-    for offset in (0, 100):
-        address = VECTORS["cq_ext_unit"][f"addressOfOffset{offset}"]
-        assert is_extension_address(address)
-        assert (extension_offset(address), extension_address(offset)) == (offset, address)
-    assert not is_extension_address(-(2**31))
-    assert is_extension_address(-(2**31) - 1)
-
-
-def test_batch_queue_unit():
-    wanted = VECTORS["batch_cq_unit_5x"]["expected"]
-    unit = decode_batch_queue_unit(raw("batch_cq_unit_5x"))
-    assert unit.is_valid
-    assert {
-        "pos": unit.physical_offset,
-        "size": unit.size,
-        "tagsCode": unit.tags_code,
-        "storeTime": unit.store_timestamp_ms,
-        "msgBaseOffset": unit.first_queue_index,
-        "batchSize": unit.message_count,
-        "compactedOffset": unit.compacted_offset,
-    } == wanted
 
 
 def test_file_names():

@@ -21,7 +21,6 @@ EVERY_ERROR = [
     (errors.NotFoundError("no such queue"), "NOT_FOUND"),
     (errors.OffsetOutOfRangeError("too far", 10, 2**62), "OUT_OF_RANGE"),
     (errors.NotWritableError("a slave takes no appends", "replica"), "FAILED_PRECONDITION"),
-    (errors.FencedError("a newer writer exists", 2**62 + 1), "ABORTED"),
     (errors.BusyError("the disk is full", 250), "RESOURCE_EXHAUSTED"),
     (errors.UnavailableError("recovering"), "UNAVAILABLE"),
     (errors.CorruptionError("bad checksum", "00000000000000000000", 42), "DATA_LOSS"),

@@ -10,7 +10,6 @@ EVERY_ERROR = [
     errors.NotFoundError("no such queue"),
     errors.OffsetOutOfRangeError("too far", 10, 2**62),
     errors.NotWritableError("a slave takes no appends", "replica"),
-    errors.FencedError("a newer writer exists", 2**62 + 1),
     errors.BusyError("the disk is full", 250),
     errors.UnavailableError("recovering"),
     errors.CorruptionError("bad checksum", "00000000000000000000", 42),

@@ -97,13 +97,6 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
     return None
 
 
-def join_properties(own: bytes, shared: bytes) -> bytes:
-    """`shared` after `own`, as brokers 4.8.0 to 5.3.3 add a batch's properties to each message."""
-    if own and shared and own[-1] != _ITEM:
-        return own + ITEM_SEPARATOR + shared
-    return own + shared
-
-
 def split_keys(keys: str) -> list[str]:
     """The single keys in a KEYS text, in order."""
     return [key for key in keys.split(" ") if key]

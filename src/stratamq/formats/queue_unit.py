@@ -88,7 +88,3 @@ def is_extension_address(tags_code: int) -> bool:
 def extension_offset(tags_code: int) -> int:
     """The offset in `consumequeue_ext` that an address stands for."""
     return tags_code - INT64_MIN
-
-
-def extension_address(offset: int) -> int:
-    return offset + INT64_MIN

@@ -20,7 +20,6 @@ from stratamq.errors import (
     ConfigurationError,
     CorruptionError,
     CorruptRecordError,
-    FencedError,
     InvalidRequestError,
     NotFoundError,
     NotWritableError,
@@ -80,12 +79,6 @@ _TABLE = (
         lambda message, fields: NotWritableError(message, str(fields.get("reason", ""))),
     ),
     _Row(
-        FencedError,
-        "FENCED",
-        grpc.StatusCode.ABORTED,
-        lambda message, fields: FencedError(message, _integer(fields, "generation", 0)),
-    ),
-    _Row(
         BusyError,
         "BUSY",
         grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -135,7 +128,6 @@ _BY_CODE: dict[grpc.StatusCode, type[StrataError]] = {
     grpc.StatusCode.UNIMPLEMENTED: InvalidRequestError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
     grpc.StatusCode.FAILED_PRECONDITION: NotWritableError,
-    grpc.StatusCode.ABORTED: FencedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: BusyError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
     # No answer came: as after any lost answer, the request may have been carried out.
