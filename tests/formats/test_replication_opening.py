@@ -9,14 +9,14 @@ from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
     MAX_MESSAGE_BYTES,
-    Has,
-    Keeps,
+    MasterAnswer,
+    SlaveOpening,
     Verdict,
-    decode_has,
-    decode_keeps,
     decode_length,
-    encode_has,
-    encode_keeps,
+    decode_master_answer,
+    decode_slave_opening,
+    encode_master_answer,
+    encode_slave_opening,
 )
 
 offsets = st.integers(0, (1 << 63) - 1)
@@ -28,20 +28,22 @@ logs = st.tuples(offsets, offsets).map(sorted)
 
 
 @st.composite
-def has(draw) -> Has:
+def has(draw) -> SlaveOpening:
     minimum, end = draw(logs)
     size = draw(st.integers(1, 1 << 40))
     member, identity, rejoining = draw(texts), draw(offsets), draw(st.booleans())
-    return Has(end, minimum, size, draw(texts), draw(generations), member, identity, rejoining)
+    return SlaveOpening(
+        end, minimum, size, draw(texts), draw(generations), member, identity, rejoining
+    )
 
 
 @st.composite
-def keeps(draw) -> Keeps:
+def keeps(draw) -> MasterAnswer:
     minimum, end = draw(logs)
     verdict = draw(st.sampled_from(Verdict))
     cut_to, confirmed, member = draw(offsets), draw(offsets), draw(texts)
     sentence, address = draw(texts), draw(texts)
-    return Keeps(
+    return MasterAnswer(
         verdict, cut_to, minimum, end, confirmed, sentence, address, draw(generations), member,
         draw(st.booleans()),
     )  # fmt: skip
@@ -55,18 +57,18 @@ def body(encoded: bytes) -> bytes:
 
 @given(has())
 def test_what_a_slave_has_comes_back(value):
-    assert decode_has(body(encode_has(value))) == value
+    assert decode_slave_opening(body(encode_slave_opening(value))) == value
 
 
 @given(keeps())
 def test_what_it_shall_keep_comes_back(value):
-    assert decode_keeps(body(encode_keeps(value))) == value
+    assert decode_master_answer(body(encode_master_answer(value))) == value
 
 
 @given(has(), keeps(), st.data())
 def test_a_part_is_refused(one, other, data):
-    for encoded, decode in ((body(encode_has(one)), decode_has),
-                            (body(encode_keeps(other)), decode_keeps)):  # fmt: skip
+    for encoded, decode in ((body(encode_slave_opening(one)), decode_slave_opening),
+                            (body(encode_master_answer(other)), decode_master_answer)):  # fmt: skip
         with pytest.raises(CorruptRecordError):
             decode(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
         with pytest.raises(CorruptRecordError):
@@ -75,7 +77,7 @@ def test_a_part_is_refused(one, other, data):
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_or_make_sense(data):
-    for decode in (decode_has, decode_keeps):
+    for decode in (decode_slave_opening, decode_master_answer):
         try:
             decoded = decode(data)
         except CorruptRecordError:
@@ -85,10 +87,10 @@ def test_any_bytes_are_refused_or_make_sense(data):
 
 
 def test_long_texts_are_cut_between_characters():
-    has = Has(0, 0, 1, "ü" * 200, [])
-    assert decode_has(body(encode_has(has))).name == "ü" * 127
-    keeps = Keeps(Verdict.REFUSED, 0, 0, 0, 0, "€" * 2_000, "", [])
-    assert decode_keeps(body(encode_keeps(keeps))).sentence == "€" * 341
+    has = SlaveOpening(0, 0, 1, "ü" * 200, [])
+    assert decode_slave_opening(body(encode_slave_opening(has))).name == "ü" * 127
+    keeps = MasterAnswer(Verdict.REFUSED, 0, 0, 0, 0, "€" * 2_000, "", [])
+    assert decode_master_answer(body(encode_master_answer(keeps))).sentence == "€" * 341
 
 
 def test_more_than_anybody_has_to_say_is_refused_before_it_is_read():
@@ -98,8 +100,8 @@ def test_more_than_anybody_has_to_say_is_refused_before_it_is_read():
 
 
 def test_a_thousand_generations_fit():
-    value = Has(1 << 40, 0, 1 << 30, "b", [(number, number) for number in range(1_000)])
-    assert decode_has(body(encode_has(value))) == value
+    value = SlaveOpening(1 << 40, 0, 1 << 30, "b", [(number, number) for number in range(1_000)])
+    assert decode_slave_opening(body(encode_slave_opening(value))) == value
 
 
 def test_the_mark_is_no_offset():

@@ -11,14 +11,14 @@ from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_opening import MARK
 from stratamq.formats.replication_peers import (
     PEER_MARK,
-    Standing,
-    StandingRole,
-    decode_standing,
-    encode_standing,
+    PeerRole,
+    PeerStatus,
+    decode_peer_status,
+    encode_peer_status,
 )
 
-STANDING = Standing(
-    7, StandingRole.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "",
+STANDING = PeerStatus(
+    7, PeerRole.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "",
     [(5, 0), (9, 64)], 11, "b", "c", True, 2048,
     Members(4, 0, (Member(0, "b", "h:9"), Member(2, "c", "", True, 3))),
 )  # fmt: skip
@@ -26,7 +26,7 @@ STANDING = Standing(
 
 def test_the_bytes():
     assert PEER_MARK == b"\xffSTP" != MARK
-    assert encode_standing(STANDING) == bytes.fromhex(
+    assert encode_peer_status(STANDING) == bytes.fromhex(
         "00000085"
         "0000000000000007" "000000000000000b" "02" "01" "01" "0003"
         "0000000000000080" "0000000000001000" "0000000000000800"
@@ -40,7 +40,7 @@ def test_the_bytes():
 
 
 def test_what_is_said_is_understood():
-    assert decode_standing(encode_standing(STANDING)[LENGTH.size :]) == STANDING
+    assert decode_peer_status(encode_peer_status(STANDING)[LENGTH.size :]) == STANDING
     assert STANDING.is_master and STANDING.generation == 9
 
 
@@ -63,23 +63,23 @@ def test_a_number_gives_back_what_it_was_made_of():
 )  # fmt: skip
 def test_nonsense_is_refused(bad):
     fields = {name: getattr(STANDING, name) for name in STANDING.__slots__} | bad
-    raw = encode_standing(Standing(**fields))[LENGTH.size :]
+    raw = encode_peer_status(PeerStatus(**fields))[LENGTH.size :]
     with pytest.raises(CorruptRecordError):
-        decode_standing(raw)
+        decode_peer_status(raw)
 
 
 def test_every_prefix_and_random_bytes_are_refused():
-    raw = encode_standing(STANDING)[LENGTH.size :]
+    raw = encode_peer_status(STANDING)[LENGTH.size :]
     for length in range(len(raw)):
         with pytest.raises(CorruptRecordError):
-            decode_standing(raw[:length])
+            decode_peer_status(raw[:length])
     with pytest.raises(CorruptRecordError):
-        decode_standing(raw + b"x")
+        decode_peer_status(raw + b"x")
     chance = random.Random(1)
     for _ in range(2_000):
         noise = chance.randbytes(chance.randrange(120))
         try:
-            decode_standing(noise)
+            decode_peer_status(noise)
         except CorruptRecordError:
             continue
         raise AssertionError(noise)

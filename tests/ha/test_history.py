@@ -10,7 +10,7 @@ from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.own_state import extend
 from stratamq_ha.history import History, judge, shared_end
 
-from stratamq.formats.replication_opening import Has, Keeps, Verdict
+from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_shared_ends(master, slave, expected):
     assert shared_end(History(*master), History(*slave)) == expected
 
 
-def told(has: Has, master: History | None = None) -> Keeps:
+def told(has: SlaveOpening, master: History | None = None) -> MasterAnswer:
     return judge(
         master or History([(1, 0)], 64, 200),
         has,
@@ -48,14 +48,14 @@ def told(has: Has, master: History | None = None) -> Keeps:
 @pytest.mark.parametrize(
     ("has", "verdict", "cut_to"),
     [
-        (Has(0, 0, 64, "b", []), Verdict.BEGIN, 64),
-        (Has(128, 128, 64, "b", [(7, 128)]), Verdict.BEGIN, 64),
-        (Has(150, 0, 64, "b", [(1, 0)]), Verdict.KEEP, 150),
-        (Has(250, 0, 64, "b", [(1, 0)]), Verdict.REFUSED, 0),
-        (Has(50, 0, 64, "b", [(1, 0)]), Verdict.BEGIN, 64),
-        (Has(150, 0, 64, "b", [(7, 0)]), Verdict.STRANGER, 64),
-        (Has(0, 0, 64, "c", []), Verdict.REFUSED, 0),
-        (Has(0, 0, 128, "b", []), Verdict.REFUSED, 0),
+        (SlaveOpening(0, 0, 64, "b", []), Verdict.BEGIN, 64),
+        (SlaveOpening(128, 128, 64, "b", [(7, 128)]), Verdict.BEGIN, 64),
+        (SlaveOpening(150, 0, 64, "b", [(1, 0)]), Verdict.KEEP, 150),
+        (SlaveOpening(250, 0, 64, "b", [(1, 0)]), Verdict.REFUSED, 0),
+        (SlaveOpening(50, 0, 64, "b", [(1, 0)]), Verdict.BEGIN, 64),
+        (SlaveOpening(150, 0, 64, "b", [(7, 0)]), Verdict.UNRELATED, 64),
+        (SlaveOpening(0, 0, 64, "c", []), Verdict.REFUSED, 0),
+        (SlaveOpening(0, 0, 128, "b", []), Verdict.REFUSED, 0),
     ],
 )
 def test_verdicts(has, verdict, cut_to):
@@ -65,9 +65,9 @@ def test_verdicts(has, verdict, cut_to):
 
 
 def test_an_empty_master_asks_for_a_promotion_and_not_for_the_slaves_log():
-    has = Has(150, 0, 64, "b", [(1, 0)])
+    has = SlaveOpening(150, 0, 64, "b", [(1, 0)])
     keeps = told(has, History([(9, 0)], 0, 0))
-    assert keeps.verdict is Verdict.STRANGER
+    assert keeps.verdict is Verdict.UNRELATED
     assert "promote the slave" in keeps.sentence
 
 

@@ -12,11 +12,11 @@ from stratamq.formats.replication import REPORT, TRANSFER_HEAD
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
-    Has,
-    Keeps,
+    MasterAnswer,
+    SlaveOpening,
     Verdict,
-    encode_has,
-    encode_keeps,
+    encode_master_answer,
+    encode_slave_opening,
 )
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, segments, until
 from tests.support.brokers import COMMITLOG, HA, Broker
@@ -26,7 +26,9 @@ DEADLINE_S = 20.0
 
 def words(chance: random.Random, end: int) -> bytes:
     """Something to say to a master: nonsense, and sense in the wrong place."""
-    opening = encode_has(Has(end, 0, SEGMENT, "broker-a", [(chance.getrandbits(40), 0)]))
+    opening = encode_slave_opening(
+        SlaveOpening(end, 0, SEGMENT, "broker-a", [(chance.getrandbits(40), 0)])
+    )
     return chance.choice(
         [
             b"",
@@ -143,8 +145,8 @@ def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
                 peer.sendall(LENGTH.pack(chance.getrandbits(32)) + chance.randbytes(200))
                 return
             # Never an order to give up what it has: that would be obeyed.
-            keeps = Keeps(Verdict.KEEP, 0, 0, 0, 0, "", "", [(5, 0)])
-            peer.sendall(encode_keeps(keeps))
+            keeps = MasterAnswer(Verdict.KEEP, 0, 0, 0, 0, "", "", [(5, 0)])
+            peer.sendall(encode_master_answer(keeps))
         peer.recv(8)
         size = chance.randrange(1, 3_000)
         peer.sendall(

@@ -14,7 +14,7 @@ from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import SendStatus, connect
 from stratamq.errors import NotWritableError
 from stratamq.formats.replication import REPORT
-from stratamq.formats.replication_opening import LENGTH, MARK, Has, encode_has
+from stratamq.formats.replication_opening import LENGTH, MARK, SlaveOpening, encode_slave_opening
 from tests.cli.processes import stratamq
 from tests.ha.brokers_of_one_name import Brokers, call, ignored
 from tests.ha.pairs import SEGMENT, Pair, log_status, until
@@ -96,9 +96,11 @@ def slave_of(brokers: Brokers, name: str, *, member: str, identity: int) -> Iter
     host, _, port = brokers.told(name).listening_address.rpartition(":")
     generations = [(g.generation, g.start_offset) for g in status.generations]
     end = status.appended_offset
-    has = Has(end, status.minimum_offset, SEGMENT, "broker-a", generations, member, identity)
+    has = SlaveOpening(
+        end, status.minimum_offset, SEGMENT, "broker-a", generations, member, identity
+    )
     with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(MARK + encode_has(has))
+        connection.sendall(MARK + encode_slave_opening(has))
         head = b""
         while len(head) < len(MARK) + LENGTH.size:
             head += connection.recv(len(MARK) + LENGTH.size - len(head))

@@ -1,5 +1,5 @@
 """What a broker does when it knows how the others stand: each case is a line of a transcript
-(`tests.ha.standings`)."""
+(`tests.ha.peer_statuses`)."""
 
 import pytest
 from stratamq_ha.peer_policy import (
@@ -18,7 +18,7 @@ from stratamq_ha.peer_policy import (
 )
 
 from stratamq.formats.members import Member, Members
-from tests.ha.standings import SLAVE, among, answers, broker
+from tests.ha.peer_statuses import SLAVE, among, answers, broker
 
 
 def told(decision: object) -> str:

@@ -1,11 +1,11 @@
 """What speaks against a promotion, and what will be missing: each case is a line of a transcript
-(`tests.ha.standings`)."""
+(`tests.ha.peer_statuses`)."""
 
 import pytest
 from stratamq_ha.promotion import Heard, assess, candidate_term, reach
 
 from stratamq.formats.generation_number import next_term, slot_of
-from tests.ha.standings import SLAVE, among, answers, broker
+from tests.ha.peer_statuses import SLAVE, among, answers, broker
 
 MASTER = "async T0 [0.1@0 0.2@500] 0–600"
 WAITS = "async held T0 [0.1@0 0.2@500] 0–600"

@@ -28,7 +28,7 @@ from stratamq_torture.simulated.settings import SYNC, standard
 
 from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq.formats.members import Members
-from stratamq.formats.replication_opening import Has, Keeps, Verdict
+from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 
 SEEDS = (5, 6, 7)
 """Chance decides what happens between the steps of a story."""
@@ -385,7 +385,7 @@ def _no_thought(patch: pytest.MonkeyPatch) -> None:
 def _no_cut(patch: pytest.MonkeyPatch) -> None:
     judge = link.judge
 
-    def blind(master: history.History, has: Has, **more: object) -> Keeps:
+    def blind(master: history.History, has: SlaveOpening, **more: object) -> MasterAnswer:
         keeps = judge(master, has, **more)
         kept = min(has.end, master.end)
         return replace(keeps, cut_to=kept) if keeps.verdict is Verdict.KEEP else keeps

@@ -37,7 +37,6 @@ from stratamq_commitlog.batch_check import (
     fill_property_checksums,
 )
 from stratamq_commitlog.follow_hub import Appended
-from stratamq_commitlog.masters_frames import read_masters_frames
 from stratamq_commitlog.messages import (
     BatchDone,
     BatchResult,
@@ -47,6 +46,7 @@ from stratamq_commitlog.messages import (
 from stratamq_commitlog.pending_items import BatchItem, Commit, DataItem, Item, PutItem, failed
 from stratamq_commitlog.prepare import Prepared
 from stratamq_commitlog.queue_offsets import QueueOffsets
+from stratamq_commitlog.replicated_frames import read_replicated_frames
 from stratamq_commitlog.segment_set import OpenSegment, SegmentSet
 
 _EIGHT = END_FILE_MIN_BLANK_LENGTH
@@ -395,7 +395,7 @@ class Appender:
             return 0, 0
         try:
             remaining = self._segments.remaining(self.appended)
-            read = read_masters_frames(item.data, item.offset, remaining)
+            read = read_replicated_frames(item.data, item.offset, remaining)
         except StrataError as error:
             item.done(error)
             return 0, 0

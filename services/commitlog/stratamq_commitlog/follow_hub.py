@@ -46,7 +46,7 @@ class FollowerState:
     durable: int = 0
     durable_store_timestamp_ms: int = 0
     released: int = 0
-    told_end: bool = False
+    end_reported: bool = False
     """It has reported since it was told where the log ends: what it puts off it has written."""
 
 
@@ -133,7 +133,7 @@ class FollowHub:
         cut_to = min(self._cut_to(generation, position), horizon)
         state = self.followers.setdefault(name, FollowerState(name))
         state.connections += 1
-        state.told_end = False
+        state.end_reported = False
         state.applied = cut_to
         if cut_to < state.durable:
             # What it will have on disk after the cut it has yet to say.
@@ -168,7 +168,7 @@ class FollowHub:
         return [
             name
             for name in names
-            if name not in states or states[name].durable < end or not states[name].told_end
+            if name not in states or states[name].durable < end or not states[name].end_reported
         ]
 
     def released_by_all(self, offset: int) -> bool:
@@ -281,7 +281,7 @@ class Session:
         state.durable = report.durable
         state.durable_store_timestamp_ms = report.durable_store_timestamp_ms
         state.released = report.released
-        state.told_end = self._closed
+        state.end_reported = self._closed
 
     def close(self) -> None:
         self._hub._forget(self)

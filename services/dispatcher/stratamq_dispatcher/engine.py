@@ -35,7 +35,7 @@ from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.flusher import Cycle, Flusher
 from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.loading import load_queues
-from stratamq_dispatcher.long_poll import ANYTHING, WaitingRoom
+from stratamq_dispatcher.long_poll import ANYTHING, LongPolls
 from stratamq_dispatcher.mending import Mended, MendPlan, plan_mend, write_mended
 from stratamq_dispatcher.passes import Pass
 from stratamq_dispatcher.queue_files import OpenFiles
@@ -70,7 +70,7 @@ class DispatchEngine:
     ) -> None:
         """`incarnation` is another one in each process."""
         self._incarnation = incarnation
-        self.waiting = WaitingRoom()
+        self.waiting = LongPolls()
         self.queues: QueueTable
         self.segments: SegmentReader | None = None
         self.generation = 0

@@ -20,7 +20,7 @@ ANYTHING: QueueKey = ("", -1)
 """No queue: grows whenever the log is applied further, whatever it holds."""
 
 
-class WaitingRoom:
+class LongPolls:
     """All watches by queue. Belongs to the engine's thread."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from stratamq_ha.config import HaConfig
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.metadata import MetadataFollower, answer
-from stratamq_ha.operator_words import OperatorWords
+from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView, ask_for_facts
 from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
 from stratamq_ha.slave import Slave
@@ -38,7 +38,7 @@ async def main() -> None:
     instance, member = chance.getrandbits(64), config.own_member(master.address)
     cluster = Cluster(config, own, view, master, slave, instance, member)
     keeper = RoleKeeper(config, cluster, own, view, master, slave, clock)
-    words = OperatorWords(config, cluster, own, view, master, slave, clock)
+    words = OperatorCommands(config, cluster, own, view, master, slave, clock)
     metadata = MetadataFollower(slave, own, owners, config.metadata_interval_ms)
     servicer = ReplicationServicer(view, master, slave, cluster, keeper, words, clock)
 

@@ -10,7 +10,7 @@ from stratamq.errors import UnavailableError
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members, configured_members
-from stratamq.formats.replication_peers import Standing, StandingRole
+from stratamq.formats.replication_peers import PeerRole, PeerStatus
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
@@ -53,13 +53,13 @@ class Cluster:
         self._instance = instance
         self._member = member
 
-    def standing(self, facts: LogFacts) -> Standing:
+    def peer_status(self, facts: LogFacts) -> PeerStatus:
         """How this broker stands."""
         assert facts.role is not None
         history = self._view.view
-        return Standing(
+        return PeerStatus(
             instance=self._instance,
-            role=StandingRole(facts.role.value),
+            role=PeerRole(facts.role.value),
             held=bool(facts.held),
             term=facts.term,
             minimum=facts.minimum,
@@ -117,7 +117,7 @@ class Cluster:
             await asyncio.sleep(PAUSE_S)
         return await self.facts()
 
-    async def ask(self, own: Standing, *, master_too: bool) -> list[Answer]:
+    async def ask(self, own: PeerStatus, *, master_too: bool) -> list[Answer]:
         """Every other member's answer; `master_too`: and that of the master it follows."""
         followed = self._followed(own) if master_too else []
         members = own.members.others(own.member) if own.members is not None else ()
@@ -125,11 +125,11 @@ class Cluster:
         answers = await ask_all(list(dict.fromkeys([*theirs, *followed])), own)
         self.answers = [one for one in answers if one.address in theirs]
         for one in answers:
-            if one.standing is not None and one.address == own.follows:
-                self._slave.heard_of_master(one.standing)
+            if one.peer_status is not None and one.address == own.follows:
+                self._slave.heard_of_master(one.peer_status)
         return answers
 
-    def _followed(self, own: Standing) -> list[str]:
+    def _followed(self, own: PeerStatus) -> list[str]:
         """The master, if it is one that answers questions."""
         ours = self._config.master_kind == "STRATAMQ"
         return [own.follows] if ours and own.follows and not own.is_master else []

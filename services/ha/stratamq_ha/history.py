@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term, term_of
-from stratamq.formats.replication_opening import Generations, Has, Keeps, Verdict
+from stratamq.formats.replication_opening import Generations, MasterAnswer, SlaveOpening, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,9 @@ def longer_end(master: History, other: History, *, own_terms: bool) -> int | Non
     return found
 
 
-def refusal_to_follow(slave: History, term: int, promised_to: str, keeps: Keeps, new: bool) -> str:
+def refusal_to_follow(
+    slave: History, term: int, promised_to: str, keeps: MasterAnswer, new: bool
+) -> str:
     """Why a slave that knows `term`, promised to `promised_to`, follows no master that answers
     `keeps`; "" if it may. `new`: it knows nothing of its cluster yet."""
     theirs = last_term(keeps.generations)
@@ -110,7 +112,7 @@ def shared_end(master: History, slave: History) -> int | None:
 
 def judge(
     master: History,
-    has: Has,
+    has: SlaveOpening,
     *,
     shippable: int,
     confirmed: int,
@@ -118,11 +120,11 @@ def judge(
     name: str,
     address: str,
     own_terms: bool,
-) -> Keeps:
+) -> MasterAnswer:
     """What the slave that says `has` shall do. `own_terms`: see `longer_end`."""
 
-    def answer(verdict: Verdict, cut_to: int, sentence: str = "") -> Keeps:
-        return Keeps(
+    def answer(verdict: Verdict, cut_to: int, sentence: str = "") -> MasterAnswer:
+        return MasterAnswer(
             verdict,
             cut_to,
             master.minimum,
@@ -153,7 +155,7 @@ def judge(
     shared = shared_end(master, slave)
     if shared is None and master.end == master.minimum:
         return answer(
-            Verdict.STRANGER,
+            Verdict.UNRELATED,
             master.minimum,
             f"the master's log is empty, and the slave's is [{has.minimum}, {has.end}): promote "
             "the slave (`stratamq replica promote` there), or let it begin anew with nothing "
@@ -161,7 +163,7 @@ def judge(
         )
     if shared is None:
         return answer(
-            Verdict.STRANGER,
+            Verdict.UNRELATED,
             master.minimum,
             f"nothing of the slave's log [{has.minimum}, {has.end}) is known to be of this log's "
             "history (`stratamq replica resync` on the slave begins anew; what it has is kept)",

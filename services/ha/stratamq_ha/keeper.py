@@ -3,7 +3,7 @@ master.
 
     every second, or when something was heard   ask ──► peer_policy.decide ──► the log
 
-What an operator asks for is `operator_words`.
+What an operator asks for is `operator_commands`.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from stratamq.files.port import Clock
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term
-from stratamq.formats.replication_opening import Has
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_opening import SlaveOpening
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.history import History, longer_end, longer_sentence, related
@@ -96,23 +96,23 @@ class RoleKeeper:
 
     # --- what is heard from outside ---
 
-    def _asked(self, theirs: Standing, source: str) -> Standing | None:
+    def _asked(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
         """A broker asks, and says how it stands itself; None while we do not know how we do."""
         facts = self._view.facts
         if facts is None or facts.role is None:
             return None
-        ours = self._cluster.standing(facts)
+        ours = self._cluster.peer_status(facts)
         if theirs.name == ours.name and (theirs.term > ours.term or _knows_later(theirs, ours)):
             self._heard[theirs.instance] = Answer(self._address_of(theirs, ours, source), theirs)
             self.wake()
         return ours
 
-    def _address_of(self, theirs: Standing, ours: Standing, source: str) -> str:
+    def _address_of(self, theirs: PeerStatus, ours: PeerStatus, source: str) -> str:
         """Where a broker that asks takes slaves."""
         member = ours.members.find(theirs.member) if ours.members is not None else None
         return member.address if member is not None else reached_at(theirs, source)
 
-    def _opened(self, has: Has, source: str) -> str:
+    def _opened(self, has: SlaveOpening, source: str) -> str:
         """A slave opens with that history: why it is not served, "" if it may be."""
         facts = self._view.facts
         if facts is None:
@@ -144,11 +144,11 @@ class RoleKeeper:
     async def _look(self) -> None:
         facts = await self._cluster.facts()
         facts = await self._cluster.keep_members(facts)
-        own = self._cluster.standing(facts)
+        own = self._cluster.peer_status(facts)
         answers = await self._cluster.ask(own, master_too=self._slave.state.connected)
         # What others have was shipped before they answered: compare with what is here now.
         facts = await self._cluster.facts()
-        own = self._cluster.standing(facts)
+        own = self._cluster.peer_status(facts)
         heard, self._heard = list(self._heard.values()), {}
         term_heard, self._term_heard = self._term_heard, None
         decision = decide(
@@ -173,7 +173,7 @@ class RoleKeeper:
             await self._cluster.facts()
 
     async def _do(
-        self, decision: Decision, facts: LogFacts, own: Standing, answers: Sequence[Answer]
+        self, decision: Decision, facts: LogFacts, own: PeerStatus, answers: Sequence[Answer]
     ) -> None:
         if isinstance(decision, Wait):
             if facts.held != decision.reason:
@@ -233,7 +233,7 @@ class RoleKeeper:
                 )
         return ""
 
-    async def _follow(self, own: Standing, decision: Follow) -> None:
+    async def _follow(self, own: PeerStatus, decision: Follow) -> None:
         if not own.is_master:
             log.warning("another master is followed", extra={"reason": decision.reason})
             self._slave.follow(decision.address)
@@ -256,7 +256,7 @@ class RoleKeeper:
         )
         self._slave.again()
 
-    async def _take_back(self, facts: LogFacts, own: Standing, answers: Sequence[Answer]) -> None:
+    async def _take_back(self, facts: LogFacts, own: PeerStatus, answers: Sequence[Answer]) -> None:
         unheard = [] if self._config.force_master else silent(answers)
         if unheard:
             reason = (
@@ -281,7 +281,7 @@ class RoleKeeper:
         return self._clock.monotonic_ns() // 1_000_000
 
 
-def _knows_later(theirs: Standing, ours: Standing) -> bool:
+def _knows_later(theirs: PeerStatus, ours: PeerStatus) -> bool:
     """Members of a later version."""
     return (
         ours.members is not None

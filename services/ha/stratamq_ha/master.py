@@ -17,8 +17,8 @@ from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
-from stratamq.formats.replication_opening import Has, Keeps, Verdict
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import reachable_address
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
@@ -56,9 +56,9 @@ class Master:
         self.slaves = Slaves(view, config.rocketmq_slaves)
         self.log_address = log_address
         """Where producers reach this log; told to slaves."""
-        self.asked: Callable[[Standing, str], Standing | None] = lambda theirs, source: None
+        self.asked: Callable[[PeerStatus, str], PeerStatus | None] = lambda theirs, source: None
         """A broker asks how this one stands, and says how it does itself."""
-        self.opened: Callable[[Has, str], str] = lambda has, source: ""
+        self.opened: Callable[[SlaveOpening, str], str] = lambda has, source: ""
         """A slave opens with that history; why it is not served, if it is not."""
         self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
         """A slave asks for topics and offsets; the connection's other half is answered."""
@@ -158,7 +158,7 @@ class Master:
             return f"{MAX_PEERS} are connected"
         return ""
 
-    def _asked(self, theirs: Standing, source: str) -> Standing | None:
+    def _asked(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
         return self.asked(theirs, source)
 
     async def _serve(self, peer: Peer) -> None:
@@ -189,12 +189,12 @@ class Master:
         if not task.cancelled() and task.exception() is not None:
             log.critical("serving a slave failed", exc_info=task.exception())
 
-    def _judge(self, source: str, has: Has) -> Keeps:
+    def _judge(self, source: str, has: SlaveOpening) -> MasterAnswer:
         facts = self._view.facts
         assert facts is not None
         newer = self.opened(has, source) if has.name == facts.broker_name else ""
         if newer:
-            return Keeps(Verdict.REFUSED, 0, 0, 0, 0, newer, "", ())
+            return MasterAnswer(Verdict.REFUSED, 0, 0, 0, 0, newer, "", ())
         keeps = judge(
             self._view.history,
             has,

@@ -21,14 +21,14 @@ from stratamq.formats.replication_opening import (
     BACK_MARK,
     LENGTH,
     MARK,
-    Has,
-    Keeps,
+    MasterAnswer,
+    SlaveOpening,
     Verdict,
-    decode_has,
     decode_length,
-    encode_keeps,
+    decode_slave_opening,
+    encode_master_answer,
 )
-from stratamq.formats.replication_peers import PEER_MARK, Standing
+from stratamq.formats.replication_peers import PEER_MARK, PeerStatus
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq_ha import metrics
 from stratamq_ha.master_connection import Acknowledged, Closed, MasterConnection, MasterSettings
@@ -70,15 +70,15 @@ class Peer:
         log: OwnLogView,
         settings: PeerSettings,
         now_ms: Now,
-        judge: Callable[[Has], Keeps],
+        judge: Callable[[SlaveOpening], MasterAnswer],
         heard: Callable[["Peer"], None],
-        tell: Callable[[Standing, str], Standing | None],
+        tell: Callable[[PeerStatus, str], PeerStatus | None],
         documents: Callable[[socket.socket], Awaitable[None]],
     ) -> None:
         self.address = address
         self.name = ""
         """What a slave of ours calls itself."""
-        self.has: Has | None = None
+        self.has: SlaveOpening | None = None
         """What a slave of ours said of itself; None of RocketMQ's."""
         self.moved = asyncio.Event()
         """The log has grown."""
@@ -171,15 +171,15 @@ class Peer:
             return
         await send(self._socket, first)
         length = decode_length(await receive_exactly(self._socket, LENGTH.size))
-        has = decode_has(await receive_exactly(self._socket, length))
+        has = decode_slave_opening(await receive_exactly(self._socket, length))
         self.name, self.has = has.name, has
         keeps = self._judge(has)
-        await send(self._socket, encode_keeps(keeps))
-        if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
+        await send(self._socket, encode_master_answer(keeps))
+        if keeps.verdict in (Verdict.UNRELATED, Verdict.REFUSED):
             raise PeerClosed("refused", keeps.sentence)
         self.machine = MasterConnection(self._settings.ours, self._now_ms())
 
-    def _stands(self, theirs: Standing) -> Standing:
+    def _stands(self, theirs: PeerStatus) -> PeerStatus:
         ours = self._tell(theirs, self.address)
         if ours is None:
             raise PeerClosed("asked", "the log is being opened")

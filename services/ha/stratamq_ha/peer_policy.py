@@ -31,8 +31,8 @@ from dataclasses import dataclass
 
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, next_term, slot_of
 from stratamq.formats.members import Members
-from stratamq.formats.replication_opening import Keeps, Verdict
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_opening import MasterAnswer, Verdict
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import (
     History,
     longer_end,
@@ -47,7 +47,7 @@ class Answer:
     """What was heard of the broker at `address`: how it stands, or why not."""
 
     address: str
-    standing: Standing | None
+    peer_status: PeerStatus | None
     problem: str = ""
 
 
@@ -124,15 +124,15 @@ class Stay:
 
 Decision = Wait | Serve | Open | Join | Forgot | Adopt | Follow | Promise | Stay
 
-Others = list[tuple[Answer, Standing]]
+Others = list[tuple[Answer, PeerStatus]]
 
 
-def usable(own: Standing, answers: Sequence[Answer]) -> Others:
+def usable(own: PeerStatus, answers: Sequence[Answer]) -> Others:
     """Answers of other members, one for each, or without members of others that share this broker's
     name; those of the highest term first."""
-    found: dict[object, tuple[Answer, Standing]] = {}
+    found: dict[object, tuple[Answer, PeerStatus]] = {}
     for answer in answers:
-        theirs = answer.standing
+        theirs = answer.peer_status
         if theirs is None or theirs.name != own.name or theirs.instance == own.instance:
             continue
         if own.members is None:
@@ -144,17 +144,17 @@ def usable(own: Standing, answers: Sequence[Answer]) -> Others:
     return sorted(found.values(), key=lambda pair: (pair[1].term, pair[1].is_master), reverse=True)
 
 
-def history_of(standing: Standing) -> History:
-    return History(standing.generations, standing.minimum, standing.end)
+def history_of(peer_status: PeerStatus) -> History:
+    return History(peer_status.generations, peer_status.minimum, peer_status.end)
 
 
-def same_history(own: Standing, theirs: Standing) -> bool:
+def same_history(own: PeerStatus, theirs: PeerStatus) -> bool:
     """Their terms concern this broker."""
     return own.is_empty or own.rejoining or related(own.generations, theirs.generations)
 
 
 def decide(
-    own: Standing,
+    own: PeerStatus,
     answers: Sequence[Answer],
     *,
     forced: bool = False,
@@ -190,7 +190,7 @@ def decide(
 
 
 def _of_held(
-    own: Standing, others: Others, answers: Sequence[Answer], forced: bool, problem: str
+    own: PeerStatus, others: Others, answers: Sequence[Answer], forced: bool, problem: str
 ) -> Decision:
     if problem:
         return Wait(problem + _FORCE)
@@ -218,7 +218,7 @@ def _of_held(
     return _with_own_term(own)
 
 
-def _with_own_term(own: Standing) -> Decision:
+def _with_own_term(own: PeerStatus) -> Decision:
     """A member serves in a term of its own alone, so that no two serve in one."""
     member = own.members.find(own.member) if own.members is not None else None
     if member is None or slot_of(own.last_term) == member.slot:
@@ -234,17 +234,17 @@ def _with_own_term(own: Standing) -> Decision:
 _FORCE = "; `stratamq replica promote --force` lets this one take messages all the same"
 
 
-def _has_others(own: Standing) -> bool:
+def _has_others(own: PeerStatus) -> bool:
     return own.members is None or bool(own.members.others(own.member))
 
 
-def _newer_members(own: Standing, answers: Sequence[Answer]) -> Members | None:
+def _newer_members(own: PeerStatus, answers: Sequence[Answer]) -> Members | None:
     """The latest version that anybody of this cluster knows, if it is later than ours."""
     ours, found = own.members, None
     if ours is None:
         return None
     for answer in answers:
-        theirs = answer.standing
+        theirs = answer.peer_status
         if theirs is None or theirs.name != own.name or theirs.members is None:
             continue
         version = theirs.members.version
@@ -254,7 +254,7 @@ def _newer_members(own: Standing, answers: Sequence[Answer]) -> Members | None:
     return found
 
 
-def _removed(own: Standing) -> Decision:
+def _removed(own: PeerStatus) -> Decision:
     reason = (
         f"this broker, {own.member}, was removed from its cluster: `stratamq replica admit "
         f"{own.member}` at the master takes it in again"
@@ -264,7 +264,7 @@ def _removed(own: Standing) -> Decision:
     return Wait(reason) if own.is_master else Stay(reason)
 
 
-def _higher(own: Standing, others: Others) -> tuple[Decision | None, str]:
+def _higher(own: PeerStatus, others: Others) -> tuple[Decision | None, str]:
     """What a higher term asks for; or what is wrong with it."""
     problem = ""
     for answer, theirs in others:
@@ -291,7 +291,7 @@ def _higher(own: Standing, others: Others) -> tuple[Decision | None, str]:
     return None, problem
 
 
-def _only_heard(own: Standing, theirs: Standing) -> bool:
+def _only_heard(own: PeerStatus, theirs: PeerStatus) -> bool:
     """It is promised to one that this broker has heard of, and has promised to nobody itself."""
     return (
         theirs.term == own.term > own.last_term
@@ -302,7 +302,7 @@ def _only_heard(own: Standing, theirs: Standing) -> bool:
     )
 
 
-def _promise(own: Standing, answer: Answer, theirs: Standing) -> Decision | None:
+def _promise(own: PeerStatus, answer: Answer, theirs: PeerStatus) -> Decision | None:
     assert own.members is not None
     candidate = own.members.find(theirs.promised_to)
     if candidate is None or candidate.removed or slot_of(theirs.term) != candidate.slot:
@@ -317,7 +317,7 @@ def _promise(own: Standing, answer: Answer, theirs: Standing) -> Decision | None
     return Promise(candidate.address, theirs.term, candidate.name, reason)
 
 
-def _followed(answer: Answer, theirs: Standing) -> Follow:
+def _followed(answer: Answer, theirs: PeerStatus) -> Follow:
     term = theirs.term
     if theirs.is_master:
         return Follow(
@@ -328,7 +328,7 @@ def _followed(answer: Answer, theirs: Standing) -> Follow:
     )
 
 
-def _is_rival(own: Standing, theirs: Standing) -> bool:
+def _is_rival(own: PeerStatus, theirs: PeerStatus) -> bool:
     return (
         theirs.is_master
         and theirs.term == own.term
@@ -336,14 +336,14 @@ def _is_rival(own: Standing, theirs: Standing) -> bool:
     )
 
 
-def _of_rival(rival: tuple[Answer, Standing], term: int) -> str:
+def _of_rival(rival: tuple[Answer, PeerStatus], term: int) -> str:
     return (
         f"the broker at {rival[0].address} is a master of the same term {term}: demote one of the "
         "two (`stratamq replica demote`); neither takes messages before"
     )
 
 
-def _longer(own: Standing, others: Others) -> str:
+def _longer(own: PeerStatus, others: Others) -> str:
     for answer, theirs in others:
         if theirs.term > own.term:
             continue
@@ -353,7 +353,7 @@ def _longer(own: Standing, others: Others) -> str:
     return ""
 
 
-def _different_members(own: Standing, others: Others) -> str:
+def _different_members(own: PeerStatus, others: Others) -> str:
     for answer, theirs in others:
         if own.members is None or theirs.members is None or own.members.agrees(theirs.members):
             continue
@@ -365,7 +365,7 @@ def _different_members(own: Standing, others: Others) -> str:
     return ""
 
 
-def _founds(own: Standing, others: Others) -> bool:
+def _founds(own: PeerStatus, others: Others) -> bool:
     """Nobody has acknowledged or promised anything that could have been forgotten: all that must be
     heard have nothing and know of no term; or no member of all has ever counted, and none has more.
     """
@@ -382,9 +382,9 @@ def _founds(own: Standing, others: Others) -> bool:
     )
 
 
-def _is_new(own: Standing, others: Others, answers: Sequence[Answer]) -> str:
+def _is_new(own: PeerStatus, others: Others, answers: Sequence[Answer]) -> str:
     assert own.members is not None
-    silent = ", ".join(one.address for one in answers if one.standing is None)
+    silent = ", ".join(one.address for one in answers if one.peer_status is None)
     return (
         f"this directory is new in its cluster, or was put back from a backup: {len(others)} of "
         f"the {own.members.founders} other members that must be heard answer"
@@ -398,7 +398,7 @@ def _nobody(answers: Sequence[Answer]) -> str:
     return f"no other member says whether one of them was promoted: {told or 'none asked'}"
 
 
-def _of_slave(own: Standing, others: Others, connected: bool, problem: str) -> Decision:
+def _of_slave(own: PeerStatus, others: Others, connected: bool, problem: str) -> Decision:
     for answer, theirs in others:
         if not theirs.is_master or theirs.term < own.term or not may_follow(own, theirs):
             continue
@@ -410,11 +410,11 @@ def _of_slave(own: Standing, others: Others, connected: bool, problem: str) -> D
     return Stay(problem)
 
 
-def may_follow(own: Standing, master: Standing) -> bool:
+def may_follow(own: PeerStatus, master: PeerStatus) -> bool:
     """As the slave would find out when it opens."""
     if not same_history(own, master):
         return False
-    keeps = Keeps(Verdict.KEEP, 0, 0, 0, 0, "", "", master.generations, master.member)
+    keeps = MasterAnswer(Verdict.KEEP, 0, 0, 0, 0, "", "", master.generations, master.member)
     new = own.is_empty or own.rejoining
     return not refusal_to_follow(history_of(own), own.term, own.promised_to, keeps, new)
 
@@ -431,7 +431,7 @@ class Joining:
         self._goal: tuple[int, int] | None = None
         """(generation, end) of the master, as it was heard."""
 
-    def has_joined(self, own: Standing, answers: Sequence[Answer], safe: int) -> bool:
+    def has_joined(self, own: PeerStatus, answers: Sequence[Answer], safe: int) -> bool:
         """`safe`: below here this log has its bytes as its flush setting says."""
         others = usable(own, answers)
         master = self._master(own, others)
@@ -442,7 +442,7 @@ class Joining:
             self._goal = master.generation, master.end
         return safe >= self._goal[1]
 
-    def _master(self, own: Standing, others: Others) -> Standing | None:
+    def _master(self, own: PeerStatus, others: Others) -> PeerStatus | None:
         if own.members is None or not own.rejoining or own.is_master:
             return None
         agreeing = [

@@ -9,9 +9,9 @@ from stratamq.errors import ConfigurationError, CorruptRecordError
 from stratamq.formats.replication_fields import LENGTH, decode_length
 from stratamq.formats.replication_peers import (
     PEER_MARK,
-    Standing,
-    decode_standing,
-    encode_standing,
+    PeerStatus,
+    decode_peer_status,
+    encode_peer_status,
 )
 from stratamq.rpc.address import join_address, split_address
 from stratamq_ha.peer_policy import Answer
@@ -21,12 +21,12 @@ ANSWER_S = 2.0
 _WILDCARDS = ("0.0.0.0", "::")
 
 
-async def ask_all(addresses: Iterable[str], own: Standing) -> list[Answer]:
+async def ask_all(addresses: Iterable[str], own: PeerStatus) -> list[Answer]:
     """Every broker's answer, all asked at once; those that do not answer say why."""
     return list(await asyncio.gather(*(ask(address, own) for address in addresses)))
 
 
-async def ask(address: str, own: Standing) -> Answer:
+async def ask(address: str, own: PeerStatus) -> Answer:
     """Never raises for what the other does or is."""
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -46,28 +46,28 @@ async def ask(address: str, own: Standing) -> Answer:
         return Answer(address, None, said or type(error).__name__)
 
 
-async def _exchange(connection: socket.socket, own: Standing) -> Standing:
+async def _exchange(connection: socket.socket, own: PeerStatus) -> PeerStatus:
     await send(connection, PEER_MARK)
     if await receive_exactly(connection, len(PEER_MARK)) != PEER_MARK:
         raise CorruptRecordError("it is no StrataMQ replication port", 0, "mark")
-    await send(connection, encode_standing(own))
+    await send(connection, encode_peer_status(own))
     return await _receive(connection)
 
 
-async def answer(connection: socket.socket, tell: Callable[[Standing], Standing]) -> None:
+async def answer(connection: socket.socket, tell: Callable[[PeerStatus], PeerStatus]) -> None:
     """The other side, after the asker's mark has come. `tell` hears how the asker stands and says
     how this broker does. EOFError, OSError, CorruptRecordError."""
     await send(connection, PEER_MARK)
     theirs = await _receive(connection)
-    await send(connection, encode_standing(tell(theirs)))
+    await send(connection, encode_peer_status(tell(theirs)))
 
 
-async def _receive(connection: socket.socket) -> Standing:
+async def _receive(connection: socket.socket) -> PeerStatus:
     length = decode_length(await receive_exactly(connection, LENGTH.size))
-    return decode_standing(await receive_exactly(connection, length))
+    return decode_peer_status(await receive_exactly(connection, length))
 
 
-def reached_at(theirs: Standing, source: str) -> str:
+def reached_at(theirs: PeerStatus, source: str) -> str:
     """Where the slaves of a broker that asked connect: what it says, and where it says only
     "everywhere", the host it asked from. `source` is that connection's address."""
     try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, next_term
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import related
 from stratamq_ha.peer_policy import Answer, history_of, usable
 
@@ -37,7 +37,9 @@ class Assessment:
     missing: list[str] = field(default_factory=list)
 
 
-def assess(own: Standing, answers: Sequence[Answer], heard: Heard, promised: int = 0) -> Assessment:
+def assess(
+    own: PeerStatus, answers: Sequence[Answer], heard: Heard, promised: int = 0
+) -> Assessment:
     """Before `own` is promoted. `answers`: of the other members and of the master it follows;
     `promised`: the term that they have been asked to promise, 0 before that."""
     others = usable(own, answers)
@@ -66,7 +68,7 @@ def assess(own: Standing, answers: Sequence[Answer], heard: Heard, promised: int
     return Assessment(against, missing + _uncovered(own, others, answers, promised))
 
 
-def _of_itself(own: Standing, heard: Heard) -> list[str]:
+def _of_itself(own: PeerStatus, heard: Heard) -> list[str]:
     against: list[str] = []
     if own.is_master and not own.held:
         against.append(f"this broker is the master already, of term {own.term}")
@@ -90,8 +92,8 @@ def _of_itself(own: Standing, heard: Heard) -> list[str]:
 
 
 def _of_quorum(
-    own: Standing,
-    others: Sequence[tuple[Answer, Standing]],
+    own: PeerStatus,
+    others: Sequence[tuple[Answer, PeerStatus]],
     answers: Sequence[Answer],
     promised: int,
 ) -> list[str]:
@@ -126,8 +128,8 @@ def _of_quorum(
 
 
 def _behind(
-    own: Standing, others: Sequence[tuple[Answer, Standing]], promised: int
-) -> list[tuple[Answer, Standing]]:
+    own: PeerStatus, others: Sequence[tuple[Answer, PeerStatus]], promised: int
+) -> list[tuple[Answer, PeerStatus]]:
     """Members that count for this candidate, or can: exactly this term, to it alone."""
     return [
         (answer, theirs)
@@ -138,8 +140,8 @@ def _behind(
 
 
 def _without(
-    own: Standing,
-    others: Sequence[tuple[Answer, Standing]],
+    own: PeerStatus,
+    others: Sequence[tuple[Answer, PeerStatus]],
     answers: Sequence[Answer],
     promised: int,
 ) -> list[str]:
@@ -150,8 +152,8 @@ def _without(
 
 
 def _uncovered(
-    own: Standing,
-    others: Sequence[tuple[Answer, Standing]],
+    own: PeerStatus,
+    others: Sequence[tuple[Answer, PeerStatus]],
     answers: Sequence[Answer],
     promised: int,
 ) -> list[str]:
@@ -168,7 +170,7 @@ def _uncovered(
     ]
 
 
-def candidate_term(own: Standing, answers: Sequence[Answer]) -> int:
+def candidate_term(own: PeerStatus, answers: Sequence[Answer]) -> int:
     """The term of a promotion: this member's next above all that are known of this history."""
     terms = [
         theirs.term
@@ -180,19 +182,19 @@ def candidate_term(own: Standing, answers: Sequence[Answer]) -> int:
     return next_term(max([own.term, *terms]), member.slot if member is not None else None)
 
 
-def _has_more(own: Standing, theirs: Standing) -> bool:
+def _has_more(own: PeerStatus, theirs: PeerStatus) -> bool:
     """Of the same history."""
     return related(own.generations, theirs.generations) and reach(theirs) > reach(own)
 
 
-def reach(standing: Standing) -> tuple[int, int, int]:
+def reach(peer_status: PeerStatus) -> tuple[int, int, int]:
     """See `History.reach`."""
-    return history_of(standing).reach
+    return history_of(peer_status).reach
 
 
 def _missing(
-    own: Standing,
-    others: Sequence[tuple[Answer, Standing]],
+    own: PeerStatus,
+    others: Sequence[tuple[Answer, PeerStatus]],
     answers: Sequence[Answer],
     heard: Heard,
 ) -> list[str]:
@@ -224,7 +226,7 @@ def _missing(
             "this broker's replication service has not heard how far the master's log went: "
             "whether all of it is here is not known"
         )
-    silent = [one.address for one in answers if one.standing is None]
+    silent = [one.address for one in answers if one.peer_status is None]
     if silent:
         missing.append(
             f"{', '.join(silent)} did not answer: what is there, and was acknowledged there, is "

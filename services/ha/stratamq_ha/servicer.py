@@ -18,7 +18,7 @@ from stratamq.rpc.members import members_message
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
-from stratamq_ha.operator_words import OperatorWords
+from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_policy import Answer
 from stratamq_ha.slave import Slave
@@ -34,7 +34,7 @@ class ReplicationServicer(ReplicationServiceServicer):
         slave: Slave,
         cluster: Cluster,
         keeper: RoleKeeper,
-        words: OperatorWords,
+        words: OperatorCommands,
         clock: Clock,
     ) -> None:
         self._view = view
@@ -149,7 +149,7 @@ def _role(role: Role | None) -> str:
 
 
 def _peer(one: Answer) -> pb.PeerView:
-    theirs = one.standing
+    theirs = one.peer_status
     if theirs is None:
         return pb.PeerView(address=one.address, problem=one.problem)
     return pb.PeerView(

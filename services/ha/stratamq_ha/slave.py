@@ -23,14 +23,14 @@ from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
-    Has,
-    Keeps,
+    MasterAnswer,
+    SlaveOpening,
     Verdict,
-    decode_keeps,
     decode_length,
-    encode_has,
+    decode_master_answer,
+    encode_slave_opening,
 )
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.history import History, refusal_to_follow
@@ -127,11 +127,11 @@ class Slave:
         """The role, or whom to follow, has changed."""
         self._again.set()
 
-    def heard_of_master(self, standing: Standing) -> None:
+    def heard_of_master(self, peer_status: PeerStatus) -> None:
         """It was asked how it stands."""
-        self.of_master = replace(self.of_master, minimum=standing.minimum, end=standing.end)
-        if standing.is_master:
-            self.master_role = Role(standing.role.value)
+        self.of_master = replace(self.of_master, minimum=peer_status.minimum, end=peer_status.end)
+        if peer_status.is_master:
+            self.master_role = Role(peer_status.role.value)
 
     def resync(self) -> None:
         """An operator says: what this log has may go aside, and it begins anew."""
@@ -229,7 +229,7 @@ class Slave:
             self.of_master,
             minimum=keeps.minimum,
             end=max(self.of_master.end, keeps.end),
-            stranger=keeps.verdict is Verdict.STRANGER and keeps.end > keeps.minimum,
+            stranger=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
         )
         if keeps.verdict is Verdict.REFUSED:
             raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")
@@ -245,10 +245,10 @@ class Slave:
                 f"this directory ends at {facts.appended}, and acknowledged more to {self.master} "
                 "before: it counts for nothing until it has that again",
             )
-        if keeps.verdict is Verdict.STRANGER and not self._may_begin_anew:
+        if keeps.verdict is Verdict.UNRELATED and not self._may_begin_anew:
             self.state.needs_resync = True
             raise MasterLeft("stranger", keeps.sentence)
-        if keeps.verdict is Verdict.STRANGER and facts.members is not None and not facts.rejoining:
+        if keeps.verdict is Verdict.UNRELATED and facts.members is not None and not facts.rejoining:
             # What it promised and acknowledged goes aside with its log.
             await self._own.set_joined(False, facts.generation)
             raise MasterLeft("anew", "this broker begins anew, and counts for nothing until then")
@@ -267,11 +267,11 @@ class Slave:
         _, generation = await self._cut(begin, empty=True, keeps=keeps)
         return begin, generation
 
-    async def _compare(self, connection: socket.socket, facts: LogFacts) -> Keeps:
+    async def _compare(self, connection: socket.socket, facts: LogFacts) -> MasterAnswer:
         await send(connection, MARK)
         if await receive_exactly(connection, len(MARK)) != MARK:
             raise MasterLeft("protocol", f"{self.master} is no replication port")
-        has = Has(
+        has = SlaveOpening(
             facts.appended,
             facts.minimum,
             facts.segment_bytes,
@@ -281,12 +281,12 @@ class Slave:
             facts.identity,
             facts.rejoining,
         )
-        await send(connection, encode_has(has))
+        await send(connection, encode_slave_opening(has))
         length = decode_length(await receive_exactly(connection, LENGTH.size))
-        return decode_keeps(await receive_exactly(connection, length))
+        return decode_master_answer(await receive_exactly(connection, length))
 
     async def _cut(
-        self, offset: int, *, empty: bool, keeps: Keeps | None = None
+        self, offset: int, *, empty: bool, keeps: MasterAnswer | None = None
     ) -> tuple[int, int]:
         return await self._own.cut(
             offset,

@@ -18,14 +18,14 @@ from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.replication_opening import (
     BACK_MARK,
     LENGTH,
-    Has,
-    Keeps,
+    MasterAnswer,
+    SlaveOpening,
     Verdict,
-    decode_keeps,
     decode_length,
-    encode_has,
+    decode_master_answer,
+    encode_slave_opening,
 )
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import related
 from stratamq_ha.peer_policy import Answer
 from stratamq_ha.promotion import reach
@@ -41,19 +41,19 @@ SILENT_S = 10.0
 
 def silent(answers: Sequence[Answer]) -> list[str]:
     """Peers whose log nobody knows."""
-    return [one.address for one in answers if one.standing is None]
+    return [one.address for one in answers if one.peer_status is None]
 
 
-def holder(own: Standing, answers: Sequence[Answer]) -> str:
+def holder(own: PeerStatus, answers: Sequence[Answer]) -> str:
     """Where the peer listens that has the most of this history, "" if none has more than we."""
     found = [
-        (reach(one.standing), one.address)
+        (reach(one.peer_status), one.address)
         for one in answers
-        if one.standing is not None
-        and one.standing.instance != own.instance
-        and one.standing.name == own.name
-        and not one.standing.is_master
-        and related(own.generations, one.standing.generations)
+        if one.peer_status is not None
+        and one.peer_status.instance != own.instance
+        and one.peer_status.name == own.name
+        and not one.peer_status.is_master
+        and related(own.generations, one.peer_status.generations)
     ]
     best = max(found, default=((0, 0, 0), ""))
     return best[1] if best[0] > reach(own) else ""
@@ -72,7 +72,7 @@ async def take_back(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> 
             await send(connection, BACK_MARK)
             if await receive_exactly(connection, len(BACK_MARK)) != BACK_MARK:
                 raise UnavailableError(f"{address} gives nothing back")
-            has = Has(
+            has = SlaveOpening(
                 facts.appended,
                 facts.minimum,
                 facts.segment_bytes,
@@ -81,9 +81,9 @@ async def take_back(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> 
                 facts.member,
                 facts.identity,
             )
-            await send(connection, encode_has(has))
+            await send(connection, encode_slave_opening(has))
             length = decode_length(await receive_exactly(connection, LENGTH.size))
-            keeps = decode_keeps(await receive_exactly(connection, length))
+            keeps = decode_master_answer(await receive_exactly(connection, length))
         begin = _begin(facts, keeps, address)
         log.warning("taking back", extra={"slave": address, "from": begin, "to": keeps.end})
         return await _copy(own, facts, connection, begin, keeps.end, now_ms)
@@ -94,7 +94,7 @@ async def take_back(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> 
         connection.close()
 
 
-def _begin(facts: LogFacts, keeps: Keeps, address: str) -> int:
+def _begin(facts: LogFacts, keeps: MasterAnswer, address: str) -> int:
     if keeps.verdict is Verdict.KEEP and keeps.cut_to == facts.appended:
         return facts.appended
     if keeps.verdict is Verdict.BEGIN and facts.appended == facts.minimum:

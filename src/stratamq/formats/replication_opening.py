@@ -65,14 +65,14 @@ class Verdict(enum.IntEnum):
     """Cut at `cut_to`, which may be its end, and go on from there."""
     BEGIN = 1
     """Empty its log: what it has ends below the master's minimum, or it has nothing."""
-    STRANGER = 2
+    UNRELATED = 2
     """It has something, and nothing of it is of the master's history: an operator must say so."""
     REFUSED = 3
     """The master does not take it; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
+class SlaveOpening:
     """What a slave says of its log. `name` is its broker's, `member` its own among the members, ""
     without them; `identity` is its directory's. `rejoining`: it does not count yet."""
 
@@ -87,7 +87,7 @@ class Has:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeps:
+class MasterAnswer:
     """The master's answer. `confirmed`: what its consumers may see. `address`: where its log takes
     messages, "" if that is not known. `member`: the master's name among the members. `forgot`: the
     slave's directory has less than it acknowledged to this master before."""
@@ -104,7 +104,7 @@ class Keeps:
     forgot: bool = False
 
 
-def encode_has(has: Has) -> bytes:
+def encode_slave_opening(has: SlaveOpening) -> bytes:
     """With its length before it."""
     return with_length(
         _HAS.pack(has.end, has.minimum, has.segment_bytes, has.identity, has.rejoining)
@@ -114,7 +114,7 @@ def encode_has(has: Has) -> bytes:
     )
 
 
-def encode_keeps(keeps: Keeps) -> bytes:
+def encode_master_answer(keeps: MasterAnswer) -> bytes:
     """With its length before it."""
     return with_length(
         _KEEPS.pack(
@@ -132,7 +132,7 @@ def encode_keeps(keeps: Keeps) -> bytes:
     )
 
 
-def decode_has(data: bytes) -> Has:
+def decode_slave_opening(data: bytes) -> SlaveOpening:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
     end, minimum, segment_bytes, identity, rejoining = reader.take(_HAS)
@@ -140,10 +140,12 @@ def decode_has(data: bytes) -> Has:
     generations = reader.generations()
     if end < minimum or minimum < 0 or segment_bytes <= 0 or rejoining > 1:
         raise reader.bad(f"a log of [{minimum}, {end})")
-    return Has(end, minimum, segment_bytes, name, generations, member, identity, bool(rejoining))
+    return SlaveOpening(
+        end, minimum, segment_bytes, name, generations, member, identity, bool(rejoining)
+    )
 
 
-def decode_keeps(data: bytes) -> Keeps:
+def decode_master_answer(data: bytes) -> MasterAnswer:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
     number, forgot, cut_to, minimum, end, confirmed = reader.take(_KEEPS)
@@ -153,7 +155,7 @@ def decode_keeps(data: bytes) -> Keeps:
         raise reader.bad(f"verdict {number}, forgot {forgot}, cut to {cut_to}")
     if not 0 <= minimum <= end:
         raise reader.bad(f"a log of [{minimum}, {end})")
-    return Keeps(
+    return MasterAnswer(
         Verdict(number),
         cut_to,
         minimum,
@@ -173,12 +175,12 @@ __all__ = [
     "MARK",
     "MAX_MESSAGE_BYTES",
     "Generations",
-    "Has",
-    "Keeps",
+    "MasterAnswer",
+    "SlaveOpening",
     "Verdict",
-    "decode_has",
-    "decode_keeps",
     "decode_length",
-    "encode_has",
-    "encode_keeps",
+    "decode_master_answer",
+    "decode_slave_opening",
+    "encode_master_answer",
+    "encode_slave_opening",
 ]

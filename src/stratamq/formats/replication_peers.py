@@ -59,7 +59,7 @@ _MEMBER = struct.Struct(
 )
 
 
-class StandingRole(enum.IntEnum):
+class PeerRole(enum.IntEnum):
     """The numbers are those of `BrokerRole`."""
 
     ASYNC_MASTER = 1
@@ -68,7 +68,7 @@ class StandingRole(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PeerStatus:
     """How a broker stands. `instance`: at random for each process, to know oneself by. `held`: a
     master that takes no messages yet. `term`: the highest it has or has heard of. Addresses are ""
     where there is none.
@@ -80,7 +80,7 @@ class Standing:
     """
 
     instance: int
-    role: StandingRole
+    role: PeerRole
     held: bool
     term: int
     minimum: int
@@ -104,7 +104,7 @@ class Standing:
 
     @property
     def is_master(self) -> bool:
-        return self.role is not StandingRole.SLAVE
+        return self.role is not PeerRole.SLAVE
 
     @property
     def last_term(self) -> int:
@@ -116,32 +116,32 @@ class Standing:
         return self.generations[-1][0] if self.generations else 0
 
 
-def encode_standing(standing: Standing) -> bytes:
+def encode_peer_status(peer_status: PeerStatus) -> bytes:
     """With its length before it."""
     return with_length(
         _STANDS.pack(
-            standing.instance,
-            standing.identity,
-            standing.role,
-            standing.held,
-            standing.rejoining,
-            standing.term,
-            standing.minimum,
-            standing.end,
-            standing.confirmed,
+            peer_status.instance,
+            peer_status.identity,
+            peer_status.role,
+            peer_status.held,
+            peer_status.rejoining,
+            peer_status.term,
+            peer_status.minimum,
+            peer_status.end,
+            peer_status.confirmed,
         )
-        + encode_text(standing.name, U8)
-        + encode_text(standing.member, U8)
-        + encode_text(standing.promised_to, U8)
-        + encode_text(standing.log_address)
-        + encode_text(standing.replication_address)
-        + encode_text(standing.follows)
-        + _encode_members(standing.members)
-        + encode_generations(standing.generations)
+        + encode_text(peer_status.name, U8)
+        + encode_text(peer_status.member, U8)
+        + encode_text(peer_status.promised_to, U8)
+        + encode_text(peer_status.log_address)
+        + encode_text(peer_status.replication_address)
+        + encode_text(peer_status.follows)
+        + _encode_members(peer_status.members)
+        + encode_generations(peer_status.generations)
     )
 
 
-def decode_standing(data: bytes) -> Standing:
+def decode_peer_status(data: bytes) -> PeerStatus:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
     instance, identity, role, held, rejoining, term, minimum, end, confirmed = reader.take(_STANDS)
@@ -149,13 +149,13 @@ def decode_standing(data: bytes) -> Standing:
     log_address, replication_address, follows = reader.text(), reader.text(), reader.text()
     members = _decode_members(reader)
     generations = reader.generations()
-    if role not in list(StandingRole) or max(held, rejoining) > 1 or term > GREATEST_TERM:
+    if role not in list(PeerRole) or max(held, rejoining) > 1 or term > GREATEST_TERM:
         raise reader.bad(f"role {role}, held {held}, rejoining {rejoining}, term {term}")
     if not 0 <= minimum <= end or confirmed < 0 or any(number < 0 for number, _ in generations):
         raise reader.bad(f"a log of [{minimum}, {end}), confirmed up to {confirmed}")
-    return Standing(
+    return PeerStatus(
         instance,
-        StandingRole(role),
+        PeerRole(role),
         bool(held),
         term,
         minimum,

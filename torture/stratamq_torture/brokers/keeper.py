@@ -24,7 +24,7 @@ from stratamq_ha.peer_policy import (
 )
 
 from stratamq.errors import StrataError
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_torture.brokers.node import Node
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ASKING = "its peers have not been asked yet"
 
 
-def ask(cluster: "Cluster", node: Node, own: Standing) -> list[Answer]:
+def ask(cluster: "Cluster", node: Node, own: PeerStatus) -> list[Answer]:
     """What the others answer to a broker that stands like that."""
     return [
         Answer(other.address, _exchange(cluster, node, own, other), "away")
@@ -42,11 +42,11 @@ def ask(cluster: "Cluster", node: Node, own: Standing) -> list[Answer]:
     ]
 
 
-def _exchange(cluster: "Cluster", node: Node, own: Standing, other: Node) -> Standing | None:
+def _exchange(cluster: "Cluster", node: Node, own: PeerStatus, other: Node) -> PeerStatus | None:
     away = other.number in cluster.paused or not cluster.reach(node, other)
     if away or cluster.misses():
         return None
-    theirs = other.standing()
+    theirs = other.peer_status()
     if theirs is not None and own.term > theirs.term:
         other.asked_by[own.instance] = Answer(own.replication_address, own)
         other.curious = True
@@ -55,7 +55,7 @@ def _exchange(cluster: "Cluster", node: Node, own: Standing, other: Node) -> Sta
 
 def look(cluster: "Cluster", node: Node) -> None:
     """Ask everybody; `act` decides, later."""
-    engine, own = node.log, node.standing()
+    engine, own = node.log, node.peer_status()
     if engine is None or own is None or node.changing or node.promotion is not None:
         return
     if engine.membership.members is None:

@@ -31,13 +31,13 @@ from stratamq.errors import StrataError
 from stratamq.formats.generation_number import last_term
 from stratamq.formats.replication_opening import (
     LENGTH,
-    Has,
-    Keeps,
+    MasterAnswer,
+    SlaveOpening,
     Verdict,
-    decode_has,
-    decode_keeps,
-    encode_has,
-    encode_keeps,
+    decode_master_answer,
+    decode_slave_opening,
+    encode_master_answer,
+    encode_slave_opening,
 )
 from stratamq_torture.brokers import keeper
 from stratamq_torture.brokers.masters_side import Connection, HalfOpen, Serving
@@ -202,9 +202,9 @@ class Link:
         if theirs is None or theirs.role is Role.SLAVE:
             return
         history = slave.history(engine)
-        has = decode_has(
-            encode_has(
-                Has(
+        has = decode_slave_opening(
+            encode_slave_opening(
+                SlaveOpening(
                     history.end,
                     history.minimum,
                     engine.segment_bytes,
@@ -231,15 +231,15 @@ class Link:
         )
         forgot = not has.rejoining and has.end < master.remembered.get(has.identity, -1)
         answer = replace(answer, member=theirs.membership.member, forgot=forgot)
-        keeps = decode_keeps(encode_keeps(answer)[LENGTH.size :])
+        keeps = decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
         slave.heard = Heard(
             master.address,
             keeps.minimum,
             max(slave.heard.end, keeps.end),
             history.end,
-            stranger=keeps.verdict is Verdict.STRANGER and keeps.end > keeps.minimum,
+            stranger=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
         )
-        if keeps.verdict in (Verdict.STRANGER, Verdict.REFUSED):
+        if keeps.verdict in (Verdict.UNRELATED, Verdict.REFUSED):
             self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")
             return
         new = has.rejoining or history.end == history.minimum
@@ -256,7 +256,7 @@ class Link:
         self._master_generation = theirs.generation
         self._cut(keeps, has)
 
-    def _steps_down(self, master: Node, has: Has) -> bool:
+    def _steps_down(self, master: Node, has: SlaveOpening) -> bool:
         """A master that hears of a higher term of its history, or of more of its own than it has,
         does not serve."""
         engine = master.log
@@ -277,7 +277,7 @@ class Link:
             master.longer = longer_sentence(f"the slave {has.member}", longer, ours)
         return longer is not None
 
-    def _cut(self, keeps: Keeps, has: Has) -> None:
+    def _cut(self, keeps: MasterAnswer, has: SlaveOpening) -> None:
         life = self._life
         empty = keeps.verdict is Verdict.BEGIN
         generations = tuple(Generation(number, start) for number, start in keeps.generations)

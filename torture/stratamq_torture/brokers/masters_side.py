@@ -10,7 +10,7 @@ from stratamq_ha.master_connection import LogView, MasterConnection
 from stratamq_ha.peer import Peer
 from stratamq_ha.slaves import Slaves
 
-from stratamq.formats.replication_opening import Has
+from stratamq.formats.replication_opening import SlaveOpening
 from stratamq_torture.brokers.node import BROKER_NAME, Node
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Connection:
     is_same = Peer.is_same
     member = Peer.member
 
-    def __init__(self, address: str, has: Has, machine: MasterConnection) -> None:
+    def __init__(self, address: str, has: SlaveOpening, machine: MasterConnection) -> None:
         self.address = address
         self.has = has
         self.machine = machine

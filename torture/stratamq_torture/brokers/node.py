@@ -19,7 +19,7 @@ from stratamq_ha.promotion import Heard
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedFiles, SimulatedScheduler, random_choice
-from stratamq.formats.replication_peers import Standing, StandingRole
+from stratamq.formats.replication_peers import PeerRole, PeerStatus
 from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.disk import TortureDisk
 from stratamq_torture.simulated.model import Violation
@@ -57,7 +57,7 @@ class Node:
         """Who asked since the last look and is of a higher term, by instance."""
         self.curious = False
         """It was asked, and looks at once."""
-        self.looked: tuple[Standing, list[Answer]] | None = None
+        self.looked: tuple[PeerStatus, list[Answer]] | None = None
         """How it stood and what it heard when it asked last; nothing was done about it yet."""
         self.promotion: Iterator[None] | None = None
         """Under way."""
@@ -196,15 +196,15 @@ class Node:
             confirmed=offsets.confirmed,
         )
 
-    def standing(self) -> Standing | None:
+    def peer_status(self) -> PeerStatus | None:
         """None while it does not answer."""
         engine = self.log
         if engine is None:
             return None
         history = self.history(engine)
-        return Standing(
+        return PeerStatus(
             instance=self.number * 1000 + self.starts,
-            role=StandingRole[engine.role.value],
+            role=PeerRole[engine.role.value],
             held=bool(engine.state.held),
             term=engine.state.highest_term,
             minimum=history.minimum,

@@ -24,7 +24,7 @@ PATIENCE = 15
 
 def promotion(cluster: "Cluster", node: Node, *, force: bool = False) -> Iterator[None]:
     """Goes on each time it is asked to; over when the node is a master, or is not to be one."""
-    own = node.standing()
+    own = node.peer_status()
     if own is None:
         return
     answers = keeper.ask(cluster, node, own)
@@ -43,7 +43,7 @@ def promotion(cluster: "Cluster", node: Node, *, force: bool = False) -> Iterato
     reason = f"it is being promoted to term {term}"
     keeper.set_role(node, RoleChange(Role.SLAVE, term, reason=reason, candidate=own.member))
     yield from _done(node)
-    candidate = node.standing()
+    candidate = node.peer_status()
     if node.refused or candidate is None:
         cluster.note(f"{node.address} is not promoted: {node.refused}")
         return
@@ -52,7 +52,7 @@ def promotion(cluster: "Cluster", node: Node, *, force: bool = False) -> Iterato
         yield from _pause(cluster)
         if all(theirs.promised_to == own.member for _, theirs in usable(candidate, answers)):
             break
-    own = node.standing()
+    own = node.peer_status()
     if own is None:
         return
     against = assess(own, answers, node.heard, term).against

@@ -13,7 +13,7 @@ from stratamq_commitlog.messages import Role
 from stratamq_ha.promotion import reach
 
 from stratamq.files.simulated import SimulatedCrash
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq.store.confirmed import LOCK_PATH
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.node import Node
@@ -85,7 +85,7 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
-def _has(own: Standing) -> tuple[bool, bool, tuple[int, int]]:
+def _has(own: PeerStatus) -> tuple[bool, bool, tuple[int, int]]:
     """How much an operator can rely on a broker, where all are seen."""
     return not own.is_empty, not own.rejoining, reach(own)
 
@@ -350,8 +350,8 @@ class Simulation:
         cluster = self.cluster
         if any(node.serves for node in cluster.nodes):
             return
-        standings = [(node.standing(), node.number) for node in cluster.nodes]
-        _, most = max((_has(own), number) for own, number in standings if own is not None)
+        peer_statuses = [(node.peer_status(), node.number) for node in cluster.nodes]
+        _, most = max((_has(own), number) for own, number in peer_statuses if own is not None)
         cluster.met("a promotion was forced")
         self._say("finish", f"force {cluster.promote(cluster.nodes[most], force=True)}")
         cluster.run(400)

@@ -12,9 +12,9 @@ from stratamq_ha.peer_policy import Answer
 
 from stratamq.formats.generation_number import make_number
 from stratamq.formats.members import Member, Members
-from stratamq.formats.replication_peers import Standing, StandingRole
+from stratamq.formats.replication_peers import PeerRole, PeerStatus
 
-ROLES = {"async": StandingRole.ASYNC_MASTER, "sync": StandingRole.SYNC_MASTER}
+ROLES = {"async": PeerRole.ASYNC_MASTER, "sync": PeerRole.SYNC_MASTER}
 SLOTS = {"x": 0, "a": 1, "b": 2, "c": 3, "m": 4}
 _instances = itertools.count(1)
 
@@ -31,11 +31,11 @@ def among(text: str, version: int = 1, removed: str = "") -> Members | None:
 
 def broker(
     text: str, address: str = "x:1", name: str = "b", members: Members | None = None
-) -> Standing:
+) -> PeerStatus:
     """`async held T1 [0.1@0 1.1@500] 0–600`: 0.1@0 is the first start of term 0, at log offset
     0."""
     words = text.replace("[", "").replace("]", "").split()
-    role = ROLES.get(words[0], StandingRole.SLAVE)
+    role = ROLES.get(words[0], PeerRole.SLAVE)
     generations, term, minimum, end, follows, promised_to = [], 0, 0, 0, "", ""
     confirmed = 0
     for word in words[1:]:
@@ -53,7 +53,7 @@ def broker(
             confirmed = int(word.removeprefix("confirmed="))
         elif "–" in word:
             minimum, end = map(int, word.split("–"))
-    return Standing(
+    return PeerStatus(
         next(_instances), role, "held" in words, term, minimum, end, name, "", address, follows,
         generations, 7, address.partition(":")[0] if members else "", promised_to,
         "new" in words, confirmed, members,
@@ -66,8 +66,8 @@ def answers(*others: str, members: Members | None = None) -> list[Answer]:
     for text in others:
         address, _, rest = text.partition(" ")
         stands = rest.split()[0] in ("async", "sync", "slave")
-        standing = broker(rest, address, members=members) if stands else None
-        found.append(Answer(address, standing, "" if stands else rest))
+        peer_status = broker(rest, address, members=members) if stands else None
+        found.append(Answer(address, peer_status, "" if stands else rest))
     return found
 
 

@@ -22,7 +22,7 @@ from stratamq.formats.topics import SCHEDULE_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
-class MastersFrames:
+class ReplicatedFrames:
     lengths: NDArray[np.uint32]
     """Of the frames, and of the blank if the bytes end in one."""
     frames: FrameColumns
@@ -31,7 +31,9 @@ class MastersFrames:
     """By topic and queue, of the queues that grow."""
 
 
-def read_masters_frames(data: bytes | memoryview, offset: int, remaining: int) -> MastersFrames:
+def read_replicated_frames(
+    data: bytes | memoryview, offset: int, remaining: int
+) -> ReplicatedFrames:
     """What lies in `data`, which begins at `offset`, `remaining` bytes before its segment's end.
 
     Raises CorruptRecordError, and InvalidRequestError for bytes that would leave a segment's end
@@ -48,7 +50,7 @@ def read_masters_frames(data: bytes | memoryview, offset: int, remaining: int) -
     if not filled and remaining - len(data) < END_FILE_MIN_BLANK_LENGTH:
         raise InvalidRequestError("the data leaves less than a blank needs")
     if not len(frames):
-        return MastersFrames(lengths, frames, [], {})
+        return ReplicatedFrames(lengths, frames, [], {})
     astray = frames.physical_offset != frames.start + offset
     if astray.any():
         at = offset + int(frames.start[astray.argmax()])
@@ -59,7 +61,7 @@ def read_masters_frames(data: bytes | memoryview, offset: int, remaining: int) -
     if SCHEDULE_TOPIC in topics:
         dispatch_columns(data, offset, lengths)
     runs, following = _runs(frames, topic_index, topics)
-    return MastersFrames(lengths, frames, runs, following)
+    return ReplicatedFrames(lengths, frames, runs, following)
 
 
 def _runs(

@@ -17,7 +17,7 @@ from stratamq.files.port import Clock
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Member, Members
-from stratamq.formats.replication_peers import Standing
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import PATIENCE, PAUSE_S, Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
@@ -40,7 +40,7 @@ class Promoted:
     missing: list[str]
 
 
-class OperatorWords:
+class OperatorCommands:
     """Each is carried out alone. StrataError of the log; NotWritableError with what speaks against
     it; InvalidRequestError for what cannot be done here."""
 
@@ -68,9 +68,9 @@ class OperatorWords:
             raise InvalidRequestError("a promotion makes an ASYNC_MASTER or a SYNC_MASTER")
         async with self._cluster.one_at_a_time:
             facts = await self._cluster.keep_members(await self._cluster.facts_soon())
-            own = self._cluster.standing(facts)
+            own = self._cluster.peer_status(facts)
             answers = await self._ask_quorum(own, patient=not force)
-            own = self._cluster.standing(await self._cluster.facts())
+            own = self._cluster.peer_status(await self._cluster.facts())
             assessment = assess(own, answers, self._slave.of_master)
             _refuse(assessment, force)
             role = wanted or self._master_role(facts)
@@ -86,7 +86,7 @@ class OperatorWords:
         self._cluster.changed.set()
         return Promoted(role, term, generation, start, assessment.missing)
 
-    async def _ask_quorum(self, own: Standing, *, patient: bool) -> list[Answer]:
+    async def _ask_quorum(self, own: PeerStatus, *, patient: bool) -> list[Answer]:
         """How the others stand; `patient`: asked again while too few answer, for a broker that
         starts, or changes its role, does not answer for a moment."""
         answers = await self._cluster.ask(own, master_too=True)
@@ -101,7 +101,7 @@ class OperatorWords:
     async def _promised(
         self,
         facts: LogFacts,
-        own: Standing,
+        own: PeerStatus,
         term: int,
         answers: Sequence[Answer],
         *,
@@ -117,7 +117,7 @@ class OperatorWords:
             Role.SLAVE, term=term, reason=f"it is being promoted to term {term}",
             candidate=own.member,
         )  # fmt: skip
-        own = self._cluster.standing(await self._cluster.facts())
+        own = self._cluster.peer_status(await self._cluster.facts())
         for _ in range(PATIENCE):
             answers = await self._cluster.ask(own, master_too=False)
             if all(theirs.promised_to == own.member for _, theirs in usable(own, answers)):
@@ -146,7 +146,7 @@ class OperatorWords:
             if name == facts.member:
                 raise InvalidRequestError("a member is removed at another one")
             found = next((one for one in answers if one.address == member.address), None)
-            if found is not None and found.standing is not None and not force:
+            if found is not None and found.peer_status is not None and not force:
                 raise NotWritableError(
                     f"the member {name} answers at {member.address}: it is not dead. Stop it first "
                     "(--force removes it all the same)",
@@ -208,7 +208,7 @@ class OperatorWords:
         facts = await self._cluster.keep_members(await self._cluster.facts_soon())
         if facts.members is None:
             raise InvalidRequestError("this broker has no members (ha.members)")
-        answers = await self._cluster.ask(self._cluster.standing(facts), master_too=False)
+        answers = await self._cluster.ask(self._cluster.peer_status(facts), master_too=False)
         return facts, facts.members, answers
 
     async def _lacking(self, end: int, members: Members, own: str) -> list[str]:
