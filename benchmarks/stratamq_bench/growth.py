@@ -3,7 +3,7 @@
     python -m stratamq_bench.growth --topics 10000 --queues 100000 --dir /dev/shm/growth
 
 Each queue gets one message; with `--segments` as many segments are written as well. `--followers`
-and `--connections` come from this process, `--generations` are starts that nothing followed.
+and `--connections` come from one other process, `--generations` are starts that nothing followed.
 Printed: what filling took, a stop and a start, the memory of each service, the CPU of the idle
 broker, how long single appends take one after another, while the queue table is saved, lists and
 pulls of all kinds of queues, and what a new slave takes. On `tmpfs` a flush costs nothing, and a
@@ -25,7 +25,8 @@ from stratamq.client import Client
 from stratamq.errors import StrataError
 from stratamq_bench import broker as broker_module
 from stratamq_bench.broker import Broker
-from stratamq_bench.growth_load import begin_generations, connections, followers
+from stratamq_bench.child import Child
+from stratamq_bench.growth_load import begin_generations
 
 ROOMS = ("commitlog", "dispatcher")
 SEGMENT, SMALL_SEGMENT = 64 << 20, 16 << 10
@@ -84,15 +85,10 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             broker.start("dispatcher")
             _applied(client)
             found["start_dispatcher_s"] = time.monotonic() - began
-            stack.enter_context(connections(broker.root, arguments.connections))
-            stack.enter_context(followers(broker.root, arguments.followers))
+            beside = Child("growth_load", broker.root, arguments.connections, arguments.followers)
+            stack.enter_context(beside).line()
             for room, pid in broker.pids.items():
                 found[f"memory_{room}_mib"] = _memory_mib(pid)
-            before = {room: _cpu_s(pid) for room, pid in broker.pids.items()}
-            time.sleep(arguments.idle_seconds)
-            for room, pid in broker.pids.items():
-                used = _cpu_s(pid) - before[room]
-                found[f"idle_cpu_{room}_percent"] = 100 * used / arguments.idle_seconds
             waits = _appends(client, arguments.append_seconds)
             found["append_ms"] = _parts(waits)
             for name in ("list_queues_s", "list_queues_again_s"):
@@ -100,6 +96,11 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
                 found["listed_queues"] = len(client.queues())
                 found[name] = time.monotonic() - began
             found["pull_ms"] = _parts(_pulls(client, arguments.topics, each))
+            before = {room: _cpu_s(pid) for room, pid in broker.pids.items()}
+            time.sleep(arguments.idle_seconds)
+            for room, pid in broker.pids.items():
+                used = _cpu_s(pid) - before[room]
+                found[f"idle_cpu_{room}_percent"] = 100 * used / arguments.idle_seconds
             print(json.dumps(found), file=sys.stderr, flush=True)
             if arguments.replicate:
                 found |= _replicate(broker, client, arguments.dir, settings)

@@ -1,10 +1,15 @@
-"""What may be many beside topics and queues: followers, connections, generations."""
+"""What may be many beside topics and queues: followers, connections, generations.
+
+    python -m stratamq_bench.growth_load ROOT CONNECTIONS FOLLOWERS
+
+Opens them, prints a line, and keeps them until it is killed.
+"""
 
 import queue
 import random
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import time
 from pathlib import Path
 
 import grpc
@@ -15,35 +20,21 @@ from stratamq.api.v1 import commitlog_pb2_grpc
 from stratamq.files.real import RealFiles
 from stratamq.rpc import discovery
 
+REPORT_S = 1.0
 _OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
-@contextmanager
-def connections(root: Path, count: int) -> Iterator[None]:
-    """So many clients, each with a connection of its own on which it has asked once."""
-    with ExitStack() as stack:
-        for _ in range(count):
-            channel = stack.enter_context(_channel(root))
-            commitlog_pb2_grpc.CommitLogServiceStub(channel).GetStatus(pb.GetStatusRequest())
-        yield
-
-
-@contextmanager
-def followers(root: Path, count: int) -> Iterator[None]:
-    """So many streams that follow the log from its beginning, and report what they hear of."""
-    with ExitStack() as stack:
-        threads = []
-        for number in range(count):
-            channel = stack.enter_context(_channel(root))
-            thread = threading.Thread(target=_follow, args=(channel, f"follower-{number}"))
-            thread.start()
-            threads.append(thread)
-        try:
-            yield
-        finally:
-            stack.close()
-            for thread in threads:
-                thread.join()
+def main() -> None:
+    root = Path(sys.argv[1])
+    connections, followers = (int(each) for each in sys.argv[2:])
+    channels = [_channel(root) for _ in range(connections)]
+    for channel in channels:
+        commitlog_pb2_grpc.CommitLogServiceStub(channel).GetStatus(pb.GetStatusRequest())
+    for number in range(followers):
+        name = f"follower-{number}"
+        threading.Thread(target=_follow, args=(_channel(root), name), daemon=True).start()
+    print("open", flush=True)
+    sys.stdin.read()
 
 
 def begin_generations(root: Path, count: int) -> int:
@@ -66,19 +57,18 @@ def _channel(root: Path) -> grpc.Channel:
 
 
 def _follow(channel: grpc.Channel, name: str) -> None:
+    """Hears of everything, and reports once a second, as the services do."""
     asked: queue.SimpleQueue[pb.FollowRequest] = queue.SimpleQueue()
     asked.put(pb.FollowRequest(open=pb.FollowOpen(name=name)))
+    reported = 0.0
     stub = commitlog_pb2_grpc.CommitLogServiceStub(channel)
-    try:
-        for response in stub.Follow(iter(asked.get, None)):
-            if response.WhichOneof("kind") == "event":
-                end = response.event.end_offset
-                report = pb.FollowReport(
-                    applied_offset=end, durable_offset=end, released_offset=end
-                )
-                asked.put(pb.FollowRequest(report=report))
-    except grpc.RpcError as error:
-        if error.code() is not grpc.StatusCode.CANCELLED:
-            raise
-    finally:
-        asked.put(None)
+    for response in stub.Follow(iter(asked.get, None)):
+        if response.WhichOneof("kind") != "event" or time.monotonic() < reported + REPORT_S:
+            continue
+        reported, end = time.monotonic(), response.event.end_offset
+        report = pb.FollowReport(applied_offset=end, durable_offset=end, released_offset=end)
+        asked.put(pb.FollowRequest(report=report))
+
+
+if __name__ == "__main__":
+    main()
