@@ -252,3 +252,22 @@ def test_what_the_device_refuses_is_a_named_error_and_the_rest_is_read():
         assert (caught.value.file, caught.value.position) == (path, 5)
         assert fault.met == 1
         assert bytes(ask(SEGMENT + 5, 7)) == segment_bytes(SEGMENT)[5:12]
+
+
+def test_a_log_that_grows_is_followed_without_listing_it_for_each_segment(files, monkeypatch):
+    make_log(files, 1)
+    listed, list_directory = [], files.list
+    monkeypatch.setattr(files, "list", lambda path: (listed.append(path), list_directory(path))[1])
+    reader = SegmentReader(files, "commitlog", SEGMENT)
+    assert reader.read(0, 4) == segment_bytes(0)[:4]
+    for index in range(1, 20):
+        offset = index * SEGMENT
+        with pytest.raises(OffsetOutOfRangeError):
+            reader.read(offset, 4)
+        at_its_absence = len(listed)
+        make_log(files, 1, first=index)
+        assert reader.read(offset + 4, 4) == segment_bytes(offset)[:4]
+        assert len(listed) == at_its_absence
+    make_log(files, 1, first=22)
+    assert reader.read(22 * SEGMENT, 4) == segment_bytes(22 * SEGMENT)[:4]
+    assert reader.bounds() == (0, 23 * SEGMENT)

@@ -32,6 +32,7 @@ from stratamq.store.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import ConsumeQueue, first_at_or_above
 from stratamq_dispatcher.dispatch_state import DispatchState, StateFile
 from stratamq_dispatcher.engine_settings import EngineSettings
+from stratamq_dispatcher.expiry import Expiry
 from stratamq_dispatcher.flusher import Cycle, Flusher
 from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.loading import load_queues
@@ -50,9 +51,6 @@ NextOffset = tuple[str, int, int]
 """topic, queue id, next queue offset."""
 REPORT_LINES = 200
 """More is cut off: a damaged directory can have thousands of findings."""
-EXPIRED_PER_TICK = 64
-LOOKED_AT_PER_TICK = 5_000
-"""So many queues are asked for files to expire: less than a millisecond."""
 
 
 class DispatchEngine:
@@ -119,10 +117,6 @@ class DispatchEngine:
         self._held_to = 0
         self._target = -1
         """Where the queues must be to serve."""
-        self._expiring: list[ConsumeQueue] = []
-        """Queues that may have files to let go of."""
-        self._expire_from: int | None = None
-        """Those from this place of the table on have not been looked at; None: all have."""
         self._failure: BaseException | None = None
         self._next_flush_ns = 0
         self._when_flushed: list[Callable[[], None]] = []
@@ -143,6 +137,7 @@ class DispatchEngine:
         self._ranges = loaded.ranges
         open_files = OpenFiles(self._files, settings.max_open_files // 2)
         self.queues = QueueTable(self._files, loaded.geometry, open_files, self._incarnation)
+        self._expiry = Expiry(self.queues, self._report.append)
         # RocketMQ reads the last three files of a queue and takes older ones for full: never more
         # than two may be unfinished at a crash.
         units_per_file = loaded.geometry.units_per_file
@@ -203,7 +198,7 @@ class DispatchEngine:
         self.confirmed, self.flushed = opened.confirmed, opened.flushed
         self._learn_minimum(opened.minimum)
         if first:
-            self._expire_later()
+            self._expiry.begin()
         self._progressed()
 
     def apply(self, event: Event) -> Iterator[Wait | None]:
@@ -262,12 +257,12 @@ class DispatchEngine:
     @property
     def at_rest(self) -> bool:
         """Nothing is to be written or expired: ticks may come later."""
-        return self.serving and self.applied == self.durable and not self._is_expiring
+        return self.serving and self.applied == self.durable and not self._expiry.is_busy
 
     def tick(self) -> None:
         """To be called a few times a second."""
         self.waiting.sweep()
-        self._expire()
+        self._expiry.step(self.minimum)
         if self._clock.monotonic_ns() >= self._next_flush_ns:
             self._flush()
 
@@ -449,27 +444,7 @@ class DispatchEngine:
         self.minimum = minimum
         if self.segments is not None:
             self.segments.release_below(minimum)
-        self._expire_later()
-
-    def _expire_later(self) -> None:
-        """Let ticks look for whole files below the minimum, in all queues from the first on."""
-        self._expiring, self._expire_from = [], 0
-
-    @property
-    def _is_expiring(self) -> bool:
-        return bool(self._expiring) or self._expire_from is not None
-
-    def _expire(self) -> None:
-        if not self._expiring and self._expire_from is not None:
-            found, following = self.queues.with_spare_files(self._expire_from, LOOKED_AT_PER_TICK)
-            self._expiring, self._expire_from = found, following or None
-        for queue in self._expiring[-EXPIRED_PER_TICK:]:
-            try:
-                self.queues.expire(queue, self.minimum)
-            except CorruptionError as error:
-                # Its files stay; a pull says the same to whoever asks for what is in them.
-                self._report.append(error.message)
-        del self._expiring[-EXPIRED_PER_TICK:]
+        self._expiry.begin()
 
     def _apply_columns(self, columns: DispatchColumns, position: int) -> None:
         grown: list[QueueKey] = [ANYTHING]

@@ -136,9 +136,23 @@ class SegmentReader:
             index = bisect_right(self._offsets, offset) - 1
             if index >= 0 and offset < self._offsets[index] + self._segment_bytes:
                 return self._offsets[index]
-            if attempt == 0:
+            if attempt == 0 and not self._goes_on(offset):
                 self._discover()
         raise self._out_of_range(offset)
+
+    def _goes_on(self, offset: int) -> bool:
+        """Whether the segment behind the last known one is there and holds `offset`: a log that
+        grows is followed without listing all of it for each segment."""
+        if not self._offsets:
+            return False
+        start = self._offsets[-1] + self._segment_bytes
+        if not start <= offset < start + self._segment_bytes:
+            return False
+        entry = self._files.entry(f"{self._directory}/{offset_name(start)}")
+        if entry is None or entry.kind is not Kind.FILE or not entry.size:
+            return False
+        self._offsets.append(start)
+        return True
 
     def _discover(self) -> None:
         found: list[int] = []
