@@ -70,13 +70,13 @@ def test_a_log_on_a_full_volume_starts_on_its_reserve_and_serves_what_it_has():
     store = Store(SEGMENT, capacity_bytes=1 << 20, reserve_bytes=64 * KIB)
     store.start()
     kept = store.put(b"kept")
-    assert store.files is not None and store.files.entry(reserve.PATH) is not None
+    assert store.files is not None and store.files.entry(reserve.RESERVE_PATH) is not None
     store.kill()
     fill(store.disk)
     store.start()
     assert store.log is not None
     assert b"kept" in store.log.frame_at(kept.physical_offset)
-    assert store.files.entry(reserve.PATH) is None
+    assert store.files.entry(reserve.RESERVE_PATH) is None
     writable, reason = store.log.writable
     assert not writable and "full" in reason
 
@@ -100,7 +100,7 @@ def test_the_reserve_is_taken_again_once_there_is_plenty():
     store.disk.files(name="other").unlink("ballast")
     store.pass_time(1_000, ticks=2)
     assert store.files is not None
-    entry = store.files.entry(reserve.PATH)
+    entry = store.files.entry(reserve.RESERVE_PATH)
     assert entry is not None and entry.size == 64 * KIB
     assert store.put(b"again").status is PutStatus.PUT_OK
 
@@ -108,7 +108,7 @@ def test_the_reserve_is_taken_again_once_there_is_plenty():
 def test_a_small_volume_is_not_filled_by_the_reserve():
     store = Store(SEGMENT, capacity_bytes=256 * KIB, reserve_bytes=64 * KIB)
     store.start()
-    assert store.files is not None and store.files.entry(reserve.PATH) is None
+    assert store.files is not None and store.files.entry(reserve.RESERVE_PATH) is None
 
 
 def test_the_logs_own_state_that_finds_no_space_is_written_in_the_reserves():
@@ -124,7 +124,7 @@ def test_the_logs_own_state_that_finds_no_space_is_written_in_the_reserves():
     fill(store.disk)
     store.pass_time(1_000, ticks=6)
     assert store.disk.contents(own_state.SNAPSHOT_PATH) != before
-    assert store.files.entry(reserve.PATH) is None
+    assert store.files.entry(reserve.RESERVE_PATH) is None
 
 
 def test_refusing_and_accepting_have_levels_of_their_own():

@@ -4,7 +4,6 @@ import errno
 import gc
 import os
 
-import numpy as np
 import pytest
 
 from stratamq.files.port import Files, Kind
@@ -35,7 +34,7 @@ def test_creating_over_an_existing_file_is_refused_and_changes_nothing(files: Fi
 def test_files_of_any_size_can_be_created_mapped_and_read(files: Files, size, sparse):
     files.create("a", size, sparse=sparse)
     file = files.open("a", writable=True)
-    assert len(file.buffer()) == len(file.view()) == file.size == size
+    assert len(file.view()) == file.size == size
     assert file.read(0, 100) == bytes(min(size, 100))
 
 
@@ -50,21 +49,12 @@ def test_a_parent_that_is_a_file_is_an_error(files: Files):
         files.create("a/b", 10)
 
 
-def test_stores_through_the_buffer_are_seen_by_every_reader_at_once(files: Files):
+def test_what_is_written_is_seen_by_every_reader_at_once(files: Files):
     files.create("a", 2 * PAGE)
     writer, reader = files.open("a", writable=True), files.open("a")
-    writer.buffer()[PAGE : PAGE + 3] = b"abc"
-    assert reader.read(PAGE, 3) == b"abc"
-    assert reader.view()[PAGE : PAGE + 3] == b"abc"
-    writer.write(PAGE, b"xyz")
-    assert bytes(writer.buffer()[PAGE : PAGE + 3]) == bytes(reader.view()[PAGE : PAGE + 3])
-
-
-def test_a_buffer_serves_numpy_in_place(files: Files):
-    files.create("a", PAGE)
-    file = files.open("a", writable=True)
-    np.frombuffer(file.buffer(), ">u4", 2, 8)[:] = (1, 2)
-    assert file.read(8, 8) == bytes((0, 0, 0, 1, 0, 0, 0, 2))
+    view = reader.view()
+    writer.write(PAGE, b"abc")
+    assert reader.read(PAGE, 3) == view[PAGE : PAGE + 3] == b"abc"
 
 
 def test_a_view_refuses_stores(files: Files):
@@ -75,10 +65,9 @@ def test_a_view_refuses_stores(files: Files):
         view[0] = 1
 
 
-def test_buffer_and_view_are_always_the_same_object(files: Files):
+def test_a_view_is_always_the_same_object(files: Files):
     files.create("a", PAGE)
     file = files.open("a", writable=True)
-    assert file.buffer() is file.buffer()
     assert file.view() is file.view()
 
 
@@ -86,7 +75,6 @@ def test_a_file_opened_for_reading_refuses_every_change(files: Files):
     files.create("a", PAGE)
     file = files.open("a")
     changes = (
-        file.buffer,
         lambda: file.write(0, b"x"),
         lambda: file.zero(0, 1),
     )
@@ -127,33 +115,21 @@ def test_a_cold_read_gives_what_a_read_gives(files: Files, warm):
 def test_zero_clears_exactly_its_range(files: Files):
     write_file(files, "a", b"\xff" * (3 * PAGE))
     file = files.open("a", writable=True)
-    shown = file.buffer()
+    shown = file.view()
     file.zero(100, 2 * PAGE)
     expected = b"\xff" * 100 + bytes(2 * PAGE) + b"\xff" * (PAGE - 100)
     assert file.read(0, 3 * PAGE) == bytes(shown) == expected
 
 
-def test_populate_goes_through_the_mapping_which_outlives_the_descriptor(files: Files):
-    files.create("a", 3 * PAGE)
-    file = files.open("a", writable=True)
-    kept = file.buffer()
-    file.close()
-    file.populate(0, 3 * PAGE)
-    assert bytes(kept) == bytes(3 * PAGE)
-
-
-def test_populate_allocate_and_drop_cache_change_no_byte(files: Files):
+def test_allocate_and_drop_cache_change_no_byte(files: Files):
     data = bytes(range(256)) * 64
     files.create("a", len(data), sparse=True)
     file = files.open("a", writable=True)
-    file.buffer()[:] = data
-    file.populate(5, len(data))
-    file.populate(0, 10 * len(data))
-    file.populate(len(data), 1)
+    file.write(0, data)
     file.allocate()
     file.flush()
     file.drop_cache(0, len(data))
-    assert bytes(file.buffer()) == read_file(files, "a") == data
+    assert bytes(file.view()) == read_file(files, "a") == data
 
 
 def test_resize_grows_with_zeros_and_shrinks(files: Files):
@@ -167,7 +143,7 @@ def test_resize_grows_with_zeros_and_shrinks(files: Files):
 def test_a_mapped_file_cannot_be_resized(files: Files):
     write_file(files, "a", b"abcdef")
     file = files.open("a", writable=True)
-    shown = file.buffer()
+    shown = file.view()
     with pytest.raises(ValueError):
         file.resize(3)
     assert bytes(shown) == b"abcdef"

@@ -5,8 +5,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
@@ -44,19 +42,18 @@ def test_a_mapped_segment_costs_one_descriptor_and_a_closed_one_none(store):
     store.create("a", 1 << 20)
     before = descriptors()
     file = store.open("a", writable=True)
-    buffer, view = file.buffer(), file.view()
+    view = file.view()
     assert descriptors() - before == 1
     file.close()
     assert descriptors() == before
-    buffer[0] = 7
+    store.open("a", writable=True).write(0, b"\x07")
     assert view[0] == 7
-    assert read_file(store, "a")[:1] == b"\x07"
 
 
 def test_mappings_are_returned_to_the_kernel(store):
     store.create("a", 1 << 20)
     file = store.open("a", writable=True)
-    file.buffer()[0] = 1
+    file.view()
     mapped = f"{store.root}/a"
     with open("/proc/self/maps") as maps:
         assert mapped in maps.read()
@@ -74,49 +71,6 @@ def test_a_created_file_has_all_its_blocks_and_a_sparse_one_none(store):
     file = store.open("sparse", writable=True)
     file.allocate()
     assert os.stat(store.root / "sparse").st_blocks * 512 >= 1 << 20
-
-
-def resident_bytes(path: str) -> int:
-    """How much of a file's mapping has page-table entries."""
-    with open("/proc/self/smaps") as maps:
-        _, _, mapping = maps.read().partition(f"{path}\n")
-    line = next(line for line in mapping.splitlines() if line.startswith("Rss:"))
-    return int(line.split()[1]) * 1024
-
-
-def test_populate_faults_pages_in_without_changing_the_appenders_bytes(store):
-    store.create("a", 1 << 20)
-    file = store.open("a", writable=True)
-    buffer = file.buffer()
-    buffer[4000:4100] = b"x" * 100
-    assert resident_bytes(f"{store.root}/a") < 1 << 20
-    file.populate(0, 1 << 20)
-    assert resident_bytes(f"{store.root}/a") == 1 << 20
-    assert bytes(buffer) == bytes(4000) + b"x" * 100 + bytes((1 << 20) - 4100)
-
-
-def test_populate_lets_other_threads_run(store):
-    # mmap.madvise would hold the interpreter lock for the whole call. A busy machine may delay this
-    # thread by itself: one good run in five shows that the lock was free.
-    assert any(_longest_gap_while_populating(store, f"a{n}") < 0.5 for n in range(5))
-
-
-def _longest_gap_while_populating(store: RealFiles, path: str) -> float:
-    """The longest time that this thread stood still, as a part of the whole call."""
-    store.create(path, 128 << 20)
-    file = store.open(path, writable=True)
-    file.buffer()
-    done = threading.Event()
-    thread = threading.Thread(target=lambda: (file.populate(0, 128 << 20), done.set()))
-    started = last = time.perf_counter()
-    thread.start()
-    longest = 0.0
-    while not done.is_set():
-        now = time.perf_counter()
-        longest, last = max(longest, now - last), now
-    thread.join()
-    store.unlink(path)
-    return longest / (time.perf_counter() - started)
 
 
 def test_zero_writes_where_the_file_system_has_no_zero_range(store, monkeypatch):

@@ -105,10 +105,6 @@ class _InterruptibleFile:
     def size(self) -> int:
         return self._file.size
 
-    def buffer(self) -> memoryview:
-        self._check()
-        return self._file.buffer()
-
     def view(self) -> memoryview:
         self._check()
         return self._file.view()
@@ -140,9 +136,6 @@ class _InterruptibleFile:
     def flush(self, position: int = 0, length: int | None = None) -> None:
         self._check()
         self._file.flush(position, length)
-
-    def populate(self, position: int, length: int) -> None:
-        self._file.populate(position, length)
 
     def drop_cache(self, position: int, length: int) -> None:
         self._file.drop_cache(position, length)

@@ -7,11 +7,11 @@ and never containing `..`.
 
 What the port promises, and the simulator enforces:
 
-* **Bytes** stored through `File.buffer()` or `File.write()` are visible to every reader at once and
-  durable only after `File.flush()` has returned. A crash in between keeps any subset of the pages.
+* **Bytes** stored through `File.write()` are visible to every reader at once and durable only
+  after `File.flush()` has returned. A crash in between keeps any subset of the pages.
 * **A failed flush** (any `OSError`) leaves its pages *clean, readable and not durable*: a second
   flush that succeeds says nothing about them. Only `File.write()` makes them dirty again, whatever
-  the cache shows; storing equal bytes through the buffer does not count.
+  the cache shows.
 * **Directory entries** (create, replace, unlink) are visible at once and durable only after
   `Files.sync_directory()` of the directory that holds them.
 * `Files.create()` is the exception: on return the whole file, its size and its entry are durable.
@@ -92,13 +92,10 @@ class Space:
 
 
 class File(Protocol):
-    """One open file. Not thread-safe, except `flush`, `populate` and `read` beside a writer."""
+    """One open file. Not thread-safe, except `flush` and `read` beside a writer."""
 
     path: str
     size: int
-
-    def buffer(self) -> memoryview:
-        """A shared writable mapping of the whole file. Always the same object."""
 
     def view(self) -> memoryview:
         """A shared read-only mapping of the whole file. Always the same object."""
@@ -123,9 +120,6 @@ class File(Protocol):
 
     def flush(self, position: int = 0, length: int | None = None) -> None:
         """Make a range durable (`fdatasync`: at least that range)."""
-
-    def populate(self, position: int, length: int) -> None:
-        """Fault pages of `buffer()` in ahead of use, without storing. Advice; never an error."""
 
     def drop_cache(self, position: int, length: int) -> None:
         """Tell the kernel that a range will not be read again soon. Advice; never an error."""

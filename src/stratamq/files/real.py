@@ -7,7 +7,6 @@ a closed one whose mapping is still in use costs none.
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import stat
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from stratamq.files import system_calls
 from stratamq.files.paths import ancestors, base_name, checked, parent
-from stratamq.files.port import PAGE_BYTES, Entry, Kind, Space
+from stratamq.files.port import Entry, Kind, Space
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 
 _ZEROS = bytes(1 << 20)
@@ -36,27 +35,14 @@ class RealFile:
         self.size = size
         self._descriptor = descriptor
         self._writable = writable
-        self._mapping: mmap.mmap | None = None
-        self._buffer: memoryview | None = None
         self._view: memoryview | None = None
-
-    def buffer(self) -> memoryview:
-        if self._buffer is None:
-            if not self._writable:
-                raise PermissionError(errno.EACCES, "opened for reading", self.path)
-            if self.size == 0:
-                self._buffer = memoryview(bytearray())
-            else:
-                mapping = system_calls.map_shared(self._fd(), self.size, writable=True)
-                self._mapping, self._buffer = mapping, memoryview(mapping)
-        return self._buffer
 
     def view(self) -> memoryview:
         if self._view is None:
             if self.size == 0:
                 self._view = memoryview(b"")
             else:
-                mapping = system_calls.map_shared(self._fd(), self.size, writable=False)
+                mapping = system_calls.map_shared(self._fd(), self.size)
                 self._view = memoryview(mapping)
         return self._view
 
@@ -105,23 +91,13 @@ class RealFile:
             os.posix_fallocate(self._fd(), 0, self.size)
 
     def resize(self, size: int) -> None:
-        if self._buffer is not None or self._view is not None:
+        if self._view is not None:
             raise ValueError(f"{self.path} is mapped: a reader beyond its new end would die")
         os.ftruncate(self._fd(), size)
         self.size = size
 
     def flush(self, position: int = 0, length: int | None = None) -> None:
         os.fdatasync(self._fd())
-
-    def populate(self, position: int, length: int) -> None:
-        self.buffer()
-        mapping = self._mapping
-        length = min(length, self.size - position)
-        if mapping is None or length <= 0:
-            return
-        start = position - position % PAGE_BYTES
-        length += position - start
-        system_calls.populate_for_writing(system_calls.address_of(mapping) + start, length)
 
     def drop_cache(self, position: int, length: int) -> None:
         with contextlib.suppress(OSError):

@@ -41,15 +41,7 @@ class SimulatedFile:
         self._process = process
         self._writable = writable
         self._closed = False
-        self._buffer: memoryview | None = None
         self._view: memoryview | None = None
-
-    def buffer(self) -> memoryview:
-        if self._buffer is None:
-            self._check_writable()
-            self._call("map")
-            self._buffer = memoryview(self.inode.cache)
-        return self._buffer
 
     def view(self) -> memoryview:
         if self._view is None:
@@ -98,8 +90,6 @@ class SimulatedFile:
         failure = self._count("flush")
         inode, disk = self.inode, self._process.disk
         pages = inode.dirty_in(position, self.size - position if length is None else length)
-        if failure is None and inode.holes & set(pages) and disk.space().available_bytes == 0:
-            failure = Failure(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path), False)
         if failure is not None:
             lost = [page for page in pages if not failure.partial or disk.random.random() < 0.5]
             if len(lost) < len(pages):
@@ -110,11 +100,6 @@ class SimulatedFile:
         if inode.pending_error:
             number, inode.pending_error = inode.pending_error, 0
             raise OSError(number, os.strerror(number), self.path)
-
-    def populate(self, position: int, length: int) -> None:
-        self._check_writable()
-        # Through the mapping, which outlives the descriptor.
-        self._process.count("populate", self._process.at(self.path))
 
     def drop_cache(self, position: int, length: int) -> None:
         self._count("drop_cache")

@@ -1,7 +1,6 @@
 """The few Linux calls that `files.real` needs and Python does not offer.
 
-All go through `ctypes.CDLL`, which releases the interpreter lock for the length of the call:
-`mmap.madvise` does not, and populating 64 MiB under the lock would stop every other thread.
+All go through `ctypes.CDLL`, which releases the interpreter lock for the length of the call.
 """
 
 import ctypes
@@ -16,7 +15,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _FALLOC_FL_ZERO_RANGE = 0x10
-_MADV_POPULATE_WRITE = 23
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
 _FUSE_SUPER_MAGIC = 0x65735546
@@ -24,7 +22,6 @@ _STATFS_BYTES = 256  # more than any Linux's struct statfs; f_type is its first 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _NOT_OFFERED_HERE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.syncfs.argtypes = [ctypes.c_int]
 _libc.fstatfs.argtypes = [ctypes.c_int, ctypes.c_void_p]
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -49,14 +46,14 @@ def _error(path: str | None = None) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
-def map_shared(descriptor: int, size: int, *, writable: bool) -> mmap.mmap:
-    """A MAP_SHARED mapping of the first `size` bytes of a file that keeps no descriptor.
+def map_shared(descriptor: int, size: int) -> mmap.mmap:
+    """A read-only MAP_SHARED mapping of the first `size` bytes of a file that keeps no descriptor.
 
     `mmap.mmap(descriptor, …)` duplicates the descriptor and holds the copy, so that a mapped
     segment would cost two. Here Python reserves anonymous space, and the file is mapped over it;
     the `mmap` object then unmaps it as its own when the last reference goes.
     """
-    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    protection = mmap.PROT_READ
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     reserved = mmap.mmap(-1, size, flags=private, prot=protection)
     flags = mmap.MAP_SHARED | _MAP_FIXED
@@ -71,11 +68,6 @@ def map_shared(descriptor: int, size: int, *, writable: bool) -> mmap.mmap:
 def address_of(mapping: mmap.mmap) -> int:
     """The address of a mapping's first byte. Valid while the caller holds the mapping."""
     return np.frombuffer(mapping, np.uint8, 1).__array_interface__["data"][0]
-
-
-def populate_for_writing(address: int, length: int) -> bool:
-    """Fault pages in as if written, changing no byte. False before Linux 5.14."""
-    return _libc.madvise(address, length, _MADV_POPULATE_WRITE) == 0
 
 
 def zero_range(descriptor: int, position: int, length: int) -> bool:

@@ -24,7 +24,7 @@ from stratamq_torture.simulated.rooms import COMMITLOG, DISPATCHER, INDEX, ROOMS
 from stratamq_torture.simulated.settings import standard
 from stratamq_torture.simulated.simulation import Outcome, Simulation
 
-READS = frozenset({"entry", "list", "space", "read", "open", "map", "view", "populate"})
+READS = frozenset({"entry", "list", "space", "read", "open", "map", "view"})
 PASS_STEPS = 3
 TICKS = 12
 
