@@ -68,8 +68,8 @@ class AsyncGuard:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, *_: object) -> None:
-        return None
+    def __exit__(self, error_type: object, error: object, traceback: object) -> None:
+        return None  # not `*_`: this is called for every message
 
 
 class AsyncCondition:
