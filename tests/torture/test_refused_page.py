@@ -56,8 +56,8 @@ class Stored:
         self.begin = self.places[CUT_HEAD] + 4
         assert self.begin % PAGE == 0
         self.end = end = client.log_state().appended_offset
-        until(lambda: client.dispatch_state().applied_offset == end, "the queues")
-        until(lambda: client.index_state().applied_offset == end, "the index")
+        until(lambda: client.admin.dispatch_state().applied_offset == end, "the queues")
+        until(lambda: client.admin.index_state().applied_offset == end, "the index")
         ends = [*self.places[1:], end]
         self.lost = [
             number
