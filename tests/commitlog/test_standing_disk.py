@@ -3,9 +3,8 @@
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -18,6 +17,7 @@ from stratamq.client.values import SendStatus
 from stratamq.errors import BusyError, StrataError
 from stratamq.rpc import discovery
 from tests.support.logs import Store, message, segment_path
+from tests.support.waiting import until
 
 STANDING_DISK = str(Path(__file__).with_name("standing_disk.py"))
 SETTINGS = ("sync_flush_timeout_ms=300", "disk_stall_ms=400", "followers=")
@@ -75,12 +75,6 @@ def service(request, tmp_path) -> Iterator[Service]:
     service.close()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-
-
 def refusal(client: Client) -> StrataError | None:
     try:
         client.send("t", b"refused", queue_id=0)
@@ -100,7 +94,7 @@ def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
         late = client.send_all([client_message()])[0]
     service.stands()
     assert late.status is SendStatus.FLUSH_DISK_TIMEOUT, "stored, not confirmed"
-    until(lambda: service.health() == NOT_SERVING)
+    until(lambda: service.health() == NOT_SERVING, "not serving")
     error = refusal(client)
     assert isinstance(error, BusyError)
     assert "the disk stands still: a flush has not ended for" in str(error)
@@ -108,9 +102,9 @@ def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
     assert "the disk stands still" in state.not_writable_reason
     assert client.message_at(kept.physical_offset).body == b"kept"
     lane = 'commitlog_disk_wait_seconds{lane="flush"}'
-    until(lambda: waited(service.metrics(), lane) >= 0.4)
+    until(lambda: waited(service.metrics(), lane) >= 0.4, f"{lane} to wait")
     service.tell()
-    until(lambda: service.health() == SERVING)
+    until(lambda: service.health() == SERVING, "serving")
     again = client.send("t", b"again", queue_id=0)
     assert again.status is SendStatus.PUT_OK
     assert again.queue_offset == late.queue_offset + 1, "nothing of what was refused is stored"
@@ -142,7 +136,7 @@ def test_a_read_that_stands_still_holds_up_no_append_and_no_health_check(service
     for number in range(1, 50):
         assert client.send("t", b"x", queue_id=0).queue_offset == number
     lane = 'commitlog_disk_wait_seconds{lane="read"}'
-    until(lambda: waited(service.metrics(), lane) >= 0.4)
+    until(lambda: waited(service.metrics(), lane) >= 0.4, f"{lane} to wait")
     assert service.health() == SERVING
     assert client.log_state().writable
     assert not answers

@@ -8,14 +8,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from stratamq.client import Client, connect
-from stratamq.files.clock import SystemClock
+from tests.support import waiting
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_S, UP_S, COMMAND_S = 600, 180, 120
@@ -27,18 +26,8 @@ SMALL = {
 }
 
 
-T = TypeVar("T")
-_LOOK_S = 0.3
-
-
-def until(ask: Callable[[], T], what: str, deadline_s: float = UP_S) -> T:
-    """Ask again and again until the answer is true."""
-    clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic_ns() + deadline_s * 1e9
-    while not (answer := ask()):
-        assert clock.monotonic_ns() < deadline, f"not within {deadline_s} s: {what}"
-        pause.wait(_LOOK_S)
-    return answer
+until = partial(waiting.until, deadline_s=UP_S, look_s=0.3)
+"""Each look is a command of docker's."""
 
 
 def copy_tree(place: Path, wheels: str | None) -> None:
@@ -139,7 +128,7 @@ class Stack:
         options = ["--build"] if build else []
         wait = "--wait" if self.waits else "--detach"
         self.run("up", *options, wait, timeout_s=BUILD_S if build else UP_S)
-        until(self.healthy, f"healthy services of {self.name}", UP_S)
+        until(self.healthy, f"healthy services of {self.name}")
 
     def down(self, *, volumes: bool = False) -> None:
         self.run("down", *(["--volumes"] if volumes else []))
@@ -177,7 +166,7 @@ class Stack:
         )
 
     def until_healthy(self, service: str) -> None:
-        until(lambda: self.state(service) == "healthy", f"{service} to be healthy", UP_S)
+        until(lambda: self.state(service) == "healthy", f"{service} to be healthy")
 
     def crash(self, service: str) -> None:
         """SIGKILL from outside, as the kernel would: the restart policy brings the service back.
@@ -194,7 +183,6 @@ class Stack:
         until(
             lambda: self.inspect(service)["State"]["StartedAt"] != before["StartedAt"],
             f"a new start of {service}",
-            UP_S,
         )
 
     def pause(self, service: str) -> None:

@@ -7,16 +7,18 @@ from typing import TypeVar
 from stratamq.files.clock import SystemClock
 
 DEADLINE_S = 60.0
-_LOOK_S = 0.01
+LOOK_S = 0.01
 
 T = TypeVar("T")
 
 
-def until(ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """Ask again and again until the answer is true; AssertionError when the deadline passes."""
+def until(
+    ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, look_s: float = LOOK_S
+) -> T:
+    """Ask every `look_s` until the answer is true; AssertionError when the deadline passes."""
     clock, pause = SystemClock(), threading.Event()
     deadline_ns = clock.monotonic_ns() + int(deadline_s * 1e9)
     while not (answer := ask()):
         assert clock.monotonic_ns() < deadline_ns, f"not within {deadline_s} s: {what}"
-        pause.wait(_LOOK_S)
+        pause.wait(look_s)
     return answer
