@@ -43,7 +43,8 @@ def assess(
     """Before `own` is promoted. `answers`: of the other members and of the master it follows;
     `promised`: the term that they have been asked to promise, 0 before that."""
     others = usable(own, answers)
-    against = [*_of_itself(own, heard), *_of_quorum(own, others, answers, promised)]
+    candidacy = _Candidacy(own, others, promised)
+    against = [*_of_itself(own, heard), *candidacy.against()]
     for answer, theirs in others:
         if theirs.is_master and not theirs.held and not own.is_master:
             against.append(
@@ -65,7 +66,7 @@ def assess(
             "one that has them"
         )
     missing = _missing(own, others, answers, heard)
-    return Assessment(against, missing + _uncovered(own, others, answers, promised))
+    return Assessment(against, missing + candidacy.uncovered())
 
 
 def _of_itself(own: PeerStatus, heard: Heard) -> list[str]:
@@ -91,83 +92,77 @@ def _of_itself(own: PeerStatus, heard: Heard) -> list[str]:
     return against
 
 
-def _of_quorum(
-    own: PeerStatus,
-    others: Sequence[tuple[Answer, PeerStatus]],
-    answers: Sequence[Answer],
-    promised: int,
-) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Candidacy:
     """n − k members, the candidate among them, must promise the term to it."""
-    members = own.members
-    if members is None:
-        return []
-    against: list[str] = []
-    for answer, theirs in others:
-        if theirs.members is not None and not members.agrees(theirs.members):
+
+    own: PeerStatus
+    others: Sequence[tuple[Answer, PeerStatus]]
+    promised: int
+    """The term that they have been asked to promise; 0 before that."""
+
+    def against(self) -> list[str]:
+        own, promised = self.own, self.promised
+        members = own.members
+        if members is None:
+            return []
+        against: list[str] = []
+        for answer, theirs in self.others:
+            if theirs.members is not None and not members.agrees(theirs.members):
+                against.append(
+                    f"the broker at {answer.address} has other members in force, of version "
+                    f"{theirs.members.version}: they are {members.version} here"
+                )
+            if theirs.term > max(own.term, promised) + LARGEST_TERM_STEP:
+                against.append(
+                    f"the broker at {answer.address} tells of term {theirs.term}: too high"
+                )
+            elif theirs.term > promised > 0 and theirs.promised_to:
+                against.append(
+                    f"the broker at {answer.address} has promised term {theirs.term} to "
+                    f"{theirs.promised_to}: try again, if that one is not the master now"
+                )
+        have = self._have()
+        if have < members.quorum:
+            what = f"promised term {promised}" if promised else "answer"
             against.append(
-                f"the broker at {answer.address} has other members in force, of version "
-                f"{theirs.members.version}: they are {members.version} here"
+                f"{have} of {members.count} members {what}, and {members.quorum} must: messages "
+                f"that were acknowledged (PUT_OK) may be only at {self._lacking()}, and whoever is "
+                "silent may go on acknowledging for the old master"
             )
-        if theirs.term > max(own.term, promised) + LARGEST_TERM_STEP:
-            against.append(f"the broker at {answer.address} tells of term {theirs.term}: too high")
-        elif theirs.term > promised > 0 and theirs.promised_to:
-            against.append(
-                f"the broker at {answer.address} has promised term {theirs.term} to "
-                f"{theirs.promised_to}: try again, if that one is not the master now"
-            )
-    have = 1 + len(_behind(own, others, promised))
-    if have < members.quorum:
-        lacking = ", ".join(_without(own, others, answers, promised))
-        what = f"promised term {promised}" if promised else "answer"
-        against.append(
-            f"{have} of {members.count} members {what}, and {members.quorum} must: messages that "
-            f"were acknowledged (PUT_OK) may be only at {lacking}, and whoever is silent may go on "
-            "acknowledging for the old master"
+        return against
+
+    def uncovered(self) -> list[str]:
+        """What a forced promotion without enough promises may lose."""
+        members, have = self.own.members, self._have()
+        if members is None or have >= members.quorum:
+            return []
+        return [
+            f"only {have} of the {members.quorum} members that must promise have: acknowledged "
+            f"messages (PUT_OK) that are only at {self._lacking()} are lost, and so is what the "
+            "old master goes on acknowledging through them"
+        ]
+
+    def _have(self) -> int:
+        return 1 + len(self._behind())
+
+    def _behind(self) -> set[str]:
+        """Members that count for this candidate, or can: exactly this term, to it alone."""
+        own, promised = self.own, self.promised
+        return {
+            theirs.member
+            for _, theirs in self.others
+            if not theirs.rejoining
+            and (not promised or (theirs.term, theirs.promised_to) == (promised, own.member))
+        }
+
+    def _lacking(self) -> str:
+        """The members that do not count for it."""
+        own, counted = self.own, self._behind()
+        members = own.members.others(own.member) if own.members is not None else ()
+        return ", ".join(
+            f"{one.name} ({one.address})" for one in members if one.name not in counted
         )
-    return against
-
-
-def _behind(
-    own: PeerStatus, others: Sequence[tuple[Answer, PeerStatus]], promised: int
-) -> list[tuple[Answer, PeerStatus]]:
-    """Members that count for this candidate, or can: exactly this term, to it alone."""
-    return [
-        (answer, theirs)
-        for answer, theirs in others
-        if not theirs.rejoining
-        and (not promised or (theirs.term, theirs.promised_to) == (promised, own.member))
-    ]
-
-
-def _without(
-    own: PeerStatus,
-    others: Sequence[tuple[Answer, PeerStatus]],
-    answers: Sequence[Answer],
-    promised: int,
-) -> list[str]:
-    """Addresses of the members that do not count for it."""
-    counted = {theirs.member for _, theirs in _behind(own, others, promised)}
-    members = own.members.others(own.member) if own.members is not None else ()
-    return [f"{one.name} ({one.address})" for one in members if one.name not in counted]
-
-
-def _uncovered(
-    own: PeerStatus,
-    others: Sequence[tuple[Answer, PeerStatus]],
-    answers: Sequence[Answer],
-    promised: int,
-) -> list[str]:
-    """What a forced promotion without enough promises may lose."""
-    members = own.members
-    have = 1 + len(_behind(own, others, promised))
-    if members is None or have >= members.quorum:
-        return []
-    lacking = ", ".join(_without(own, others, answers, promised))
-    return [
-        f"only {have} of the {members.quorum} members that must promise have: acknowledged "
-        f"messages (PUT_OK) that are only at {lacking} are lost, and so is what the old master "
-        "goes on acknowledging through them"
-    ]
 
 
 def candidate_term(own: PeerStatus, answers: Sequence[Answer]) -> int:
