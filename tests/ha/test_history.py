@@ -8,8 +8,9 @@ from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.cutting import merged
 from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.own_state import extend
-from stratamq_ha.history import History, judge, shared_end
+from stratamq_ha.history import History, judge, refusal_to_follow, shared_end
 
+from stratamq.formats.generation_number import make_number
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 
 
@@ -136,3 +137,40 @@ def replicate(master: Log, slave: Log, chance: random.Random) -> None:
     slave.bytes_ += master.bytes_[kept : kept + chance.randrange(0, 40)]
     again = shared_end(master.history(), slave.history())
     assert again == (len(slave.bytes_) or None), "what was shipped is known to be the master's"
+
+
+# --- whom a slave follows ---
+
+
+def keeps(*generations: tuple[int, int], member: str = "a") -> MasterAnswer:
+    """Of a master of that history."""
+    return MasterAnswer(Verdict.KEEP, 0, 0, 600, 600, "", "a:1", generations, member)
+
+
+def number(term: int, starts: int) -> int:
+    return make_number(term, starts, 7)
+
+
+OLD, OURS, RIVAL = (number(3, 1), 0), (number(4, 1), 500), (number(4, 2), 500)
+KNOWS = History((OLD, OURS), 0, 600)
+
+
+@pytest.mark.parametrize(
+    ("slave", "term", "promised_to", "master", "refusal"),
+    [
+        (KNOWS, 4, "", keeps(OLD, OURS), ""),
+        (KNOWS, 4, "", keeps(OLD), "follows none below 4"),
+        (KNOWS, 4, "", keeps(OLD, RIVAL), "a second master of term 4"),
+        (History((OLD,), 0, 600), 4, "a", keeps(OLD, RIVAL), ""),
+        (History((OLD,), 0, 600), 4, "c", keeps(OLD, RIVAL), "is promised to the member c"),
+        (History((OLD,), 0, 600), 4, "a", keeps(OLD), "follows none below 4"),
+        (KNOWS, 4, "", keeps(OLD, (number(5, 1), 600)), ""),
+        (KNOWS, 4, "", keeps(OLD, (number(4_000, 1), 600)), "it is not believed"),
+    ],
+)
+def test_a_slave_follows_the_one_master_of_the_highest_term_that_it_knows(
+    slave, term, promised_to, master, refusal
+):
+    said = refusal_to_follow(slave, term, promised_to, master, False)
+    assert refusal in said
+    assert bool(said) is bool(refusal)

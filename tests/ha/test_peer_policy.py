@@ -1,6 +1,8 @@
 """What a broker does when it knows how the others stand: each case is a line of a transcript
 (`tests.ha.peer_statuses`)."""
 
+from dataclasses import replace
+
 import pytest
 from stratamq_ha.peer_policy import (
     Adopt,
@@ -15,6 +17,7 @@ from stratamq_ha.peer_policy import (
     Stay,
     Wait,
     decide,
+    usable,
 )
 
 from stratamq.formats.members import Member, Members
@@ -393,3 +396,14 @@ def test_a_member_that_is_heard_counts_only_with_the_same_members_in_force():
     old, new = among("xac 1"), among("xac 1", version=2)
     third = answers(THIRD, members=old)
     assert not Joining().has_joined(own, [*answers(LEADS, members=new), *third], 700)
+
+
+def test_a_member_that_is_heard_twice_counts_once_by_its_highest_term():
+    own = broker(SLAVE, members=among("xa 1"))
+    heard = answers(
+        "a:1 slave T2 [0.1@0] 0–600", "a:1 slave T5 [0.1@0] 0–500", members=among("xa 1")
+    )
+    twice = [heard[0], replace(heard[1], peer_status=replace(heard[1].peer_status, instance=99))]
+    for order in (twice, twice[::-1]):
+        ((_, counted),) = usable(own, order)
+        assert counted.term == 5

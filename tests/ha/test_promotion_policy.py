@@ -75,6 +75,7 @@ HAS = "slave T{} [0.1@0 0.2@500] 0–580{}"
         ("xac 1", ["a"], False),
         ("xac 1", ["a new for=x"], False),  # a disk that may have forgotten
         ("xac 1", ["a for=c"], False),
+        ("xac 1", ["a T7 for=x"], False),  # of an earlier attempt
         ("xac 2", [], True),
         ("xabcm 1", ["a for=x", "b for=x"], False),
         ("xabcm 1", ["a for=x", "b for=x", "c for=x"], True),
@@ -90,7 +91,8 @@ def test_a_promotion_has_the_promises_of_n_minus_k_members(members, others, enou
         name, *words = text.split()
         promise = next((w for w in words if w.startswith("for=")), "")
         role = "slave new" if "new" in words else "slave"
-        found.append(f"{name}:1 {role} T8 [0.1@0 0.2@500] 0–580 {promise}")
+        term = "T7" if "T7" in words else "T8"
+        found.append(f"{name}:1 {role} {term} [0.1@0 0.2@500] 0–580 {promise}")
     own = "slave T8 [0.1@0 0.2@500] 0–600 for=x"
     lines = judged(own, *found, promised=8, members=members)
     against = [line for line in lines if line.startswith("against") and " must: " in line]

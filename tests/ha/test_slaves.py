@@ -5,6 +5,9 @@ from types import SimpleNamespace
 
 from stratamq_ha.slaves import Slaves
 
+from stratamq.formats.replication_opening import SlaveOpening
+from tests.ha.peer_statuses import among
+
 
 @dataclass(eq=False)
 class Connection:
@@ -14,12 +17,22 @@ class Connection:
     name: str = ""
     member: str = ""
     offset: int = -1
-    has: None = None
+    has: SlaveOpening | None = None
 
 
-def log():
+def log(members: str = ""):
     view = SimpleNamespace(shippable=100)
-    return SimpleNamespace(facts=None, view=view, lag_ms=lambda acknowledged: 0)
+    facts = SimpleNamespace(members=among(members)) if members else None
+    return SimpleNamespace(facts=facts, view=view, lag_ms=lambda acknowledged: 0)
+
+
+def connection(address: str, member: str = "", identity: int = 1, new: bool = False) -> Connection:
+    has = SlaveOpening(50, 0, 1024, "b", (), member, identity, new)
+    return Connection(address, "b", member, 50, has)
+
+
+def counting(slaves: Slaves) -> list[str]:
+    return [one.address for one in slaves.reports(0) if one.counts]
 
 
 def gone(slaves: Slaves) -> list[str]:
@@ -50,3 +63,32 @@ def test_a_slave_without_members_that_is_back_takes_the_entry_of_its_name_and_ho
     slaves.left(Connection("10.0.0.3:1", name="broker-a", offset=5), "lost", 0)
     slaves.joined(Connection("10.0.0.2:3", name="broker-a"))
     assert gone(slaves) == ["10.0.0.2:2", "10.0.0.3:1"]
+
+
+def test_a_member_counts_once_by_its_newest_connection_and_no_longer_than_that():
+    slaves = Slaves(log("xac 1"))
+    half_open, back = connection("10.0.0.2:1", "a"), connection("10.0.0.2:2", "a")
+    for peer in (half_open, back, connection("10.0.0.3:1", "c")):
+        slaves.joined(peer)
+    assert sorted(counting(slaves)) == ["10.0.0.2:2", "10.0.0.3:1"]
+    slaves.left(back, "it stops", 0)
+    slaves.left(half_open, "it stops", 0)
+    assert counting(slaves) == ["10.0.0.3:1"]
+
+
+def test_where_there_are_members_neither_strangers_nor_members_that_are_new_count():
+    slaves = Slaves(log("xac 1"), ["10.0.0.4"])
+    slaves.joined(connection("10.0.0.2:1", "a", new=True))
+    slaves.joined(connection("10.0.0.3:1", "m"))
+    slaves.joined(Connection("10.0.0.4:1", offset=50))  # RocketMQ's
+    assert counting(slaves) == []
+
+
+def test_without_members_a_directory_counts_once_and_of_rocketmqs_slaves_those_that_are_named():
+    slaves = Slaves(log(), ["10.0.0.4"])
+    slaves.joined(connection("10.0.0.2:1", identity=7))
+    slaves.joined(connection("10.0.0.2:2", identity=7))
+    slaves.joined(connection("10.0.0.2:3", identity=8))
+    for address in ("10.0.0.4:1", "10.0.0.4:2", "10.0.0.5:1"):
+        slaves.joined(Connection(address, offset=50))
+    assert sorted(counting(slaves)) == ["10.0.0.2:2", "10.0.0.2:3", "10.0.0.4:2"]

@@ -69,6 +69,7 @@ def test_nested_pages_have_what_is_there_throughout_once_whatever_comes_and_goes
     while place is not None:
         found, place = nested_page(range(len(table)), entries_of, place, most=most)
         assert len(found) <= most
+        assert all(entry in table[key] for key, entry in found)
         seen += found
         for number, entry, comes in changes[:3]:
             version += 1
