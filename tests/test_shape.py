@@ -108,3 +108,33 @@ def test_no_function_is_longer_than_a_screen():
                     longer.add(f"{path.relative_to(ROOT)}::{node.name}")
     assert longer - set(LONG_FUNCTIONS) == set()
     assert set(LONG_FUNCTIONS) - longer == set(), "short enough: take them out of LONG_FUNCTIONS"
+
+
+PATHS = ROOT / "src" / "stratamq" / "formats" / "store_paths.py"
+
+
+def literals(tree: ast.Module) -> set[str]:
+    """Strings of the code, parts of f-strings too; neither docstrings nor what stands in prose."""
+    prose = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+    }
+
+
+def test_paths_of_a_store_are_written_in_one_file():
+    paths = {value for value in literals(ast.parse(PATHS.read_text())) if "/" in value}
+    beginnings = ("stratamq/", "commitlog/", "consumequeue/", "config/")
+    elsewhere = {
+        (str(path.relative_to(ROOT)), value)
+        for path in [*sources(), *sorted((ROOT / "pipeline").rglob("*.py"))]
+        if path != PATHS
+        for value in literals(ast.parse(path.read_text()))
+        if value in paths or (value.startswith(beginnings) and " " not in value)
+    }
+    assert elsewhere == set()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.generation_number import term_of
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
+from stratamq.formats.topics import MAX_V2_TOPIC_BYTES
 from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.group_commit import GroupCommit
@@ -24,9 +25,6 @@ from stratamq_commitlog.pending_items import DataItem
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.snapshots import Snapshots
 from stratamq_commitlog.write_gate import WriteGate
-
-MAX_TOPIC_BYTES = 32_767
-"""The longest that a frame of version 2 can name."""
 
 NextOffset = tuple[str, int, int]
 """topic, queue id, the queue offset that its next message gets."""
@@ -131,7 +129,7 @@ class SlaveData:
 def _checked(table: Iterable[NextOffset]) -> QueueTable:
     offered: QueueTable = {}
     for topic, queue_id, following in table:
-        if not topic or len(topic.encode()) > MAX_TOPIC_BYTES:
+        if not topic or len(topic.encode()) > MAX_V2_TOPIC_BYTES:
             raise InvalidRequestError(f"{topic[:160]!r} is no topic")
         if not 0 <= queue_id <= INT32_MAX or not 0 <= following <= INT64_MAX:
             raise InvalidRequestError(f"{topic[:160]!r}: queue {queue_id} at {following}")

@@ -20,6 +20,7 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats import frame_layout as layout
 from stratamq.formats import sysflag
 from stratamq.formats.checksums import crc32_of_each, crc32_of_even
+from stratamq.formats.properties import MAX_PROPERTIES_BYTES
 
 HEADER_BYTES = layout.FIXED_BYTES_WITHOUT_HOSTS + 8 + 8
 """Up to and including BODYLENGTH, with IPv4 hosts."""
@@ -29,7 +30,6 @@ _STORE_TIMESTAMP_POSITION_V4 = layout.BORN_HOST_POSITION + 8
 _V6_FLAGS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 
 _FEW = 8
-_MOST_PROPERTIES = 32_767
 
 _STARTS = frozenset(("body_start", "topic_start", "properties_start"))
 _OF_SHAPE = _STARTS | {"size", "sys_flag", "body_length", "topic_length", "properties_length"}
@@ -238,7 +238,7 @@ def _even_columns(raw: Bytes, lengths: NDArray[np.integer]) -> FrameColumns | No
     topic_lengths = column("i1", HEADER_BYTES + body_length)
     topic_length = int(topic_lengths[0])
     properties_length = properties_end - topic_length
-    if topic_length < 0 or not 0 <= properties_length <= _MOST_PROPERTIES:
+    if topic_length < 0 or not 0 <= properties_length <= MAX_PROPERTIES_BYTES:
         return None
     alike = (heads == np.uint64(size << 32 | layout.MAGIC_V1)) & (flags == sys_flag)
     alike &= (body_lengths == body_length) & (topic_lengths == topic_length)

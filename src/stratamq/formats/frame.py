@@ -33,6 +33,7 @@ from stratamq.formats.numbers import Offset, Position, QueueIndex
 from stratamq.formats.properties import decode_properties
 from stratamq.formats.sysflag import BORN_HOST_V6, STORE_HOST_V6, host_bytes
 from stratamq.formats.text import decode_text, utf16_length
+from stratamq.formats.topics import MAX_TOPIC_BYTES
 
 # The layout's names belong to whoever works with frames.
 # fmt: off
@@ -199,8 +200,8 @@ def encode_blank(remaining: int) -> bytes:
 
 
 def magic_for_topic(topic: str) -> int:
-    """The version 5.x chooses: V2 only for topics of more than 127 UTF-16 units."""
-    return MAGIC_V2 if utf16_length(topic) > 127 else MAGIC_V1
+    """The version 5.x chooses: V2 only where the topic's UTF-16 units are too many for V1."""
+    return MAGIC_V2 if utf16_length(topic) > MAX_TOPIC_BYTES else MAGIC_V1
 
 
 def decode(

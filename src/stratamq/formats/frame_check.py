@@ -26,7 +26,7 @@ from stratamq.formats.numbers import Position
 from stratamq.formats.properties import find_property
 from stratamq.formats.sysflag import BORN_HOST_V6, STORE_HOST_V6, host_bytes
 from stratamq.formats.text import decode_text
-from stratamq.formats.topics import SCHEDULE_TOPIC
+from stratamq.formats.topics import MAX_TOPIC_BYTES, SCHEDULE_TOPIC
 
 
 class Outcome(Enum):
@@ -112,7 +112,7 @@ def check(
             return _STRUCTURE
         topic_length = buffer[cursor]
         topic_at = cursor + 1
-        if topic_length > 127:
+        if topic_length > MAX_TOPIC_BYTES:
             return _STRUCTURE
     else:
         if cursor + 2 > limit:

@@ -36,6 +36,8 @@ SYSTEM_TOPICS = frozenset(
 
 MAX_TOPIC_BYTES = 127
 """The topic length of a V1 frame is a signed byte; a longer name would wrap negative (spec 3.5)."""
+MAX_V2_TOPIC_BYTES = 32_767
+"""The topic length of a V2 frame is a signed short."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
