@@ -245,11 +245,12 @@ class Outbox:
 
     # --- in ---
 
-    def carries(self, topic: str, row: Row) -> bool:
-        """False for what is too large for any batch, or has a name only the broker can judge."""
-        return (
-            size_bound(topic, row) <= self._largest_bytes
-            and len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_BYTES
+    def carries(self, topic: str, size: int) -> bool:
+        """False for what is too large for any batch, or has a name only the broker can judge.
+        `size` is the message's `size_bound`."""
+        return size <= self._largest_bytes and (
+            3 * len(topic) <= MAX_TOPIC_BYTES
+            or len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_BYTES
         )
 
     def add(
@@ -281,7 +282,7 @@ class Outbox:
         InvalidRequestError for a row that no batch can carry; those before it are added.
         """
         limit, overhead = self._batch_bytes, size_bound(topic, (b"", b""))
-        first_size = size_bound(topic, rows[start])
+        first_size = overhead + len(rows[start][0]) + len(rows[start][1])
         if first_size > self._largest_bytes:
             raise InvalidRequestError(
                 f"row {start} has {len(rows[start][0])} bytes, too many for a batch: send it alone"

@@ -86,11 +86,11 @@ class Producer:
             )
             fields = (flag, sys_flag, born_timestamp_ms, reconsume_times)
             check_place(topic, queue_id, fields)
-            carried = outbox.carries(topic, row)
+            carried = outbox.carries(topic, size := size_bound(topic, row))
             if carried:
                 if outbox.pending_bytes >= self._settings.max_pending_bytes or self._stream.closing:
                     self._wait_for_room()
-                now_ns, size = self._clock.monotonic_ns(), size_bound(topic, row)
+                now_ns = self._clock.monotonic_ns()
                 batch, run, index = outbox.add(topic, queue_id, fields, row, size, now_ns)
                 sealed = not outbox.is_open(batch)
                 if sealed or batch.count == 1:
@@ -164,11 +164,13 @@ class Producer:
     ) -> Deliveries[Delivery]:
         """Bodies with properties that are encoded already: the quick way for many. No unique keys
         are made; InvalidRequestError leaves the rows before the bad one given up for sending."""
-        introduce = self._prepare(topic, queue_id)
+        outbox = self._outbox
+        introduce = False
+        if not self._stream.opened or (queue_id is None and topic not in outbox.queue_counts):
+            introduce = self._prepare(topic, queue_id)
         fields = (flag, sys_flag, born_timestamp_ms or self._clock.wall_ms(), 0)
         check_place(topic, queue_id, fields)
         rows = rows if isinstance(rows, list) else list(rows)
-        outbox = self._outbox
         chunks: list[Chunk] = []
         done = 0
         while done < len(rows):
