@@ -6,7 +6,8 @@ import pytest
 from stratamq_commitlog import cut_file
 from stratamq_commitlog.cut_file import Cut, CutDone
 from stratamq_commitlog.cutting import merged
-from stratamq_commitlog.messages import Generation
+from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.role_change import RoleChange
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
@@ -134,6 +135,25 @@ def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_ove
     copy.settle()
     assert answers == [CutDone()]
     assert copy.log.status().confirmed == copy.end() == original.end()
+
+
+def test_a_promotion_asked_for_while_a_history_is_taken_over_goes_on_from_that_history():
+    original = master(3)
+    copy = copied(original)
+    original.restart()
+    answers: list[object] = []
+    cut = Cut(copy.end(), False, original.log.state.generations)
+    taken_over = merged(list(copy.log.state.generations), cut)
+    assert taken_over[-1].number == original.log.generation != copy.log.generation
+    copy.log.cut(cut, answers.append)
+    copy.log.set_role(RoleChange(Role.ASYNC_MASTER), answers.append)
+    copy.settle()
+    assert answers == [CutDone(), None]
+    known = copy.log.state.generations
+    assert list(known[:-1]) == taken_over
+    copy.kill()
+    copy.start()
+    assert copy.log.state.generations[: len(known)] == known
 
 
 def test_a_start_of_a_slave_begins_no_generation():

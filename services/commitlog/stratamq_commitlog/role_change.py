@@ -148,8 +148,10 @@ class RoleChanges:
                     master="",
                     reason=change.reason or f"it was promoted to term {term}",
                 )
-            generations = self._with_next_generation(now.generations, term)
-            yield from self._persist(assigned, generations)
+            yield from self._persist_role(assigned)
+            # Read again: a cut that began before this change may have ended meanwhile.
+            generations = self._with_next_generation(self.states.now.generations, term)
+            yield from self._persist_generations(generations)
             if not change.goes_on:
                 log.warning("promoted", extra={"role": assigned.role.value, "term": term})
             self._swap(assigned, generations, tail_unconfirmed=False)
@@ -163,9 +165,8 @@ class RoleChanges:
 
     def _become_slave(self, change: RoleChange) -> Procedure[None]:
         with self._changing("the broker becomes a slave"):
-            now = self.states.now
             assigned = self._as_slave(change)
-            yield from self._persist(assigned, now.generations)
+            yield from self._persist_role(assigned)
             log.warning(
                 "a slave from now on", extra={"reason": assigned.reason, "master": assigned.master}
             )
@@ -200,11 +201,11 @@ class RoleChanges:
         finally:
             self.states.swap(changing="")
 
-    def _persist(self, assigned: RoleState, generations: tuple[Generation, ...]) -> Procedure[None]:
+    def _persist_role(self, assigned: RoleState) -> Procedure[None]:
         """Durable when it ends. NotWritableError, and the log has stopped, when it cannot be."""
         is_slave = assigned.role is Role.SLAVE
 
-        def store_role() -> int:
+        def store() -> int:
             # Readers know what records will look like before any comes.
             sealed_from = self.own_state.begin_sealing(
                 self.offsets.appended,
@@ -216,13 +217,17 @@ class RoleChanges:
                 self.master_confirmed.remove()
             return sealed_from
 
-        def store_generations() -> None:
-            self.own_state.store_generations(list(generations), self.segment_bytes)
-
         try:
-            self.offsets.sealed_from = yield Blocking(store_role)
-            if generations != self.states.now.generations:
-                yield Blocking(store_generations)
+            self.offsets.sealed_from = yield Blocking(store)
+        except OSError as error:
+            raise self._stop(error) from error
+
+    def _persist_generations(self, generations: tuple[Generation, ...]) -> Procedure[None]:
+        """The same for the list of generations."""
+        try:
+            yield Blocking(
+                lambda: self.own_state.store_generations(list(generations), self.segment_bytes)
+            )
         except OSError as error:
             raise self._stop(error) from error
 
