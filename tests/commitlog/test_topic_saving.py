@@ -339,3 +339,21 @@ def test_a_file_that_cannot_be_read_after_its_writing_failed_loses_no_later_save
     for keep in (keep_nothing, keep_everything):
         assert process.durable <= Process(disk.image(keep)).names()
     assert process.durable >= {"a", "b"}
+
+
+def test_changes_that_a_written_file_has_do_not_follow_an_older_one_that_is_put_back():
+    disk = with_topics(1)
+    first = disk.contents(TOPICS_PATH)
+    process = Process(disk)
+    process.put("old-0", queues=8)
+    process.settle()
+    assert disk.contents(TOPICS_PATH) == first, "the change is in the journal"
+    small = Process(disk, small_bytes=1 << 20)
+    small.put("new")
+    small.settle()
+    assert in_file(disk) == {"old-0", "new"}
+    disk.files().unlink(TOPICS_PATH)
+    write_file(disk.files(), TOPICS_PATH, first)
+    again = Process(disk)
+    assert again.names() == {"old-0"}
+    assert [one.write_queues for one in again.topics.list()] == [4]
