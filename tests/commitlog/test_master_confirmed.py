@@ -1,13 +1,17 @@
 """A slave shows nothing that its master has not confirmed, and does not forget how far that was."""
 
+from typing import Any
+
 import pytest
 from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.master_confirmed import after_opening
 from stratamq_commitlog.messages import Generation, Role
-from stratamq_commitlog.own_state import MASTER_CONFIRMED_PATH
+from stratamq_commitlog.own_state import CUT_PATH, MASTER_CONFIRMED_PATH
 from stratamq_commitlog.role_change import RoleChange
 
+from stratamq.errors import NotWritableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing
+from stratamq.formats.generation_number import make_number
 from tests.commitlog.test_cutting import ask, boundaries
 from tests.commitlog.test_slave import master, pieces, slave
 from tests.support.listeners import Listener
@@ -124,6 +128,92 @@ def test_a_promoted_slave_bounds_nothing_and_forgets_the_old_master():
     assert copy.log.master_confirmed.value is None
     assert copy.log.offsets.confirmed == copy.end()
     assert copy.files.entry(MASTER_CONFIRMED_PATH) is None
+
+
+def passing_seconds(copy: Store, answers: list[object]) -> None:
+    """Until there is an answer, with a tick of the clock after every step of a worker."""
+    while not answers:
+        copy.scheduler.run_one()
+        copy.clock.advance_ms(1_000)
+        copy.log.tick()
+    copy.settle()
+
+
+def ahead(original: Store) -> Store:
+    """A slave that knows that its master has confirmed more than it has."""
+    copy = slave()
+    follows(copy, original, 0)
+    copies(copy, original, boundaries(original)[9], original.end())
+    return copy
+
+
+def test_a_promoted_slave_stores_no_bound_while_it_is_promoted():
+    copy = ahead(master())
+    answers: list[object] = []
+    copy.log.set_role(RoleChange(Role.ASYNC_MASTER, 1), answers.append)
+    passing_seconds(copy, answers)
+    assert answers == [None]
+    assert copy.files.entry(MASTER_CONFIRMED_PATH) is None
+
+
+def test_an_opening_that_ends_while_the_slave_is_promoted_stores_no_bound():
+    original = master()
+    copy = ahead(original)
+    cut: list[Any] = []
+    answers: list[object] = []
+    generations = tuple(original.log.state.generations)
+    copy.log.cut(Cut(copy.end(), False, generations, 2 * original.end()), cut.append)
+    copy.log.set_role(RoleChange(Role.ASYNC_MASTER, 1), answers.append)
+    passing_seconds(copy, answers)
+    assert (cut[0].error, answers) == (None, [None])
+    assert copy.files.entry(MASTER_CONFIRMED_PATH) is None
+
+
+@pytest.mark.parametrize("told", [None, 0])
+def test_a_bound_that_another_master_replaces_is_stored_no_more(told):
+    original = master()
+    copy = ahead(original)
+    other = (Generation(make_number(1, 1, 1), copy.end()),) if told is not None else ()
+    done: list[object] = []
+    generations = (*original.log.state.generations, *other)
+    copy.log.cut(Cut(copy.end(), False, generations, told), done.append)
+    passing_seconds(copy, done)
+    expected = None if told is None else copy.end()
+    assert copy.log.master_confirmed.value == expected
+    copy.kill()
+    copy.start()
+    assert copy.log.master_confirmed.value == expected
+
+
+@pytest.mark.parametrize("told", [None, 0])
+def test_a_slave_that_is_cut_knows_no_more_of_the_history_that_went(told):
+    original = master()
+    copy = ahead(original)
+    place = boundaries(original)[5]
+    other = (Generation(make_number(1, 1, 1), place),)
+    generations = (*original.log.state.generations, *other)
+    for _ in range(2):
+        done: list[Any] = []
+        copy.log.cut(Cut(place, False, generations, told), done.append)
+        passing_seconds(copy, done)
+        if done[0].reopen:
+            copy.log.close()
+            copy.log.open()
+        assert done[0].error is None
+        assert copy.log.master_confirmed.value == (None if told is None else place)
+    assert copy.end() == place
+
+
+def test_a_cut_that_could_not_be_written_leaves_the_bound_in_force():
+    original = master()
+    copy = ahead(original)
+    copy.disk.fail("flush", f"{CUT_PATH}.tmp")
+    assert isinstance(ask(copy, Cut(boundaries(original)[5], False, (), 0)).error, NotWritableError)
+    copy.disk.clear_faults()
+    copy.pass_time(1_100)
+    copy.power_loss(keep_nothing)
+    copy.start()
+    assert copy.log.master_confirmed.value == original.end()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from stratamq_commitlog.membership import MEMBERS_PATH
 from stratamq_commitlog.messages import Generation, PutStatus, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange
-from stratamq_commitlog.roles import ROLE_PATH
+from stratamq_commitlog.roles import REMOVED, ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StoreRefusedError
 from stratamq.formats.generation_number import make_number
@@ -337,3 +337,61 @@ def test_what_a_cluster_relies_on_is_durable_before_it_is_answered(path):
         assert membership.members is None
     else:
         assert membership.rejoining and store.log.state.assigned.candidate == ""
+
+
+# --- what comes while something else is being written ---
+
+
+def test_a_member_that_is_removed_while_it_is_promoted_takes_no_messages():
+    store = member()
+    assert promise(store, 1, "b") is None
+    answers: list[Any] = []
+    store.log.set_role(RoleChange(Role.ASYNC_MASTER, 1), answers.append)
+    store.log.membership.put(THREE.without("b"), "b", answers.append)
+    store.settle()
+    assert answers == [None, None]
+    for restart in (store.settle, store.restart):
+        restart()
+        assert (store.log.role, store.log.state.held) == (Role.ASYNC_MASTER, REMOVED)
+        assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+def test_a_removed_master_is_not_let_go_on():
+    store = member()
+    assert promise(store, 1, "b") is None
+    assert change(store, RoleChange(Role.ASYNC_MASTER, 1)) is None
+    assert put(store, THREE.without("b")) is None
+    assert ask(store.log.hold_writes, "", False, store=store) is None
+    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+def test_an_older_list_does_not_replace_a_later_one_that_is_being_written():
+    store = member()
+    later = THREE.without("a").without("c")
+    answers: list[Any] = []
+    store.log.membership.put(later, "b", answers.append)
+    store.log.membership.put(THREE.without("a"), "b", answers.append)
+    store.settle()
+    refusal, done = sorted(answers, key=lambda one: one is None)
+    assert isinstance(refusal, NotWritableError) and done is None
+    for restart in (store.settle, store.restart):
+        restart()
+        assert store.log.membership.members == later
+
+
+def test_members_that_could_not_be_written_are_not_waited_for():
+    store = member()
+    store.disk.fail("flush", f"{MEMBERS_PATH}.tmp")
+    assert isinstance(put(store, THREE.without("a").without("c")), NotWritableError)
+    assert put(store, THREE.without("a")) is None
+
+
+def test_nothing_is_promised_to_a_member_whose_removal_is_being_written():
+    store = member()
+    answers: list[Any] = []
+    store.log.membership.put(THREE.without("a"), "b", answers.append)
+    store.log.set_role(RoleChange(Role.SLAVE, 8, "a:1", "", candidate="a"), answers.append)
+    store.settle()
+    refusal, done = answers
+    assert isinstance(refusal, InvalidRequestError) and done is None
+    assert store.log.state.assigned.candidate == ""

@@ -252,6 +252,28 @@ def test_a_master_that_is_held_says_why_and_goes_on_when_it_is_let():
     assert isinstance(hold(copied(master(2)), "x", has_peers=True), NotWritableError)
 
 
+def test_a_change_of_role_does_not_undo_what_a_hold_is_writing():
+    store = Store()
+    store.start()
+    answers: list[Any] = []
+    store.log.hold_writes("", True, answers.append)
+    store.log.set_role(TO_SLAVE, answers.append)
+    store.log.hold_writes("", False, answers.append)
+    store.settle()
+    assert [type(answer) for answer in answers[:2]] == [UnavailableError] * 2
+    assert answers[2] is None and store.log.state.assigned.peers
+    assert ask(store, TO_SLAVE) is None
+    assert store.log.state.assigned.peers
+
+
+def test_a_hold_that_could_not_be_written_leaves_the_role_free_to_change():
+    store = Store()
+    store.start()
+    store.disk.fail("flush", f"{ROLE_PATH}.tmp")
+    assert isinstance(hold(store, "", has_peers=True), NotWritableError)
+    assert ask(store, TO_SLAVE) is None
+
+
 def test_a_promotion_of_a_held_master_lets_it_go_on():
     store = Store(wait_for_peers=True)
     store.start()

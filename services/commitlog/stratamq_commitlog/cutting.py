@@ -115,9 +115,11 @@ class Cutting:
             if differ:
                 self.own_state.store_generations(list(generations), self.segments.segment_bytes)
 
+        self.master_confirmed.replace()
         try:
             yield Blocking(persist)
         except OSError as error:
+            self.master_confirmed.retain()
             sentence = f"the history could not be written: {error.strerror or error}"
             raise NotWritableError(sentence, "generations") from error
         self.master_confirmed.begin(confirmed)
@@ -137,10 +139,12 @@ class Cutting:
             self._store_confirmed(confirmed)
             cut_file.store(self.files, cut)
 
+        self.master_confirmed.replace()  # until the log is opened again: the close keeps the file
         try:
             yield Blocking(persist)
         except OSError as error:
             self.gate.closing = self.hub.closing = False
+            self.master_confirmed.retain()
             sentence = f"the cut could not be written down: {error.strerror or error}"
             raise NotWritableError(sentence, "cut") from error
 

@@ -49,20 +49,33 @@ class MasterConfirmed:
 
     def __init__(self, files: Files) -> None:
         self.value: int | None = None
+        self._replacements = 0
+        """So many other offsets are being written to the file, or are in it: `value` is not stored
+        any more."""
         self._files = files
         self._stored: int | None = None
 
     def load(self, *, checkpoint_confirmed: int, end: int) -> None:
         """At the opening of a slave's log that ends at `end`."""
         document = MetadataFile(self._files, MASTER_CONFIRMED_PATH).load()
-        self.value = self._stored = None
+        self.forget()
         if document is not None:
             self._stored = int(str(document["offset"]))
             self.value = max(self._stored, min(checkpoint_confirmed, end))
 
+    def replace(self) -> None:
+        """Another offset, or none, is about to be written; `begin`, `forget`, `load` or `retain`
+        ends that."""
+        self._replacements += 1
+
+    def retain(self) -> None:
+        """It could not be written: `value` stays in force."""
+        self._replacements -= 1
+
     def begin(self, offset: int | None) -> None:
         """A master is followed whose *confirmed* is `offset`; None: it is not known."""
         self.value = offset
+        self._replacements -= 1
         if offset is None:
             self._stored = None
 
@@ -74,7 +87,9 @@ class MasterConfirmed:
     def needs_store(self, flushed: int) -> bool:
         """Whether a crash could forget that this log lacks something: what lies below its own
         durable end it has."""
-        return self.value is not None and self.value > max(flushed, self._stored or 0)
+        if self.value is None or self._replacements:
+            return False
+        return self.value > max(flushed, self._stored or 0)
 
     def store(self, offset: int) -> None:
         """Blocking, durable on return."""
@@ -89,3 +104,4 @@ class MasterConfirmed:
     def forget(self) -> None:
         """The broker is a master, or follows one of RocketMQ's: nothing is bounded."""
         self.value = self._stored = None
+        self._replacements = 0

@@ -34,6 +34,8 @@ class Membership:
         """This broker's name among them."""
         self.damage = ""
         """Why nobody knows which members were in force."""
+        self._coming: Members | None = None
+        """The latest that are being written: in force once they are durable."""
         self._files = files
         self._worker = worker
         self._required = required
@@ -93,7 +95,8 @@ class Membership:
         if self.members is None:
             return "" if not candidate else "no members are configured: nothing can be promised"
         member = self.members.find(candidate)
-        if member is None or member.removed:
+        stays = self._coming is None or self._coming.is_active(candidate)
+        if member is None or member.removed or not stays:
             return f"{candidate!r} is no active member"
         if slot_of(term) != member.slot:
             return f"term {term} does not belong to {candidate}, the member of slot {member.slot}"
@@ -113,7 +116,7 @@ class Membership:
         list of the same one."""
         fault = members_fault(members)
         known = members.find(member)
-        now = self.members
+        now = self._coming or self.members
         if fault or known is None:
             done(InvalidRequestError(fault or f"this broker, {member!r}, is no member"))
         elif now is not None and members.version < now.version:
@@ -128,7 +131,13 @@ class Membership:
             def swap() -> None:
                 self.members, self.member, self.damage = members, member, ""
 
-            self._change(lambda: self._file.store(document), swap, done)
+            def ended(error: StrataError | None) -> None:
+                if self._coming is members:
+                    self._coming = None
+                done(error)
+
+            self._coming = members
+            self._change(lambda: self._file.store(document), swap, ended)
 
     def set_joined(self, joined: bool, done: Done) -> None:
         """`done(None)` once it is durable that the directory counts as its member, or does not."""

@@ -77,7 +77,7 @@ class Procedures:
         if durable:
             self._resume(partial(procedure.send, None), procedure, done)
             return
-        reason = "the log's end is not on the disk yet: nothing has changed"
+        reason = "the log's end is not on the disk yet: try again"
         if durable is None:
             reason = self._gate.stopped_reason
         self._resume(partial(procedure.throw, UnavailableError(reason)), procedure, done)

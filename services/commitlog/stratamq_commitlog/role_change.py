@@ -37,6 +37,8 @@ from stratamq_commitlog.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
 
+_STORING_PEERS = "whether the broker has peers is being written: try again"
+
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
@@ -87,14 +89,18 @@ def state_at_start(
     started: Start, assigned: RoleState, generations: list[Generation], membership: Membership
 ) -> LogState:
     """`assigned`, `generations`: as they are on the disk now."""
-    removed = membership.removed and assigned.role is not Role.SLAVE
     return LogState(
         assigned=assigned,
         generations=tuple(generations),
         taking_back=TAKING_BACK if started.takes_back else "",
-        held=started.held or (REMOVED if removed else ""),
+        held=started.held or removal(membership, assigned),
         uncertain=started.uncertain,
     )
+
+
+def removal(membership: Membership, assigned: RoleState) -> str:
+    """Why a master takes no messages that was removed from its cluster; "" if it was not."""
+    return REMOVED if membership.removed and assigned.role is not Role.SLAVE else ""
 
 
 @dataclass(slots=True)
@@ -117,6 +123,8 @@ class RoleChanges:
     segment_bytes: int
     property_checksum: bool
     discover_topics: Callable[[], None]
+    storing_peers: bool = False
+    """`hold` writes role.json: a change that began now would write what was there before."""
 
     def change(self, change: RoleChange) -> Procedure[None]:
         """Ends once the role is durable and, of a master, its generation with it."""
@@ -217,6 +225,8 @@ class RoleChanges:
                 self.master_confirmed.remove()
             return sealed_from
 
+        if not is_slave:
+            self.master_confirmed.replace()
         try:
             self.offsets.sealed_from = yield Blocking(store)
         except OSError as error:
@@ -238,13 +248,14 @@ class RoleChanges:
         *,
         tail_unconfirmed: bool,
     ) -> None:
+        removed = removal(self.membership, assigned)  # perhaps since this change began
         self.states.swap(
             assigned=assigned,
             generations=generations,
             taking_back="",
-            held="",
+            held=removed,
             uncertain="",
-            tail_unconfirmed=tail_unconfirmed,
+            tail_unconfirmed=tail_unconfirmed or bool(removed),
         )
         self.gate.master_address = ""
         self.replicas.report([])
@@ -269,6 +280,8 @@ class RoleChanges:
         gate, now = self.gate, self.states.now
         if gate.closing or now.changing or gate.stopped_reason:
             return UnavailableError(gate.stopped_reason or now.changing or "the log is closing")
+        if self.storing_peers:
+            return UnavailableError(_STORING_PEERS)
         if not 0 <= change.term <= GREATEST_TERM:
             return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
         if change.goes_on:
@@ -329,24 +342,28 @@ class RoleChanges:
         """Take no messages because of `reason`, "": take them again. Whether the broker has peers
         is durable before they are."""
         now = self.states.now
-        if now.changing:
-            raise UnavailableError(now.changing)
+        if now.changing or self.storing_peers:
+            raise UnavailableError(now.changing or _STORING_PEERS)
         if now.is_slave and not now.taking_back:
             raise NotWritableError("a slave takes no messages anyway", "role")
         if reason:
             self.states.swap(held=reason)
         if now.assigned.peers is not has_peers:
             assigned = replace(now.assigned, peers=has_peers)
+            self.storing_peers = True
             try:
                 yield Blocking(lambda: self.role_file.store(assigned))
             except OSError as error:
                 sentence = f"role.json could not be written: {error.strerror}"
                 raise NotWritableError(sentence, "role") from error
+            finally:
+                self.storing_peers = False
             self.states.swap(assigned=assigned)
         self._hold(reason)
 
     def _hold(self, reason: str) -> None:
         now = self.states.now
+        reason = reason or removal(self.membership, now.assigned)
         confirms = not reason and not now.taking_back and now.tail_unconfirmed
         self.states.swap(held=reason, tail_unconfirmed=now.tail_unconfirmed and not confirms)
         if confirms:
@@ -356,8 +373,8 @@ class RoleChanges:
         """Other members are in force: fewer acknowledgements may be enough. Not for a master that
         was removed: those are for the master that removed it, and confirm nothing here."""
         now = self.states.now
-        if self.membership.removed and now.assigned.role is not Role.SLAVE:
-            self.states.swap(held=now.held or REMOVED, tail_unconfirmed=True)
+        if removed := removal(self.membership, now.assigned):
+            self.states.swap(held=now.held or removed, tail_unconfirmed=True)
             self.waiters.abandon()
         self.replicas.required = self.membership.required
         self.high_water_mark.advance()
