@@ -16,8 +16,9 @@ from stratamq.client.consuming import (
     Reading,
     plan_between,
     plan_consume,
+    plan_ends,
 )
-from stratamq.client.values import Queue, Topic
+from stratamq.client.values import LogState, Queue, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats import frame
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE
@@ -119,6 +120,48 @@ def test_a_topic_that_does_not_exist_is_told_unless_one_follows():
 def test_a_place_to_begin_that_is_none_is_refused(start):
     with pytest.raises(InvalidRequestError):
         consume(Answers(), start=start)
+
+
+def looked_again(ranges: list[Range], **answers: object) -> list[tuple[int, int | None]]:
+    """How a reader's ranges end once it has looked again."""
+    now = reading(*ranges)
+    now.shorten(run_plan(Answers(**answers), plan_ends(now.unfinished)))
+    return [(one.queue_id, one.end) for one in now.ranges]
+
+
+def log_at(confirmed: int, appended: int) -> LogState:
+    status = GetStatusResponse(confirmed_offset=confirmed, appended_offset=appended)
+    return operations.log_state().result(status)
+
+
+def test_a_range_ends_where_its_queue_does_after_a_cut():
+    shorter = [Queue("t", 0, 10, 15, 0)]
+    planned = run_plan(
+        Answers(GetStatus=log_at(900, 1000), ListQueues=TWO_QUEUES, ListTopics=[]),
+        plan_consume("t", None, EARLIEST, None, False),
+    )
+    assert looked_again(planned, GetStatus=log_at(400, 400), ListQueues=shorter) == [
+        (0, 15),
+        (1, 0),
+    ]
+    assert looked_again(planned, GetStatus=log_at(900, 990), ListQueues=shorter) == [
+        (0, 15),
+        (1, 0),
+    ]
+
+
+def test_a_range_keeps_its_end_while_nothing_tells_that_its_queue_was_cut():
+    """A broker that starts again lists less than it did until everything is dispatched again."""
+    planned = run_plan(
+        Answers(GetStatus=log_at(900, 1000), ListQueues=TWO_QUEUES, GetOffsetByTime=5),
+        plan_between("t", 0, 1),
+    )
+    planned = [Range("t", one.queue_id, 0, 5, log_end=one.log_end) for one in planned]
+    shorter = [Queue("t", 0, 0, 3, 0)]
+    kept = [(0, 5), (1, 5)]
+    assert looked_again(planned, GetStatus=log_at(700, 1000), ListQueues=shorter) == kept
+    with pytest.raises(UnavailableError):
+        looked_again(planned, ListQueues=shorter)
 
 
 def test_a_time_range_is_both_ends_inclusive():

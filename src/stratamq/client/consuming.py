@@ -47,6 +47,8 @@ class Range:
     """Something was given, or passed over."""
     taken: int | None = field(default=None, compare=False)
     """Behind the last message that counts as taken."""
+    log_end: int = field(default=0, compare=False)
+    """How far consumers could see the log when `end` was learnt; 0: not known."""
 
     @property
     def ended(self) -> bool:
@@ -65,7 +67,7 @@ def plan_consume(
 ) -> Plan:
     """The ranges of a reader. NotFoundError when there is no such topic and it does not follow."""
     start = checked_start(start)
-    found = yield from _queues(topic, whole=not follow)
+    found, log_end = yield from _queues(topic, whole=not follow)
     known = {queue.queue_id: queue for queue in found}
     wanted = set(known) if queue_ids is None else set(queue_ids)
     if queue_ids is None and (follow or not known):
@@ -89,7 +91,8 @@ def plan_consume(
         elif offset is None:
             offset = {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(start, start)
         end = None if follow else queue.max_offset
-        ranges.append(Range(topic, queue_id, max(offset, queue.min_offset), end))
+        begin = max(offset, queue.min_offset)
+        ranges.append(Range(topic, queue_id, begin, end, log_end=log_end))
     return ranges
 
 
@@ -97,7 +100,7 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
     """What was stored from `begin_ms` to `end_ms`, both inclusive."""
     if end_ms < begin_ms:
         raise InvalidRequestError(f"the time range ends at {end_ms}, before it begins")
-    found = yield from _queues(topic, whole=True)
+    found, log_end = yield from _queues(topic, whole=True)
     if not found:
         raise NotFoundError(f"there is no topic {topic}, or nothing in it")
     ranges = []
@@ -108,26 +111,33 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
                 topic, queue.queue_id, moment, TimeBoundary.LOWER
             )
             places.append(offset)
-        ranges.append(Range(topic, queue.queue_id, *places))
+        ranges.append(Range(topic, queue.queue_id, *places, log_end=log_end))
     return ranges
 
 
 def plan_ends(ranges: Collection[Range]) -> Plan:
     """The ranges that are to be read, up to where their queues end now: a log that was cut to
-    another master's history ends before where it did."""
+    another master's history ends before where it did. UnavailableError while the log service is
+    away: the queues may be on their way to where they ended."""
+    state: LogState = yield operations.log_state()
+    confirmed = state.confirmed_offset
+    whole = confirmed == state.appended_offset
+    # What is not confirmed yet after a start of the log may be the rest of a range.
+    settled = [one for one in ranges if whole or confirmed >= one.log_end]
     ends: dict[tuple[str, int], int] = {}
-    for topic in sorted({one.topic for one in ranges}):
-        found = yield from _queues(topic, whole=True)
+    for topic in sorted({one.topic for one in settled}):
+        found: list[Queue] = yield operations.queues(topic, confirmed)
         ends.update({(queue.topic, queue.queue_id): queue.max_offset for queue in found})
     return [
         replace(one, end=min(one.end, ends.get((one.topic, one.queue_id), 0)))
-        for one in ranges
+        for one in settled
         if one.end is not None
     ]
 
 
-def _queues(topic: str, *, whole: bool) -> Generator[Operation[Any], Any, list[Queue]]:
-    """The topic's queues; `whole`: with everything that consumers may see by now."""
+def _queues(topic: str, *, whole: bool) -> Generator[Operation[Any], Any, tuple[list[Queue], int]]:
+    """The topic's queues; `whole`: with everything that consumers may see by now. And how far they
+    may see the log, 0: not known."""
     confirmed_offset = 0
     if whole:
         try:
@@ -136,7 +146,7 @@ def _queues(topic: str, *, whole: bool) -> Generator[Operation[Any], Any, list[Q
         except UnavailableError:
             pass  # without the log service what is in the queues can still be read
     found: list[Queue] = yield operations.queues(topic, confirmed_offset)
-    return found
+    return found, confirmed_offset
 
 
 def checked_start(start: Start) -> str | int | AtTime:
