@@ -207,6 +207,15 @@ def test_a_reader_ends_when_its_log_was_cut_behind_its_back(client):
         assert sorted(bodies(reader)) == [0, 1, 2, 3, 4]
 
 
+def test_a_reader_that_looks_again_before_anything_can_come_gets_everything(client):
+    send(client, "slow", 5)
+    with client.consume("slow", refresh_s=1e-5) as reader, ThreadPoolExecutor(1) as pool:
+        try:
+            assert sorted(pool.submit(bodies, reader).result(60)) == [0, 1, 2, 3, 4]
+        finally:
+            reader.close()
+
+
 def test_closing_from_another_thread_ends_a_reader_that_waits(client):
     send(client, "waiting", 1)
     reader = client.consume("waiting", follow=True)

@@ -22,6 +22,9 @@ EARLIEST, LATEST = "earliest", "latest"
 LOOK_FOR_ENDS_S = 5.0
 """A reader that does not follow looks after so long whether its queues still end where they did."""
 
+LONGEST_LOOK_S = 300.0
+"""The time doubles up to this while nothing comes within it, as over a slow connection."""
+
 
 @dataclass(frozen=True, slots=True)
 class AtTime:

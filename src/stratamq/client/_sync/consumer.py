@@ -9,7 +9,7 @@ import grpc
 
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.connections import Connections, Stream
-from stratamq.client.consuming import LOOK_FOR_ENDS_S, Plan, Reading, plan_ends
+from stratamq.client.consuming import LONGEST_LOOK_S, LOOK_FOR_ENDS_S, Plan, Reading, plan_ends
 from stratamq.client.operations import RunOperation, commit_offsets
 from stratamq.client.primitives import Event, Lock, Ongoing, Worker
 from stratamq.client.received import ReceivedMessage
@@ -52,7 +52,11 @@ class Consumer:
         self._group = group
         self._follow = follow
         self._refresh_s = refresh_s
+        self._look_s = min(refresh_s, LOOK_FOR_ENDS_S)
+        """How long a stream of a reader that does not follow lasts."""
         self._stream: Stream | None = None
+        self._answered = False
+        """By the stream."""
         self._closed = Event()
         self._given: Iterator[ReceivedMessage] = iter(())
         self._asking = False
@@ -170,10 +174,11 @@ class Consumer:
         """The next answer of a stream that ends when it is time to look again."""
         stream = self._stream
         if stream is None:
-            timeout_s = self._refresh_s if self._follow else min(self._refresh_s, LOOK_FOR_ENDS_S)
+            timeout_s = self._refresh_s if self._follow else self._look_s
             self._stream = stream = self._connections.open(
                 METHODS["PullStream"], self._reading.request(), timeout_s
             )
+            self._answered = False
             if self._closed.is_set() or self._refusal is not None:
                 stream.end()
         response: bytes | None = None
@@ -183,12 +188,15 @@ class Consumer:
             if response is None:
                 stream.end()
                 self._stream = None
+        self._answered |= response is not None
         return response
 
     def _lost(self, error: StrataError) -> None:
         if self._closed.is_set():
             return
         if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
+            if not self._answered:  # what comes slowly must come within some stream
+                self._look_s = min(2 * self._look_s, LONGEST_LOOK_S)
             self._look_again()
             return
         if not isinstance(error, UnavailableError):
