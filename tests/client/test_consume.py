@@ -13,10 +13,12 @@ import pytest
 from stratamq.client import AtTime, PullStatus, TimeBoundary, connect_async
 from stratamq.client.received import split_frames
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
+from stratamq.rpc.endpoints import parse_target
 from stratamq.rpc.paging import PAGE_ENTRIES
 from tests.client.conftest import SEGMENT_BYTES
 from tests.client.on_loop import original
-from tests.support.brokers import DISPATCHER, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.slow_link import slow_link
 
 COUNT = 1000
 SETTINGS = (
@@ -207,11 +209,19 @@ def test_a_reader_ends_when_its_log_was_cut_behind_its_back(client):
         assert sorted(bodies(reader)) == [0, 1, 2, 3, 4]
 
 
-def test_a_reader_that_looks_again_before_anything_can_come_gets_everything(client):
-    send(client, "slow", 5)
-    with client.consume("slow", refresh_s=1e-5) as reader, ThreadPoolExecutor(1) as pool:
+def test_a_reader_that_looks_again_before_a_message_can_have_come_gets_it(client, broker, opened):
+    large = bytes(1_000_000)
+    client.send("slow", large)
+    endpoints = parse_target(broker.root)
+    log = endpoints.address(COMMITLOG)
+    with (
+        slow_link(endpoints.address(DISPATCHER), 4e6) as address,
+        opened(f"commitlog={log},dispatcher={address}") as distant,
+        distant.consume("slow", refresh_s=0.05) as reader,
+        ThreadPoolExecutor(1) as pool,
+    ):
         try:
-            assert sorted(pool.submit(bodies, reader).result(60)) == [0, 1, 2, 3, 4]
+            assert pool.submit(lambda: [one.body for one in reader]).result(60) == [large]
         finally:
             reader.close()
 
