@@ -198,3 +198,11 @@ def test_a_segment_that_is_deleted_while_it_is_read_is_left_and_the_next_one_beg
     assert (state.damage, state.position) == ((), 4 * SEGMENT)
     left = [f for f in store.frames() if 2 * SEGMENT <= f.physical_offset < 4 * SEGMENT]
     assert store.log.scrubber.verified_frames - frames >= len(left) > 10
+
+
+def test_after_stop_nothing_more_is_read():
+    store = filled(6)
+    assert store.log is not None
+    store.log.scrubber.stop()
+    store.pass_time(1_000, ticks=50)
+    assert store.log.scrubber.read_bytes == 0

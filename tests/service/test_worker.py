@@ -49,6 +49,23 @@ def test_an_error_of_the_task_is_delivered_and_the_next_task_runs():
     asyncio.run(scenario())
 
 
+def test_what_an_answer_submits_while_the_worker_closes_is_carried_out():
+    async def scenario():
+        worker = ThreadWorker(asyncio.get_running_loop(), "flush")
+        done = []
+
+        def on_done(left: int) -> None:
+            done.append(left)
+            if left:
+                worker.submit(lambda: left - 1, lambda result, error: on_done(result))
+
+        worker.submit(lambda: 3, lambda result, error: on_done(result))
+        await worker.close()
+        assert done == [3, 2, 1, 0]
+
+    asyncio.run(scenario())
+
+
 def test_close_drains_twice_over_and_then_refuses():
     async def scenario():
         worker = ThreadWorker(asyncio.get_running_loop(), "flush")

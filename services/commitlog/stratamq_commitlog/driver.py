@@ -42,6 +42,7 @@ class Driver:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
         self._engine.upkeep.stop()
+        self._engine.scrubber.stop()
 
     async def closed(self, timeout_ms: int) -> None:
         """Begin the engine's end and wait until followers have what they need, or the time is up.

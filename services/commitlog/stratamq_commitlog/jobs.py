@@ -25,14 +25,15 @@ class Jobs:
         self._worker = worker
         self._reserve = reserve
         self._running: set[str] = set()
+        self._stopped = False
 
     def is_running(self, kind: str) -> bool:
         return kind in self._running
 
     def submit(self, kind: str, task: Callable[[], Any], done: JobDone) -> bool:
         """Run `task` on the worker, then `done` on the engine's thread. False: one of that kind is
-        running, and nothing was done."""
-        if kind in self._running:
+        running, or `stop` was called, and nothing was done."""
+        if kind in self._running or self._stopped:
             return False
         self._running.add(kind)
 
@@ -43,6 +44,10 @@ class Jobs:
 
         self._worker.submit(task, finished)
         return True
+
+    def stop(self) -> None:
+        """Begin nothing more on the worker; what runs ends."""
+        self._stopped = True
 
     def each(self, task: Callable[[], Any], done: Callable[..., None]) -> None:
         """Run every one of these, in order; `done` gets the exception itself."""

@@ -80,6 +80,7 @@ class Scrubber:
         self._metadata = MetadataFile(files, SCRUB_PATH)
         self._reading: tuple[int, File] | None = None
         self._busy = False
+        self._stopped = False
         self._unsaved = False
         self._budget = 0.0
         self._last_ns = clock.monotonic_ns()
@@ -96,12 +97,16 @@ class Scrubber:
         earned = self._rate * (now - self._last_ns) / 1e9
         self._budget = min(float(max(self._rate, PIECE_BYTES)), self._budget + earned)
         self._last_ns = now
-        if self._busy or not self._rate:
+        if self._busy or self._stopped or not self._rate:
             return
         if self._unsaved:
             self._save()
         elif self.state.passing or self._is_due():
             self._go_on()
+
+    def stop(self) -> None:
+        """Begin nothing more on the worker."""
+        self._stopped = True
 
     def close(self) -> None:
         """Let go of the file it reads. No task may be running."""

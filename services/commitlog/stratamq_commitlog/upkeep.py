@@ -65,6 +65,7 @@ class Upkeep:
 
     def stop(self) -> None:
         """No more steps of what is written in many: the worker is about to end, or to wait."""
+        self._jobs.stop()
         self._snapshots.stop()
         self._topics.saving.stop()
 

@@ -28,7 +28,8 @@ class ThreadWorker:
         self._loop = loop
         self._name = name
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self._closed = False
+        self._closed = self._closing = False
+        self._submitted = 0
         self._began_ns = 0
 
     @property
@@ -41,6 +42,7 @@ class ThreadWorker:
         """Queue `task`. Raises RuntimeError after `close`."""
         if self._closed:
             raise RuntimeError(f"worker {self._name} is closed")
+        self._submitted += 1
         self._executor.submit(self._run, task, on_done)
 
     async def run(self, task: Callable[[], T]) -> T:
@@ -49,13 +51,18 @@ class ThreadWorker:
         return await outcome(partial(self.submit, task))
 
     async def close(self) -> None:
-        """Take no more tasks; return when all tasks and all their `on_done` have run."""
-        if self._closed:
+        """Return when all tasks and all their `on_done` have run, those that an `on_done` submits
+        included; then no more are taken."""
+        if self._closing:
             return
+        self._closing = True
+        submitted = -1
+        while submitted != self._submitted:
+            submitted = self._submitted
+            drained = self._loop.create_future()
+            self._executor.submit(self._loop.call_soon_threadsafe, drained.set_result, None)
+            await drained
         self._closed = True
-        drained = self._loop.create_future()
-        self._executor.submit(self._loop.call_soon_threadsafe, drained.set_result, None)
-        await drained
         self._executor.shutdown(wait=True)
 
     def _run(self, task: Callable[[], T], on_done: OnDone[T]) -> None:
