@@ -48,6 +48,15 @@ def test_connections_that_never_named_themselves_go_when_a_slave_of_their_host_j
         assert gone(slaves) == ["10.0.0.3:1"]
 
 
+def test_a_member_that_was_refused_before_it_knew_its_name_has_one_entry_once_it_joins():
+    slaves = Slaves(log())
+    slaves.left(Connection("10.0.0.2:1", name="broker-a"), "this directory is new", 0)
+    slaves.left(Connection("10.0.0.2:2", name="broker-a", offset=5), "lost", 0)
+    slaves.left(Connection("10.0.0.2:3", name="broker-b"), "another broker", 0)
+    slaves.joined(Connection("10.0.0.2:4", name="broker-a", member="b"))
+    assert gone(slaves) == ["10.0.0.2:2", "10.0.0.2:3"]
+
+
 def test_a_member_that_is_back_has_one_entry_wherever_it_comes_from():
     slaves = Slaves(log())
     slaves.left(Connection("10.0.0.2:1", name="broker-a", member="b", offset=5), "lost", 0)

@@ -46,15 +46,15 @@ class Slaves:
 
     def joined(self, peer: Peer) -> None:
         """Its histories agree, or it is RocketMQ's. An older entry of the same slave goes, and one
-        from its host that never said who it was."""
+        from its host that was not served before it named itself as a member."""
         host = _host(peer.address)
 
         def superseded(old: SlaveState) -> bool:
             if old.member:
                 return old.member == peer.member
-            never_named = not old.name and old.acknowledged < 0
+            never_served = old.acknowledged < 0 and old.name in ("", peer.name)
             same = not peer.member and old.name == peer.name
-            return _host(old.address) == host and (never_named or same)
+            return _host(old.address) == host and (never_served or same)
 
         self._gone = [old for old in self._gone if not superseded(old)]
         self._states[peer] = SlaveState(peer.address, peer.name, member=peer.member)
