@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 from stratamq_commitlog.cut_file import Cut
-from stratamq_commitlog.messages import PutStatus, Role
+from stratamq_commitlog.messages import Generation, PutStatus, Role
 from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange
 from stratamq_commitlog.roles import ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
+from stratamq.formats.generation_number import make_number
 from tests.commitlog.test_slave import copied, master, pieces, slave
 from tests.support.listeners import Listener
 from tests.support.logs import Store, message
@@ -250,6 +251,36 @@ def test_a_master_that_is_held_says_why_and_goes_on_when_it_is_let():
     store.restart()
     assert store.put(b"x").status is PutStatus.PUT_OK
     assert isinstance(hold(copied(master(2)), "x", has_peers=True), NotWritableError)
+
+
+def taking_over(term: int) -> tuple[Store, list[Any]]:
+    """A slave while it takes over the history of a master of this term, and its answers."""
+    copy = copied(master())
+    later = Generation(make_number(term, 1, 1), copy.end())
+    answers: list[Any] = []
+    generations = (*copy.log.state.generations, later)
+    copy.log.cut(Cut(copy.end(), False, generations, 0), answers.append)
+    return copy, answers
+
+
+def test_a_promotion_beside_a_masters_opening_begins_a_term_above_that_masters():
+    copy, answers = taking_over(8)
+    copy.log.set_role(MASTER, answers.append)
+    copy.settle()
+    assert (answers[0].error, answers[1]) == (None, None)
+    assert [g.term for g in copy.log.state.generations][-2:] == [8, 9]
+    assert copy.log.state.assigned.term == 9
+
+
+@pytest.mark.parametrize("wanted", [Role.ASYNC_MASTER, Role.SYNC_MASTER])
+def test_a_term_below_that_of_a_history_that_is_being_taken_over_is_too_late(wanted):
+    copy, answers = taking_over(8)
+    copy.log.set_role(RoleChange(wanted, 3), answers.append)
+    copy.settle()
+    assert isinstance(answers[1], NotWritableError)
+    assert copy.log.role is Role.SLAVE
+    assert copy.log.state.generations[-1].term == 8
+    assert copy.log.gate.shut() == ""
 
 
 def test_a_change_of_role_does_not_undo_what_a_hold_is_writing():

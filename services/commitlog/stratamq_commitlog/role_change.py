@@ -142,6 +142,7 @@ class RoleChanges:
 
     def _become_master(self, change: RoleChange) -> Procedure[None]:
         with self._changing("the broker is being promoted"):
+            yield from self._weigh_again(change)
             yield Flush(self.offsets.appended)
             now = self.states.now
             term = change.term or now.highest_term + (not change.goes_on)
@@ -173,6 +174,7 @@ class RoleChanges:
 
     def _become_slave(self, change: RoleChange) -> Procedure[None]:
         with self._changing("the broker becomes a slave"):
+            yield from self._weigh_again(change)
             assigned = self._as_slave(change)
             yield from self._persist_role(assigned)
             log.warning(
@@ -198,6 +200,14 @@ class RoleChanges:
         if not assigned.candidate and assigned.term == old.term:
             assigned = replace(assigned, candidate=old.candidate)
         return assigned
+
+    def _weigh_again(self, change: RoleChange) -> Procedure[None]:
+        """Once the history or the members that are being written are in force: no others come
+        before the change has ended."""
+        yield Blocking(lambda: None)
+        refusal = self._fault(change)
+        if refusal is not None:
+            raise refusal
 
     @contextmanager
     def _changing(self, reason: str) -> Iterator[None]:
@@ -282,6 +292,11 @@ class RoleChanges:
             return UnavailableError(gate.stopped_reason or now.changing or "the log is closing")
         if self.storing_peers:
             return UnavailableError(_STORING_PEERS)
+        return self._fault(change)
+
+    def _fault(self, change: RoleChange) -> StrataError | None:
+        """Why the state, as it is, rules it out."""
+        now = self.states.now
         if not 0 <= change.term <= GREATEST_TERM:
             return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
         if change.goes_on:
