@@ -331,7 +331,6 @@ def _make_upkeep(
 
 
 def _make_role_changes(lasting: Lasting, writing: Writing) -> RoleChanges:
-    topics, queues = lasting.topics, writing.appender.queues
     return RoleChanges(
         states=lasting.states,
         role_file=lasting.role_file,
@@ -348,7 +347,7 @@ def _make_role_changes(lasting: Lasting, writing: Writing) -> RoleChanges:
         random=lasting.random,
         segment_bytes=writing.segments.segment_bytes,
         property_checksum=lasting.config.property_checksum,
-        discover_topics=lambda: topics.discover(queues.undiscovered()),
+        topics=lasting.topics,
     )
 
 
@@ -373,7 +372,6 @@ def _make_cutting(lasting: Lasting, writing: Writing) -> Cutting:
 def _make_slave_data(
     lasting: Lasting, writing: Writing, snapshots: Snapshots, wake: Callable[[], None]
 ) -> SlaveData:
-    topics, queues = lasting.topics, writing.appender.queues
     return SlaveData(
         states=lasting.states,
         offsets=writing.offsets,
@@ -386,7 +384,7 @@ def _make_slave_data(
         high_water_mark=writing.high_water_mark,
         snapshots=snapshots,
         wake=wake,
-        discover_topics=lambda: topics.discover(queues.undiscovered()),
+        topics=lasting.topics,
     )
 
 

@@ -14,7 +14,7 @@ which role a start will find: the log stops until then.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -33,6 +33,7 @@ from stratamq_commitlog.own_state import OwnState, extend, next_generation
 from stratamq_commitlog.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.replicas import Replicas
 from stratamq_commitlog.roles import REMOVED, TAKING_BACK, ChosenBy, RoleFile, RoleState, Start
+from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class RoleChanges:
     random: Random
     segment_bytes: int
     property_checksum: bool
-    discover_topics: Callable[[], None]
+    topics: TopicTable
     storing_peers: bool = False
     """`hold` writes role.json: a change that began now would write what was there before."""
 
@@ -271,7 +272,7 @@ class RoleChanges:
         self.replicas.report([])
         if assigned.role is not Role.SLAVE:
             self.master_confirmed.forget()
-            self.discover_topics()
+            self.topics.discover(self.appender.queues.undiscovered())
         self.hub.end_all()
         self.high_water_mark.advance()
 

@@ -24,6 +24,7 @@ from stratamq_commitlog.own_state import QueueTable
 from stratamq_commitlog.pending_items import DataItem
 from stratamq_commitlog.segment_set import SegmentSet
 from stratamq_commitlog.snapshots import Snapshots
+from stratamq_commitlog.topic_table import TopicTable
 from stratamq_commitlog.write_gate import WriteGate
 
 NextOffset = tuple[str, int, int]
@@ -45,7 +46,7 @@ class SlaveData:
     high_water_mark: HighWaterMark
     snapshots: Snapshots
     wake: Callable[[], None]
-    discover_topics: Callable[[], None]
+    topics: TopicTable
     followers_lack_queues: bool = False
     """A queue table brought queues that followers have not heard of."""
 
@@ -117,7 +118,7 @@ class SlaveData:
         new = {queue: following for queue, following in offered.items() if queue not in known}
         if new:
             known.set(new)
-            self.discover_topics()
+            self.topics.discover(known.undiscovered())
             self.snapshots.again()
             self.followers_lack_queues = True
         if self.followers_lack_queues and not more:
