@@ -186,10 +186,6 @@ class QueueTable:
             if queue.erase:
                 self.dirty[queue] = None
 
-    def erase_all(self) -> None:
-        for queue in self._queues.values():
-            queue.erase = ERASE_ALL
-
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         if not can_be_directory(topic):
             if topic not in self._refused_topics:
