@@ -12,8 +12,6 @@ C = TypeVar("C")
 FULL_SECONDS = 30.0
 """Of a case: what the bars are meant for."""
 MIB = 1 << 20
-WANTED_ROLLS = 4
-"""How many segments a case of full length fills."""
 
 
 def _nothing() -> None:

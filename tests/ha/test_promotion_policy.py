@@ -62,9 +62,6 @@ def test_without_members_nothing_is_promised_by_a_promotion():
     assert line.startswith("against: members are not configured (ha.members)")
 
 
-HAS = "slave T{} [0.1@0 0.2@500] 0–580{}"
-
-
 @pytest.mark.parametrize(
     ("members", "others", "enough"),
     [

@@ -384,9 +384,6 @@ def swallow(_: object) -> None:
     """For answers that a test does not look at."""
 
 
-Wake = Callable[[], None]
-
-
 def load_directory(disk: SimulatedDisk, root: Path) -> None:
     """Copy a real directory onto an empty simulated disk, durably, times included."""
     files = disk.files(name="copy")

@@ -9,7 +9,6 @@ from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import error_named
 
-STREAM_METHOD = "AppendStream"
 _PORT_BYTES = 4
 
 

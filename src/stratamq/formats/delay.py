@@ -13,7 +13,6 @@ from stratamq.formats.numbers import INT32_MAX, INT32_MIN
 from stratamq.formats.topics import SCHEDULE_TOPIC
 
 DEFAULT_DELAY_LEVELS_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-UNKNOWN_LEVEL_DELAY_MS = 1000
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)

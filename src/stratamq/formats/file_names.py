@@ -14,7 +14,6 @@ from stratamq.errors import InvalidRequestError
 from stratamq.formats.numbers import Offset
 
 OFFSET_NAME_DIGITS = 20
-INDEX_NAME_DIGITS = 17
 
 _OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)
 _INDEX_NAME = re.compile(r"(\d{14})(\d{3})", re.ASCII)

@@ -67,11 +67,9 @@ TOTAL_SIZE_POSITION = 0
 MAGIC_POSITION = struct.calcsize(">i")
 BODY_CRC_POSITION = struct.calcsize(">iI")
 QUEUE_ID_POSITION = struct.calcsize(">iIi")
-FLAG_POSITION = struct.calcsize(">iIii")
 QUEUE_OFFSET_POSITION = struct.calcsize(">iIiii")
 PHYSICAL_OFFSET_POSITION = struct.calcsize(">iIiiiq")
 SYS_FLAG_POSITION = struct.calcsize(">iIiiiqq")
-BORN_TIMESTAMP_POSITION = struct.calcsize(">iIiiiqqi")
 BORN_HOST_POSITION = HEAD.size
 assert QUEUE_OFFSET_POSITION == 20
 assert PHYSICAL_OFFSET_POSITION == 28
