@@ -140,6 +140,23 @@ def test_after_rocketmq_ran_nothing_of_ours_is_believed():
     assert store.queues() == {("orders", 0): 2}
 
 
+def test_the_size_of_our_segments_is_not_demanded_of_a_log_that_rocketmq_made():
+    """Its operator had removed ours, and the other one has shorter segments."""
+    store = started()
+    store.put(b"ours")
+    store.stop()
+    rocketmq = Store(SEGMENT // 2)
+    rocketmq.start()
+    rocketmq.put_all(*[message(b"x" * 400) for _ in range(5)])
+    rocketmq.stop()
+    root = store.disk.tree.root
+    root.entries["commitlog"] = rocketmq.disk.tree.root.entries["commitlog"]
+    used_by_rocketmq(store)
+    store.start()
+    assert store.log.segment_bytes == SEGMENT // 2
+    assert [frame.body for frame in store.frames()] == [b"x" * 400] * 5
+
+
 @pytest.mark.parametrize("choice", [keep_nothing, keep_everything])
 def test_a_crash_at_any_call_of_that_start_does_not_make_it_believed_again(choice):
     """RocketMQ deleted the topic, so that the queue began again: nothing of that may be cut."""

@@ -5,7 +5,7 @@ from stratamq_commitlog.messages import Role
 from stratamq_commitlog.role_change import RoleChange
 
 from stratamq.errors import CorruptRecordError
-from stratamq.files.simulated import keep_nothing
+from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import check_property_crc
@@ -97,6 +97,39 @@ def test_nothing_is_said_once_another_program_held_the_store(text):
     assert not is_ours(files)
     store.start()
     assert place(store) == end
+
+
+@pytest.mark.parametrize("keep", [keep_nothing, keep_everything])
+def test_records_that_rocketmq_wrote_behind_ours_need_no_checksum(keep):
+    """Nor do readers demand one after a crash at any call of the first start behind it."""
+    store = Store(SEGMENT, property_checksum=True)
+    store.start()
+    store.put_all(*[message(b"ours") for _ in range(3)])
+    store.stop()
+    rocketmq = Store(SEGMENT, disk=store.disk.image(keep_everything), property_checksum=False)
+    rocketmq.start()
+    rocketmq.put_all(*[message(b"theirs") for _ in range(3)])
+    end = rocketmq.end()
+    rocketmq.stop()
+    # RocketMQ knows nothing of `stratamq/`: its log, with our state as we left it.
+    root = store.disk.tree.root
+    root.entries["commitlog"] = rocketmq.disk.tree.root.entries["commitlog"]
+    root.durable = dict(root.entries)
+    store.disk.files().lock(LOCK_PATH, b"lock").close()
+    original = store.disk.image(keep_everything)
+    store.start()
+    assert [frame.body for frame in store.frames()] == [b"ours"] * 3 + [b"theirs"] * 3
+    ours = 0
+    for call in range(1, store.disk.calls - original.calls + 1):
+        store = Store(SEGMENT, disk=original.image(keep_everything), property_checksum=True)
+        store.disk.crash_at(store.disk.calls + call)
+        with pytest.raises(SimulatedCrash):
+            store.start()
+            store.stop()
+        files = store.disk.image(keep).files()
+        ours += is_ours(files)
+        assert not is_ours(files) or sealed_from(files) >= end, call
+    assert ours
 
 
 @pytest.mark.parametrize("damage", ["flip", "missing"])

@@ -182,26 +182,44 @@ def test_what_was_reported_as_durable_is_not_indexed_again_after_a_power_loss():
     assert again.engine.resume_point() == (7, durable)
 
 
-@pytest.mark.parametrize("kept", CHOICES)
-def test_a_crash_after_a_clean_stop_is_not_taken_for_another_programs_work(kept):
-    """Then the whole index would be held against the log."""
+def all_at_once(follower: Follower) -> None:
+    """The first thing that is written goes over several files."""
+    follower.load().connect()
+    follower.apply()
+    follower.sync()
 
-    def all_at_once(follower: Follower) -> None:
-        """The first thing that is written goes over several files."""
-        follower.load().connect()
-        follower.apply()
-        follower.sync()
+
+def cut_at_once(follower: Follower) -> None:
+    """The first thing that changes a file is a cut."""
+    follower.load().connect(cut_to=follower.log.end, generation=8)
+    follower.settle()
+
+
+def grown(log: TestLog) -> None:
+    log.fill(20, seed=8)
+
+
+def shortened(log: TestLog) -> None:
+    log.cut(log.messages[len(log.messages) // 3].offset)
+
+
+@pytest.mark.parametrize("kept", CHOICES)
+@pytest.mark.parametrize(
+    ("meanwhile", "life"), [(grown, all_at_once), (shortened, cut_at_once)], ids=["grown", "cut"]
+)
+def test_a_crash_after_a_clean_stop_is_not_taken_for_another_programs_work(meanwhile, life, kept):
+    """Then the whole index would be held against the log."""
 
     def second_life(call: int | None) -> tuple[SimulatedDisk, TestLog, int]:
         disk = SimulatedDisk(call or 1)
         log = logged(disk)
         assert live(disk, log, steady, 0)
         log.files = disk.files(name="log")
-        log.fill(20, seed=8)
+        meanwhile(log)
         before = disk.calls
         if call is not None:
             disk.crash_at(before + call)
-        assert live(disk, log, all_at_once, 0) is (call is None)
+        assert live(disk, log, life, 0) is (call is None)
         return disk, log, disk.calls - before
 
     *_, calls = second_life(None)
@@ -243,10 +261,13 @@ def test_items_of_a_tail_that_the_log_lost_are_not_left_behind_the_last_one():
     assert contents(log.files) == log.index_files()
 
 
-def test_files_above_the_watermark_go_for_good_when_the_index_starts():
+@pytest.mark.parametrize("items", [ITEMS + 3, ITEMS - 1], ids=["last-open", "last-full"])
+def test_files_above_the_watermark_go_for_good_when_the_index_starts(items):
     """The log may have lost what is in them."""
     disk = SimulatedDisk(3)
-    log = logged(disk)
+    log = TestLog(disk.files(name="log"))
+    for number in range(items):
+        log.append(f"key-{number}")
     follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
     follower.connect()
     follower.apply(count=4, between=follower.sync)
@@ -267,6 +288,31 @@ def test_files_above_the_watermark_go_for_good_when_the_index_starts():
     assert names(log.files) == named
     disk.crash(keep_nothing)
     assert names(disk.files(name="log")) == named
+
+
+def test_files_that_a_cut_removed_do_not_come_back_after_a_power_loss():
+    """No file is shortened: what is left ends with a full one."""
+    disk = SimulatedDisk(3)
+    log = TestLog(disk.files(name="log"))
+    for number in range(2 * ITEMS):
+        log.append(f"key-{number}")
+    follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    follower.connect()
+    follower.apply(count=4, between=follower.sync)
+    follower.sync()
+    full, *others = names(log.files)
+    offset = follower.engine.records[1].header.begin_phy_offset
+    log.cut(offset)
+    follower.connect(cut_to=offset, generation=8)
+    follower.stop()
+    assert others
+    assert names(log.files) == [full]
+    disk.crash(keep_nothing)
+    log.files = disk.files(name="log")
+    assert names(log.files) == [full]
+    again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    assert again.engine.resume_point() == (8, offset)
+    assert again.engine.report_lines == []
 
 
 def test_a_kill_without_power_loss_loses_no_more_than_the_watermark_says():

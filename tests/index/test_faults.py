@@ -92,6 +92,39 @@ def test_a_cut_that_finds_no_space_is_done_before_anything_else_is_written():
     assert contents(log.files) == log.index_files()
 
 
+def test_a_file_that_a_cut_makes_anew_has_no_slots_of_items_that_are_only_in_memory():
+    """Writing them had failed; a second cut then takes them away, too."""
+    disk = SimulatedDisk(2)
+    log = TestLog(disk.files(name="log"))
+    for number in range(10):
+        log.append(f"key-{number}")
+    follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
+    follower.connect()
+    written, later = log.messages[4].offset, log.messages[8].offset
+    follower.settle()
+    fault = None
+    for event in log.events(0, follower.generation, count=1):
+        if event.start == written:
+            fault = disk.fail("write", "index/*", error=errno.ENOSPC, repeat=True)
+        for _ in follower.engine.apply(event):
+            follower.settle()
+        follower.sync()
+    assert follower.engine.writer.blocked
+    assert follower.engine.report().durable == written
+    assert fault is not None
+    disk.faults.remove(fault)
+    log.cut(later)
+    follower.connect(cut_to=later, generation=8)
+    follower.engine.tick()
+    assert follower.engine.writer.busy, "the first cut is carried out"
+    log.cut(written)
+    follower.connect(cut_to=written, generation=9)
+    follower.settle()
+    follower.assert_answers_like_the_log()
+    follower.stop()
+    assert contents(log.files) == log.index_files()
+
+
 def test_a_failed_sync_stops_for_good_and_the_next_start_cuts():
     disk = SimulatedDisk(3)
     log = logged(disk)

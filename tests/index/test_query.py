@@ -247,6 +247,16 @@ def test_an_item_that_points_beside_a_frame_brings_nothing(offset):
     follower.assert_answers_like_the_log()
 
 
+def test_an_item_that_points_above_what_is_indexed_brings_nothing():
+    """The message there has the key, and the log has not confirmed it."""
+    follower, path = one_file()
+    unconfirmed = follower.log.append("k")
+    raw = INDEX_ITEM.pack(index_key_hash("orders#k"), unconfirmed, 0, 3)
+    overwrite(follower, path, item_position(4, SLOTS), raw)
+    del follower.log.messages[3], follower.log.messages[-1]
+    follower.assert_answers_like_the_log()
+
+
 @pytest.mark.parametrize("number", [-1, 99, 2**31 - 1])
 def test_a_slot_that_points_nowhere_brings_nothing(number):
     log = TestLog(SimulatedDisk(1).files())

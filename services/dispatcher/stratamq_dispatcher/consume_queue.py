@@ -41,10 +41,10 @@ def read_units(source: UnitSource, open_files: OpenFiles, index: int, count: int
     Empty when the file is not there. Other errors of the disk come through as OSError.
     """
     geometry = source.geometry
-    stop = min(index + count, source.end, geometry.file_of(index) + geometry.units_per_file)
+    stop = min(index + count, geometry.file_of(index) + geometry.units_per_file)
     if index >= stop:
         return b""
-    start = source.tail_start
+    start = source.tail_start  # what is in memory ends with the queue
     if index >= start:
         begin = (index - start) * QUEUE_UNIT_BYTES
         return bytes(source.tail[begin : (stop - start) * QUEUE_UNIT_BYTES])
