@@ -1,6 +1,7 @@
 """Sockets for the event loop: listening, connecting, whole writes, files without copying."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 
@@ -91,12 +92,16 @@ async def send_file(connection: socket.socket, file: File, position: int, length
 
 
 async def receive(connection: socket.socket, most: int, timeout_s: float) -> bytes | None:
-    """What is there, "" at the end; None when nothing came within the time."""
-    try:
+    """What is there, "" at the end; None when nothing came within the time. A cancellation and a
+    timeout take nothing from the socket."""
+    with contextlib.suppress(BlockingIOError):
+        return connection.recv(most)
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            return await asyncio.get_running_loop().sock_recv(connection, most)
-    except TimeoutError:
-        return None
+            await readable(connection)
+    with contextlib.suppress(BlockingIOError):
+        return connection.recv(most)
+    return None
 
 
 async def receive_exactly(connection: socket.socket, size: int) -> bytes:
@@ -110,21 +115,33 @@ async def receive_exactly(connection: socket.socket, size: int) -> bytes:
     return data
 
 
+async def readable(connection: socket.socket) -> None:
+    """Until the socket has bytes, or its end has come."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    descriptor = connection.fileno()
+    loop.add_reader(descriptor, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
+
+
 async def writable(connection: socket.socket) -> None:
     """Until the socket takes bytes again."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     descriptor = connection.fileno()
-
-    def resolve() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_writer(descriptor, resolve)
+    loop.add_writer(descriptor, _resolve, ready)
     try:
         await ready
     finally:
         loop.remove_writer(descriptor)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 Now = Callable[[], int]

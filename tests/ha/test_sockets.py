@@ -1,0 +1,35 @@
+"""What a socket gives when the event loop is late, as on a busy machine."""
+
+import asyncio
+import socket
+import threading
+
+from stratamq_ha.sockets import receive
+
+TIMEOUT_S = 0.01
+
+
+def test_bytes_that_come_while_the_time_runs_out_are_not_lost():
+    async def scenario() -> bytes | None:
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            receiving = asyncio.ensure_future(receive(near, 100, TIMEOUT_S))
+            await asyncio.sleep(0)
+            far.sendall(b"acknowledged")
+            threading.Event().wait(2 * TIMEOUT_S)  # the loop sees both at once
+            return await receiving or await receive(near, 100, TIMEOUT_S)
+
+    assert asyncio.run(scenario()) == b"acknowledged"
+
+
+def test_when_nothing_comes_the_time_runs_out_and_an_end_is_seen():
+    async def scenario() -> list[bytes | None]:
+        near, far = socket.socketpair()
+        with near:
+            near.setblocking(False)
+            found = [await receive(near, 100, TIMEOUT_S)]
+            far.close()
+            return [*found, await receive(near, 100, TIMEOUT_S)]
+
+    assert asyncio.run(scenario()) == [None, b""]
