@@ -55,6 +55,11 @@ def test_a_broker_and_its_replica(tmp_path):
             assert f"its master at {where}" in refused.stderr.decode()
             assert stratamq("replica", "resync", data=ours).returncode == 1
             assert master.stop() == 0
+            with slave.client() as client:
+                until(
+                    lambda: not client.admin.replication_state().following.connected,
+                    "the slave notices",
+                )
             (following,) = rows("replica", "status", data=theirs, code=1)
             assert not following["connected"]
             assert slave.stop() == 0

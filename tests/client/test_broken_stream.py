@@ -2,8 +2,6 @@
 sent twice unless that was asked for, and the client says what it does not know."""
 
 import asyncio
-import os
-import signal
 from collections import Counter
 
 import pytest
@@ -11,7 +9,9 @@ import pytest
 from stratamq.client import connect_async
 from stratamq.client.received import split_frames
 from stratamq.errors import InvalidRequestError, UnavailableError
+from tests.support import freezing
 from tests.support.brokers import COMMITLOG
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -21,7 +21,12 @@ def client(own_log, opened):
 
 
 def freeze(broker):
-    os.kill(broker.pid(COMMITLOG), signal.SIGSTOP)
+    freezing.freeze(broker.pid(COMMITLOG))
+
+
+def all_sent(producer):
+    """Until every message is on its way to the log: a batch is sent by another thread or task."""
+    until(lambda: not producer._outbox.has_unsent, "everything is in flight")
 
 
 def restart(broker):
@@ -42,11 +47,12 @@ def send_frozen(producer, broker, count):
     producer.flush()
     freeze(broker)
     unanswered = [producer.send("t", f"after {number}".encode()) for number in range(count)]
+    all_sent(producer)
     return answered, unanswered
 
 
 def test_what_was_not_answered_is_perhaps_stored_and_what_was_is_there(client, own_log):
-    with client.producer() as producer:
+    with client.producer(window=100) as producer:
         answered, unanswered = send_frozen(producer, own_log, 100)
         own_log.kill(COMMITLOG)
         for delivery in unanswered:
@@ -65,7 +71,9 @@ def test_messages_that_were_never_sent_are_said_to_be_not_stored(client, own_log
     producer = client.producer(window=1, batch_messages=1)
     producer.send("t", b"first").result()
     freeze(own_log)
-    sent, waiting = producer.send("t", b"sent"), producer.send("t", b"waiting")
+    sent = producer.send("t", b"sent")
+    all_sent(producer)
+    waiting = producer.send("t", b"waiting")
     own_log.kill(COMMITLOG)
     with pytest.raises(UnavailableError) as caught:
         sent.result(60)
@@ -77,7 +85,7 @@ def test_messages_that_were_never_sent_are_said_to_be_not_stored(client, own_log
 
 
 def test_with_retry_everything_is_stored_when_the_log_is_back_elsewhere(client, own_log):
-    with client.producer(retry=1000, retry_delay_ms=10) as producer:
+    with client.producer(window=100, retry=1000, retry_delay_ms=10) as producer:
         _, unanswered = send_frozen(producer, own_log, 100)
         own_log.kill(COMMITLOG)
         restart(own_log)
@@ -139,6 +147,7 @@ def test_closing_does_not_wait_for_a_log_that_never_answers(client, own_log):
     producer.send("t", b"first").result()
     freeze(own_log)
     delivery = producer.send("t", b"unanswered")
+    all_sent(producer)
     with pytest.raises(UnavailableError):
         producer.close(timeout_s=0.2)
     with pytest.raises(UnavailableError) as caught:
@@ -154,7 +163,7 @@ def test_an_answer_that_does_not_come_in_time_is_perhaps_stored(client, own_log)
         with pytest.raises(UnavailableError) as caught:
             delivery.result(0.05)
         assert caught.value.fields["perhaps_stored"] is True
-        os.kill(own_log.pid(COMMITLOG), signal.SIGCONT)
+        freezing.thaw(own_log.pid(COMMITLOG))
         assert delivery.result(60).stored
 
 
@@ -167,7 +176,7 @@ def test_a_flush_in_vain_leaves_the_failures_to_the_next(client, own_log):
         producer.send("t", b"unanswered", queue_id=0)
         with pytest.raises(UnavailableError):
             producer.flush(timeout_s=0.05)
-        os.kill(own_log.pid(COMMITLOG), signal.SIGCONT)
+        freezing.thaw(own_log.pid(COMMITLOG))
         with pytest.raises(InvalidRequestError, match="queue"):
             producer.flush()
 
@@ -179,6 +188,8 @@ def test_a_loop_that_cancels_its_tasks_fails_what_is_unanswered(own_log, run):
             await (await producer.send("t", b"first"))
             freeze(own_log)
             delivery = await producer.send("t", b"unanswered")
+            while producer._outbox.has_unsent:
+                await asyncio.sleep(0)
             (worker,) = [
                 one for one in asyncio.all_tasks() if one.get_name() == "stratamq-producer"
             ]

@@ -383,7 +383,7 @@ def test_an_explicit_commit_takes_the_message_in_hand(client):
 
 
 def test_offsets_can_be_committed_without_reading(client):
-    send(client, "committed", 1, queue_id=0)
+    wait_for(client, send(client, "committed", 1, queue_id=0))
     client.commit_offsets("g5", {("committed", 0): 1})
     assert client.committed_offsets("g5") == {("committed", 0): 1}
     assert client.committed_offsets("g5", "other") == {}

@@ -25,6 +25,8 @@ from tests.support.logs import read_members
 from tests.support.waiting import until
 
 SEGMENT = 1 << 16
+PATIENT = "commitlog.slave_timeout_ms=60000"
+"""A slave on a busy machine is late and not lost."""
 
 
 class Pair:
@@ -47,6 +49,7 @@ class Pair:
         common = [
             f"commitlog.segment_bytes={SEGMENT}",
             f"commitlog.followers={','.join(rooms)}",
+            PATIENT,
             "ha.replication_address=127.0.0.1:0",
             "ha.reconnect_longest_ms=200",
             *both,
@@ -93,8 +96,8 @@ class Pair:
         self.slave.start(self.rooms)
 
     def replication_address(self) -> str:
-        status = until(lambda: ha_status(self.master), "the master's replication status")
-        return status.replication_address
+        """As soon as the master's slaves may connect."""
+        return until(lambda: slaves_connect_to(self.master), "the master's replication address")
 
     def __enter__(self) -> "Pair":
         return self
@@ -138,6 +141,15 @@ class Pair:
                 producer.send(topic, body, keys=[f"k{self.sent}"], tag="x")
                 self.sent += 1
             producer.flush()
+
+    def delete_below(self, offset: int) -> None:
+        """Until the master's log begins there: whoever still replicates from a segment, or has not
+        come back to a log that was started again, holds it a little longer."""
+        request = log_pb.DeleteBelowRequest(offset=offset, max_segments=100, urgent=True)
+        until(
+            lambda: self.master.log.DeleteBelow(request).minimum_offset == offset,
+            f"the master's log begins at {offset}",
+        )
 
     # --- what there is ---
 
@@ -221,6 +233,15 @@ def log_status(broker: Broker) -> Any:
 
 def ha_status(broker: Broker) -> Any:
     return broker.stub(HA).GetReplicationStatus(pb.GetReplicationStatusRequest())
+
+
+def slaves_connect_to(broker: Broker) -> str:
+    """Empty while it is no master, or does not know that it is."""
+    try:
+        return ha_status(broker).replication_address
+    except grpc.RpcError as error:
+        assert error.code() is grpc.StatusCode.UNAVAILABLE, error
+        return ""
 
 
 def segments(broker: Broker) -> dict[str, bytes]:

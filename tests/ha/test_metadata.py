@@ -25,7 +25,7 @@ from stratamq.formats.replication_metadata import (
     encode_ask,
 )
 from stratamq.rpc import discovery
-from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
+from tests.ha.pairs import SEGMENT, Pair, ha_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 
 QUICKLY = ["ha.metadata_interval_ms=50", "commitlog.page_entries=2", "dispatcher.page_entries=2"]
@@ -53,10 +53,11 @@ def offsets(broker: Broker) -> dict[tuple[str, int], int]:
 
 
 def fill(broker: Broker, topic: str, queue_id: int, count: int) -> None:
-    """Messages that a group can have read."""
+    """Messages that a group can have read: the dispatcher has them."""
     with connect(broker.root) as client:
         for _ in range(count):
-            client.send(topic, b"x", queue_id=queue_id)
+            last = client.send(topic, b"x", queue_id=queue_id).physical_offset
+        until(lambda: client.admin.dispatch_state().applied_offset > last, "all is dispatched")
 
 
 def table(broker: Broker) -> dict[tuple[str, int], int]:
@@ -159,12 +160,8 @@ def with_gone_messages(pair: Pair) -> tuple[int, dict[tuple[str, int], int]]:
     # A snapshot at the end: what is below may go.
     pair.master.terminate(COMMITLOG)
     pair.master.start([COMMITLOG])
-    pair.master.log.DeleteBelow(
-        log_pb.DeleteBelowRequest(offset=2 * SEGMENT, max_segments=2, urgent=True)
-    )
-    minimum = log_status(pair.master).minimum_offset
-    assert minimum == 2 * SEGMENT
-    return minimum, table(pair.master)
+    pair.delete_below(2 * SEGMENT)
+    return 2 * SEGMENT, table(pair.master)
 
 
 def test_a_queue_whose_messages_are_gone_goes_on_at_its_offset_on_the_slave(pair: Pair):

@@ -4,6 +4,7 @@ Segments are compared file by file, blanks and their tails included.
 """
 
 import random
+from typing import Any
 
 import grpc
 import pytest
@@ -40,13 +41,18 @@ def test_a_slave_takes_no_messages_and_says_who_does(tmp_path):
     with Pair(tmp_path) as pair:
         pair.start()
         until(lambda: ha_status(pair.slave).following.connected, "the slave follows")
-        message = log_pb.Message(topic="t", body=b"x")
-        answer = pair.slave.log.Append(log_pb.AppendRequest(messages=[message])).results[0]
+        request = log_pb.AppendRequest(messages=[log_pb.Message(topic="t", body=b"x")])
+        answer = pair.slave.log.Append(request).results[0]
         assert answer.status == common_pb2.PUT_MESSAGE_STATUS_SERVICE_NOT_AVAILABLE
         with connect(pair.master.root) as client:
             assert client.log_state().writable
-        address = pair.master._channels[COMMITLOG]._channel.target().decode()
-        assert address.removeprefix("ipv4:").removeprefix("dns:///") in answer.error
+        target = pair.master._channels[COMMITLOG]._channel.target().decode()
+        address = target.removeprefix("ipv4:").removeprefix("dns:///")
+        # The slave's log learns of the address with its first metadata.
+        until(
+            lambda: address in pair.slave.log.Append(request).results[0].error,
+            "the refusal names the master's log",
+        )
 
 
 def test_a_slave_that_joins_late_gets_the_log_from_its_minimum_on(tmp_path):
@@ -117,8 +123,7 @@ def test_a_slave_that_is_cut_off_longer_than_the_housekeeping_is_left_and_comes_
             lambda: not any(one.connected for one in ha_status(pair.master).slaves),
             "the master leaves the silent slave",
         )
-        (gone,) = ha_status(pair.master).slaves
-        assert "said nothing for" in gone.problem
+        assert any("said nothing for" in one.problem for one in ha_status(pair.master).slaves)
         until(lambda: not ha_status(pair.slave).following.connected, "the slave leaves, too")
         pair.wire.release()
         pair.wire.cut()
@@ -148,14 +153,13 @@ def test_a_slave_whose_end_was_deleted_at_the_master_begins_anew(tmp_path):
         # A snapshot at the end: what is below may go.
         pair.master.terminate(COMMITLOG)
         pair.master.start([COMMITLOG])
-        deleted = pair.master.log.DeleteBelow(
-            log_pb.DeleteBelowRequest(offset=end, max_segments=100, urgent=True)
-        )
-        assert len(deleted.deleted) >= 3
+        minimum = end - end % SEGMENT
+        assert minimum >= 3 * SEGMENT
+        pair.delete_below(minimum)
         pair.start_slave()
         pair.caught_up()
-        assert log_status(pair.slave).minimum_offset == deleted.minimum_offset
-        pair.assert_equal_from(deleted.minimum_offset)
+        assert log_status(pair.slave).minimum_offset == minimum
+        pair.assert_equal_from(minimum)
         pair.served_equally()
         assert list((tmp_path / "slave" / "stratamq" / "aside").glob("commitlog-*"))
 
@@ -187,6 +191,12 @@ def test_a_slave_with_a_tail_that_its_master_lost_is_cut_by_an_operators_word_al
         assert len(kept) == 1
 
 
+def needs_resync(pair: Pair) -> Any:
+    """What the slave says of its master; None while it may yet follow it."""
+    following = ha_status(pair.slave).following
+    return following if following.needs_resync else None
+
+
 def test_a_log_of_another_history_waits_for_an_operator(tmp_path):
     with Pair(tmp_path, rooms=[DISPATCHER, INDEX]) as pair:
         pair.start_master()
@@ -198,8 +208,8 @@ def test_a_log_of_another_history_waits_for_an_operator(tmp_path):
             other.stop()
         before = (tmp_path / "slave" / "commitlog" / ("0" * 20)).read_bytes()
         pair.start_slave()
-        until(lambda: ha_status(pair.slave).following.needs_resync, "it says that it is lost")
-        assert "replica resync" in ha_status(pair.slave).following.problem
+        following = until(lambda: needs_resync(pair), "it says that it is lost")
+        assert "replica resync" in following.problem
         assert (tmp_path / "slave" / "commitlog" / ("0" * 20)).read_bytes() == before
         pair.resync()
         pair.caught_up()

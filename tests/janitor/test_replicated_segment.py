@@ -1,14 +1,15 @@
 """A slave that is being sent a segment while its master deletes it, as real processes."""
 
-from stratamq.api.v1 import commitlog_pb2 as log_pb
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
 from tests.support.brokers import DISPATCHER, HA, INDEX
 
 QUICK = ["commitlog.release_timeout_ms=0", "commitlog.snapshot_interval_ms=50"]
+HELD = ["ha.housekeeping_ms=600000"]
+"""A connection that is held stays, however long it takes to fill the log."""
 
 
 def test_a_slave_whose_segment_is_deleted_under_its_stream_is_told_and_begins_anew(tmp_path):
-    with Pair(tmp_path, rooms=[DISPATCHER, INDEX], both=QUICK) as pair:
+    with Pair(tmp_path, rooms=[DISPATCHER, INDEX], both=[*QUICK, *HELD]) as pair:
         pair.start()
         pair.send(60)
         pair.caught_up()
@@ -16,11 +17,7 @@ def test_a_slave_whose_segment_is_deleted_under_its_stream_is_told_and_begins_an
         pair.send(9_000, largest=6_000)
         end = log_status(pair.master).appended_offset
         minimum = end - end % SEGMENT - SEGMENT
-        request = log_pb.DeleteBelowRequest(offset=minimum, max_segments=1000, urgent=True)
-        until(
-            lambda: pair.master.log.DeleteBelow(request).minimum_offset == minimum,
-            "the master's log begins at its last but one segment",
-        )
+        pair.delete_below(minimum)
         until(
             lambda: any("was deleted" in one.problem for one in ha_status(pair.master).slaves),
             "the master has closed the connection, and says why",

@@ -3,7 +3,7 @@
 import pytest
 
 from stratamq.client import Client, connect
-from stratamq.client.values import PullStatus
+from stratamq.client.values import PullStatus, Queue
 from stratamq.errors import StrataError
 from tests.support.brokers import ROOMS, Broker
 from tests.support.waiting import until
@@ -56,11 +56,17 @@ def clean(client: Client) -> tuple[int, int]:
 
 def wait_for_followers(client: Client) -> None:
     """Until the dispatcher knows the log's minimum."""
-    if client.log_state().minimum_offset:
-        until(
-            lambda: all(queue.min_offset > 0 for queue in client.queues("t")),
-            "the dispatcher knows the minimum",
-        )
+    minimum = client.log_state().minimum_offset
+    until(
+        lambda: all(first_place(client, queue) >= minimum for queue in client.queues("t")),
+        "the dispatcher knows the minimum",
+    )
+
+
+def first_place(client: Client, queue: Queue) -> int:
+    """Where its first message lies in the log; -1 when the queue was shortened meanwhile."""
+    units = client.units(queue.topic, queue.queue_id, queue.min_offset, 1)
+    return units[0].physical_offset if units else -1
 
 
 def last_look(client: Client):

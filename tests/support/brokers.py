@@ -42,6 +42,8 @@ _CHANNEL_OPTIONS = (
 )
 DEADLINE_S = 60.0
 """For a start or a stop of one process: generous, because test machines are small and busy."""
+PATIENCE = ("commitlog.sync_flush_timeout_ms=60000", "commitlog.disk_stall_ms=60000")
+"""A disk that others keep busy is slow and does not stand still."""
 _LOOK_S = 0.01
 _SHOWN_CHARACTERS = 4_000
 
@@ -66,7 +68,7 @@ class Broker:
     def __init__(self, root: Path, logs: Path, settings: Iterable[str] = ()) -> None:
         self.root = root
         self._logs = logs
-        self._settings = list(settings)
+        self._settings = [*PATIENCE, *settings]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._channels: dict[str, grpc.Channel] = {}
         self._starts = 0
