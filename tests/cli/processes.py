@@ -10,7 +10,7 @@ from stratamq.client import Client, connect
 from stratamq.rpc import discovery
 
 COMMAND = (sys.executable, "-m", "stratamq.cli")
-DEADLINE_S = 90
+DEADLINE_S = 240
 SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots=1000",
          "--set", "index.index_items=4000")  # fmt: skip
 

@@ -12,7 +12,7 @@ import pytest
 from stratamq.client import connect
 from tests.support.brokers import Broker
 
-DEADLINE_S = 60
+DEADLINE_S = 240
 SETTINGS = (
     "commitlog.segment_bytes=1048576",
     "index.index_slots=1000",

@@ -21,7 +21,7 @@ from stratamq.formats.replication_opening import (
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, segments, until
 from tests.support.brokers import COMMITLOG, HA, Broker
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def words(chance: random.Random, end: int) -> bytes:

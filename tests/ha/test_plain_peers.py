@@ -7,7 +7,7 @@ import pytest
 from stratamq.formats.replication import REPORT, ROCKETMQ_TRANSFER_BYTES, TransferReader
 from tests.ha.pairs import SEGMENT, Pair, log_status, segments
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.rpc import discovery
 from tests.index.harness import ITEMS, SLOTS, TestLog, contents
 from tests.support.brokers import COMMITLOG, INDEX, Broker
+from tests.support.waiting import until
 
 SEGMENT_BYTES = 65_536
 SETTINGS = [
@@ -45,11 +46,13 @@ def offsets(broker: Broker, key: str, **fields) -> list[int]:
 def caught_up(broker: Broker, *, durable: bool = False) -> index_pb2.GetIndexStatusResponse:
     """Ask until the index has come to the log's end."""
     end = broker.log.GetStatus(commitlog_pb2.GetStatusRequest()).appended_offset
-    for _ in range(100_000):
+
+    def come() -> index_pb2.GetIndexStatusResponse | None:
         status = broker.index.GetIndexStatus(index_pb2.GetIndexStatusRequest())
-        if status.serving and (status.durable_offset if durable else status.applied_offset) >= end:
-            return status
-    raise AssertionError(f"the index has come to {status.applied_offset} of {end}")
+        reached = status.durable_offset if durable else status.applied_offset
+        return status if status.serving and reached >= end else None
+
+    return until(come, f"the index has come to {end}")
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", -1),
 )
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 """For a start or a stop of one process: generous, because test machines are small and busy."""
 PATIENCE = ("commitlog.sync_flush_timeout_ms=60000", "commitlog.disk_stall_ms=60000")
 """A disk that others keep busy is slow and does not stand still."""

@@ -16,7 +16,7 @@ import subprocess
 from contextlib import ExitStack, closing
 from functools import cache
 
-_LIMIT_S = 20.0
+_LIMIT_S = 60.0
 _TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 _NAME = "wire"
 

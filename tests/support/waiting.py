@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from stratamq.files.clock import SystemClock
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 LOOK_S = 0.01
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from tests.table.conftest import (
     wait_for_dispatcher,
 )
 
-DEADLINE_S = 60
+DEADLINE_S = 240
 
 
 def rows(*arguments, **options):
