@@ -70,7 +70,8 @@ def test_units_that_lie_are_not_believed(log, lie):
         "outside": 1 << 40,
         "blank": 0,
     }[lie]
-    size = (1 << 31) - 1 if lie == "blank" else log._size(log.places["a", 1, 30])
+    size = log._size(place if lie.startswith("other") else log.places["a", 1, 30])
+    size = (1 << 31) - 1 if lie == "blank" else size
     for index in (30, 40):
         units[index * 20 : index * 20 + 20] = encode_queue_unit(place, size, 0)
     path.write_bytes(units)

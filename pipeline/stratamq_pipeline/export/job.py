@@ -226,12 +226,7 @@ def _counted(
         ):
             of_topic = queues.setdefault(row["topic"], {})
             of_topic[str(row["queueId"])] = (row["first"], row["last"] + 1)
-    if written != read or named != there:
-        raise not_shared(
-            directory.files,
-            f"{read.rows} messages were read, and {written.rows} are in the {len(there)} files "
-            "that the driver sees",
-        )
+    check_counts(directory.files, read, written, named, there)
     return replace(
         planned,
         messages=written.rows,
@@ -239,6 +234,19 @@ def _counted(
         queues=queues,
         anchor=_last_anchor(log, planned.begin, planned.end) or planned.anchor,
     )
+
+
+def check_counts(
+    files: OutputFiles, read: Counted, written: Counted, named: set[str], there: set[str]
+) -> None:
+    """InvalidRequestError unless the files that are there hold the rows that were read; `named` are
+    those in which Spark found rows."""
+    if written != read or named != there:
+        raise not_shared(
+            files,
+            f"{read.rows} messages were read, and {written.rows} are in the {len(there)} files "
+            "that the driver sees",
+        )
 
 
 def _read(spark: SparkSession, place: str) -> DataFrame:
