@@ -2,13 +2,16 @@
 sent twice unless that was asked for, and the client says what it does not know."""
 
 import asyncio
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from stratamq.client import connect_async
 from stratamq.client.received import split_frames
 from stratamq.errors import InvalidRequestError, UnavailableError
+from tests.client.on_loop import original
 from tests.support import freezing
 from tests.support.brokers import COMMITLOG
 from tests.support.waiting import until
@@ -110,6 +113,36 @@ def settled_well(delivery) -> bool:
         return delivery.result(60).stored
     except UnavailableError:
         return False
+
+
+@pytest.mark.parametrize("way", ["messages", "rows"])
+def test_sending_waits_while_nothing_is_answered(client, own_log, way):
+    """What waits in memory stays within the limit and a batch."""
+    with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
+        producer.send("t", b"first").result(60)
+        sender, stands = original(producer), threading.Event()
+        wait_for_room = sender._wait_for_room
+
+        def waits():
+            stands.set()
+            return wait_for_room()
+
+        sender._wait_for_room = waits
+
+        def send():
+            if way == "rows":
+                return producer.send_rows("t", [(b"x" * 400, b"")] * 300)
+            return [producer.send("t", b"x" * 400) for _ in range(300)]
+
+        freeze(own_log)
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(send)
+            sent.add_done_callback(lambda _: stands.set())
+            assert stands.wait(60)
+            waiting_bytes = producer._outbox.pending_bytes
+            freezing.thaw(own_log.pid(COMMITLOG))
+            assert all(delivery.result(60).stored for delivery in sent.result(60))
+        assert 5_000 <= waiting_bytes <= 6_000
 
 
 def test_a_graceful_stop_answers_what_is_in_flight(client, own_log):

@@ -328,16 +328,8 @@ def test_a_failure_that_was_looked_at_is_not_raised_again(client):
         producer.flush()
 
 
-def test_sending_waits_while_too_much_is_unanswered(client):
-    with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
-        for _ in range(200):
-            producer.send("slow", b"x" * 500)
-            assert producer._outbox.pending_bytes <= 6_000
-        producer.flush()
-
-
 def test_rows_wait_while_too_much_is_unanswered(client):
-    """In `send_rows` as in `send`: what waits in memory stays within the limit and a batch."""
+    """What waits in memory stays within the limit and a batch."""
     with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
         outbox, most = producer._outbox, 0
         add_rows = outbox.add_rows
