@@ -45,6 +45,8 @@ class Cluster:
         """Something was heard or done: look now whether the role is still right."""
         self.longer = ""
         """Why a slave was refused that has more of this log's history than this log."""
+        self.promoted_term = 0
+        """The last term that an operator promoted this broker to, since it started."""
         self._config = config
         self._own = own
         self._view = view
@@ -76,6 +78,10 @@ class Cluster:
             confirmed=max(facts.confirmed, facts.master_confirmed or 0),
             members=facts.members,
         )
+
+    def promoted(self, term: int) -> None:
+        """What slaves had more than this log is given up."""
+        self.promoted_term, self.longer = term, ""
 
     def configured(self, facts: LogFacts) -> Members | None:
         """What the settings say, whatever is in force."""

@@ -123,6 +123,8 @@ class RoleKeeper:
             return ""
         if facts.taking_back:
             return "this master takes back first what its slaves hold and it has lost"
+        if facts.term < self._cluster.promoted_term:
+            return "this broker was promoted, and its log has not shown its new history yet"
         term = last_term(has.generations)
         if term > facts.term:
             if term <= facts.term + LARGEST_TERM_STEP:

@@ -77,10 +77,10 @@ class OperatorCommands:
             term = candidate_term(own, answers)
             if own.members is not None:
                 assessment = await self._promised(facts, own, term, answers, force=force)
-            self._cluster.longer = ""
             generation, start = await self._own.set_role(
                 role, term=term, reason=f"it was promoted to term {term}"
             )
+            self._cluster.promoted(term)
             await self._cluster.keep_members(await self._cluster.facts())
             await self._release()
         self._cluster.changed.set()
