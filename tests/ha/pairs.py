@@ -143,13 +143,15 @@ class Pair:
             producer.flush()
 
     def delete_below(self, offset: int) -> None:
-        """Until the master's log begins there: whoever still replicates from a segment, or has not
-        come back to a log that was started again, holds it a little longer."""
+        """Until the master's log begins there, and its replication knows: whoever still replicates
+        from a segment, or has not come back to a log that was started again, holds it a little
+        longer."""
         request = log_pb.DeleteBelowRequest(offset=offset, max_segments=100, urgent=True)
         until(
             lambda: self.master.log.DeleteBelow(request).minimum_offset == offset,
             f"the master's log begins at {offset}",
         )
+        until(lambda: shipped_from(self.master) == offset, "the master's replication knows")
 
     # --- what there is ---
 
@@ -237,11 +239,23 @@ def ha_status(broker: Broker) -> Any:
 
 def slaves_connect_to(broker: Broker) -> str:
     """Empty while it is no master, or does not know that it is."""
+    status = known_status(broker)
+    return "" if status is None else status.replication_address
+
+
+def shipped_from(broker: Broker) -> int | None:
+    """Where its log begins, for its slaves; None while its log has not answered replication."""
+    status = known_status(broker)
+    return None if status is None else status.minimum_offset
+
+
+def known_status(broker: Broker) -> Any:
+    """None while its log has not answered replication."""
     try:
-        return ha_status(broker).replication_address
+        return ha_status(broker)
     except grpc.RpcError as error:
         assert error.code() is grpc.StatusCode.UNAVAILABLE, error
-        return ""
+        return None
 
 
 def segments(broker: Broker) -> dict[str, bytes]:

@@ -136,8 +136,8 @@ def test_tables_of_many_pages_reach_the_slave_and_so_does_one_change(pair: Pair)
             client.admin.put_topic(Topic(f"idle-{number}", 3, 3))
         wanted = {(f"idle-{number}", queue): number for number in range(9) for queue in range(3)}
         for (topic, queue_id), count in wanted.items():
-            for _ in range(count):
-                client.send(topic, b"x", queue_id=queue_id)
+            if count:
+                fill(pair.master, topic, queue_id, count)
         client.commit_offsets("billing", wanted)
         for number in range(7):
             client.send("busy", b"x", queue_id=number % 4)

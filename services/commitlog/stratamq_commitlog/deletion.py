@@ -65,13 +65,13 @@ class Deletion:
         `urgent` only what every follower has on its disk. The new minimum, and their paths."""
         segments, offsets = self._segments, self._offsets
         # Nothing else could say how far the queues of what is deleted had come: they would count
-        # from anywhere again after a crash. The last segment ends above that, so that it stays.
+        # from anywhere again after a crash.
         limit = min(offset, offsets.flushed, self._snapshots.needed_from)
         if not urgent:
             limit = min([limit, *(self._durable_of(name) for name in self._followers)])
         count = 0
         while (
-            count < min(len(segments.offsets), max_segments)
+            count < min(len(segments.offsets) - 1, max_segments)
             and segments.offsets[count] + segments.segment_bytes <= limit
         ):
             count += 1
