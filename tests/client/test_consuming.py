@@ -164,6 +164,15 @@ def test_a_range_keeps_its_end_while_nothing_tells_that_its_queue_was_cut():
         looked_again(planned, ListQueues=shorter)
 
 
+def test_a_range_is_not_cut_to_what_the_dispatcher_has_heard_of():
+    def queues(request):
+        return TWO_QUEUES if request.applied_offset >= 900 else [Queue("t", 0, 10, 12, 0)]
+
+    planned = [Range("t", 0, 10, 20, log_end=900), Range("t", 1, 0, 5, log_end=900)]
+    now = looked_again(planned, GetStatus=log_at(900, 900), ListQueues=queues)
+    assert now == [(0, 20), (1, 5)]
+
+
 def test_a_time_range_is_both_ends_inclusive():
     def offset(request):
         return {1000: 3, 2001: 9}[request.timestamp_ms]

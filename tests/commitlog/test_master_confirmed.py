@@ -130,8 +130,11 @@ def test_a_promoted_slave_bounds_nothing_and_forgets_the_old_master():
     assert copy.files.entry(MASTER_CONFIRMED_PATH) is None
 
 
-def passing_seconds(copy: Store, answers: list[object]) -> None:
-    """Until there is an answer, with a tick of the clock after every step of a worker."""
+def passing_seconds(copy: Store, answers: list[object], *, idle_steps: int = 0) -> None:
+    """Until there is an answer, with a tick of the clock after every step of a worker, but for the
+    first ones."""
+    for _ in range(idle_steps):
+        copy.scheduler.run_one()
     while not answers:
         copy.scheduler.run_one()
         copy.clock.advance_ms(1_000)
@@ -147,11 +150,12 @@ def ahead(original: Store) -> Store:
     return copy
 
 
-def test_a_promoted_slave_stores_no_bound_while_it_is_promoted():
+@pytest.mark.parametrize("idle_steps", range(5))
+def test_a_promoted_slave_stores_no_bound_while_it_is_promoted(idle_steps):
     copy = ahead(master())
     answers: list[object] = []
     copy.log.set_role(RoleChange(Role.ASYNC_MASTER, 1), answers.append)
-    passing_seconds(copy, answers)
+    passing_seconds(copy, answers, idle_steps=idle_steps)
     assert answers == [None]
     assert copy.files.entry(MASTER_CONFIRMED_PATH) is None
 
@@ -205,10 +209,13 @@ def test_a_slave_that_is_cut_knows_no_more_of_the_history_that_went(told):
 
 
 def test_a_cut_that_could_not_be_written_leaves_the_bound_in_force():
+    """Of another master's history: the lower bound that goes with that is written already."""
     original = master()
     copy = ahead(original)
+    place = boundaries(original)[5]
+    generations = (*original.log.state.generations, Generation(make_number(1, 1, 1), place))
     copy.disk.fail("flush", f"{CUT_PATH}.tmp")
-    assert isinstance(ask(copy, Cut(boundaries(original)[5], False, (), 0)).error, NotWritableError)
+    assert isinstance(ask(copy, Cut(place, False, generations, 0)).error, NotWritableError)
     copy.disk.clear_faults()
     copy.pass_time(1_100)
     copy.power_loss(keep_nothing)

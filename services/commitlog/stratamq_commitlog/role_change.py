@@ -159,8 +159,7 @@ class RoleChanges:
                     reason=change.reason or f"it was promoted to term {term}",
                 )
             yield from self._persist_role(assigned)
-            # Read again: a cut that began before this change may have ended meanwhile.
-            generations = self._with_next_generation(self.states.now.generations, term)
+            generations = self._with_next_generation(now.generations, term)
             yield from self._persist_generations(generations)
             if not change.goes_on:
                 log.warning("promoted", extra={"role": assigned.role.value, "term": term})
