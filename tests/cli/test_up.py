@@ -4,7 +4,6 @@ import json
 import os
 import select
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from stratamq.errors import ConfigurationError, StoreRefusedError
 from stratamq.files.clock import SystemClock
 from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
 from tests.support.fixtures import unpack
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
 
@@ -148,7 +148,7 @@ def test_a_second_ctrl_c_kills(data):
     with Up(data, *SMALL) as up:
         up.wait_ready()
         pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index")]
-        os.kill(pids[0], signal.SIGSTOP)  # it cannot stop in order any more
+        freeze(pids[0])  # it cannot stop in order any more
         up.interrupt()
         until(lambda: "commitlog  stopping" in up.said(), "it says so")
         up.interrupt()
@@ -179,13 +179,13 @@ def test_an_up_that_follows_a_killed_one_at_once_waits_for_its_services(data):
         pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index", "ha", "janitor")]
         with up.client() as client:
             assert client.send("t", b"kept").stored
-        os.kill(pids[-1], signal.SIGSTOP)  # it ends later than a start takes
+        freeze(pids[-1])  # it ends later than a start takes
         up.process.kill()
         up.process.wait(DEADLINE_S)
     with Up(data, *SMALL) as up:
         while f"janitor (process {pids[-1]})" not in up.said():
             assert up.process.poll() is None, up.said()
-        os.kill(pids[-1], signal.SIGCONT)
+        thaw(pids[-1])
         up.wait_ready()
         assert all(ended(pid) for pid in pids), "it waits for every one of them"
         with up.client() as client, client.consume("t", follow=True) as reader:
