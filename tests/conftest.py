@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sampling.every_call = config.getoption("--every-call")
 
 
-LOOP_TIMEOUT_S = 120
+LOOP_TIMEOUT_S = 240
 
 
 @pytest.fixture(scope="module")
