@@ -8,7 +8,6 @@ wrote is kept in a file and shown when something fails.
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +25,7 @@ from stratamq.api.v1 import (
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
 from tests.support.fixtures import Geometry
+from tests.support.forked import Forked
 
 COMMITLOG, DISPATCHER, INDEX = ROOMS = ("commitlog", "dispatcher", "index")
 HA = "ha"
@@ -69,7 +69,7 @@ class Broker:
         self.root = root
         self._logs = logs
         self._settings = [*PATIENCE, *settings]
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Forked] = {}
         self._channels: dict[str, grpc.Channel] = {}
         self._starts = 0
         self._clock = SystemClock()
@@ -88,20 +88,19 @@ class Broker:
         """Start one process, without waiting for anything."""
         assert room not in self._processes, f"{room} runs already"
         self._logs.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", f"stratamq_{room}", "--data", str(self.root)]
+        arguments = ["--data", str(self.root)]
         for text in self._settings:
             if text.startswith(f"{room}."):
-                command += ["--set", text]
+                arguments += ["--set", text]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")
         }
         self._starts += 1
         with self._log_file(room).open("ab") as log:
             log.write(f"--- start {self._starts}\n".encode())
-            log.flush()
-            self._processes[room] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-            )
+        self._processes[room] = Forked(
+            f"stratamq_{room}", arguments, self._log_file(room), environment
+        )
 
     def wait_ready(self, room: str, deadline_s: float = DEADLINE_S) -> None:
         """Until the service has announced itself and its health says SERVING."""
