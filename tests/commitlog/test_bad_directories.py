@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from stratamq_commitlog.messages import PutStatus
@@ -13,6 +14,7 @@ from stratamq.files.simulated_inode import Inode
 from stratamq.files.simulated_tree import Directory, Node
 from tests.support.disks import write_file
 from tests.support.logs import Store, body_for, message, segment_path
+from tests.support.sampling import few
 
 pytestmark = pytest.mark.usefixtures("walked_both_ways")
 
@@ -131,8 +133,7 @@ OURS = (
 )
 
 
-@pytest.mark.parametrize("path", OURS)
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("path", "how"), few(product(OURS, HOWS), 50))
 def test_a_store_whose_other_files_are_damaged_loses_no_message(used, path, how):
     disk = used.image(keep_everything)
     replaced(path, how)(disk)

@@ -16,6 +16,7 @@ from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.index_layout import index_file_bytes
 from tests.index.harness import GENERATION, ITEMS, SLOTS, Follower, TestLog, contents, names
 from tests.support.disks import read_file, write_file
+from tests.support.sampling import few
 
 FILE_BYTES = index_file_bytes(SLOTS, ITEMS)
 
@@ -107,28 +108,26 @@ def test_an_index_that_is_gone_is_built_anew(log, clean):
     mended(log)
 
 
+DAMAGES = {
+    "empty": lambda raw: b"",
+    "short": lambda raw: raw[:-1],
+    "half": lambda raw: raw[: len(raw) // 2],
+    "long": lambda raw: raw + b"\0",
+    "zeros": lambda raw: bytes(len(raw)),
+    "ones": lambda raw: b"\xff" * len(raw),
+    "header": lambda raw: b"\x80" * 40 + raw[40:],
+    "count": lambda raw: raw[:36] + (10**9).to_bytes(4, "big") + raw[40:],
+}
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
-@pytest.mark.parametrize("which", [0, 3, -1])
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda raw: b"",
-        lambda raw: raw[:-1],
-        lambda raw: raw[: len(raw) // 2],
-        lambda raw: raw + b"\0",
-        lambda raw: bytes(len(raw)),
-        lambda raw: b"\xff" * len(raw),
-        lambda raw: b"\x80" * 40 + raw[40:],
-        lambda raw: raw[:36] + (10**9).to_bytes(4, "big") + raw[40:],
-    ],
-    ids=["empty", "short", "half", "long", "zeros", "ones", "header", "count"],
-)
+@pytest.mark.parametrize(("which", "damage"), few(itertools.product((0, 3, -1), DAMAGES), 8))
 def test_a_damaged_file_is_built_anew(log, clean, which, damage):
     follower = followed(log)
     if clean:
         follower.stop()
     path = f"index/{names(log.files)[which]}"
-    replace_file(log, path, damage(read_file(log.files, path)))
+    replace_file(log, path, DAMAGES[damage](read_file(log.files, path)))
     mended(log)
 
 

@@ -18,6 +18,7 @@ from stratamq.formats.store_paths import RETENTION_PATH
 from stratamq.store.origin import ORIGIN_PATH, is_created_here
 from tests.janitor.watched_log import SEGMENT, WatchedLog
 from tests.support.logs import Store
+from tests.support.sampling import MOST_CALLS, sampled
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def start_interrupted_anywhere(log: WatchedLog, choice: CrashChoice | None) -> I
     whole = Store(SEGMENT, disk=original.image(keep_everything))
     before = whole.disk.calls
     whole.start()
-    for call in range(1, whole.disk.calls - before + 1):
+    for call in sampled(range(1, whole.disk.calls - before + 1)):
         store = Store(SEGMENT, disk=original.image(keep_everything), seed=call)
         store.disk.crash_at(store.disk.calls + call)
         with pytest.raises(SimulatedCrash):
@@ -156,11 +157,11 @@ def test_a_start_that_is_interrupted_anywhere_makes_no_adopted_store_ours(log, c
     log.store.stop()
     log.rewrite("lock", b"lock")
     seen = [retention.obstacle() for retention in start_interrupted_anywhere(log, choice)]
-    assert len(seen) > 50 and all(seen)
+    assert len(seen) >= MOST_CALLS and all(seen)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_a_first_start_that_is_interrupted_anywhere_leaves_a_store_of_our_own(choice):
     fresh = WatchedLog("2026-06-01T12:00", started=False)
     seen = [retention.obstacle() for retention in start_interrupted_anywhere(fresh, choice)]
-    assert len(seen) > 20 and not any(seen)
+    assert len(seen) >= MOST_CALLS and not any(seen)

@@ -1,24 +1,46 @@
-"""Families of crashes at every call of the disk: a sample of the calls, or each of them.
+"""Families of cases of one claim: some of them, or each.
 
-`make test` takes a sample, always the same one, with the first and the last calls in it; `make
-torture-ci` runs the same tests with `--every-call`.
+`make test` takes a sample, which the commit chooses, so that the next commit takes another; `make
+torture-ci` runs the families of crashes with `--every-call`, which takes each case of every family.
+Where there is no commit (a copy of the tree), the sample is always the same one.
 """
 
 import random
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
 
-MOST_CALLS = 32
-AT_EACH_END = 6
+MOST_CALLS = 16
+AT_EACH_END = 4
 
 every_call = False
 """Set from the command line, in `tests/conftest.py`."""
+
+T = TypeVar("T")
+
+
+@cache
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def few(family: Iterable[T], most: int) -> list[T]:
+    """At most `most` of a family of cases, in order."""
+    cases = list(family)
+    if every_call or len(cases) <= most:
+        return cases
+    chosen = random.Random(f"{_commit()} {len(cases)}").sample(range(len(cases)), most)
+    return [cases[index] for index in sorted(chosen)]
 
 
 def sampled(calls: Sequence[int]) -> Sequence[int]:
     """The calls to go through, in order; those at both ends are always among them."""
     if every_call or len(calls) <= MOST_CALLS:
         return calls
-    chosen = {*calls[:AT_EACH_END], *calls[-AT_EACH_END:]}
-    between = calls[AT_EACH_END:-AT_EACH_END]
-    chosen |= {*random.Random(len(calls)).sample(between, MOST_CALLS - len(chosen))}
-    return sorted(chosen)
+    between = few(calls[AT_EACH_END:-AT_EACH_END], MOST_CALLS - 2 * AT_EACH_END)
+    return [*calls[:AT_EACH_END], *between, *calls[-AT_EACH_END:]]

@@ -13,8 +13,8 @@ from stratamq_torture.simulated.trial import SimulationOptions, Tally, run_seeds
 
 from stratamq.files.simulated_files import SimulatedFile
 
-SEEDS = 180
-MORE_SEEDS = 480
+SEEDS = 60
+MORE_SEEDS = 600
 SEEDS_OF_A_SLICE = 60
 OPERATIONS = 100
 
