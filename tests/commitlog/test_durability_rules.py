@@ -1,4 +1,6 @@
-"""Each rule of the architecture's section 3 that lives in this engine, and that it bites.
+"""Rules of the architecture's section 3 that live in this engine, and that each of them bites.
+
+Those that `tests/torture/test_rules.py` switches off in the simulated broker are not here.
 
 A rule is a scenario that holds, and a way to switch the rule off with which it must fail: a test
 that passes without the thing it protects protects nothing.
@@ -11,8 +13,7 @@ import numpy as np
 import pytest
 from stratamq_commitlog import closing, log_walk, opening, own_state, recovery, snapshots
 from stratamq_commitlog.appender import Appender
-from stratamq_commitlog.follow_hub import FollowHub, Session
-from stratamq_commitlog.group_commit import GroupCommit
+from stratamq_commitlog.follow_hub import FollowHub
 from stratamq_commitlog.log_walk import SegmentWalk, Strictness
 from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.replicas import Replica
@@ -22,14 +23,10 @@ from stratamq.files.port import PAGE_BYTES
 from stratamq.files.simulated import (
     SimulatedCrash,
     SimulatedFiles,
-    keep_everything,
     keep_nothing,
 )
-from stratamq.files.simulated_files import SimulatedFile
-from stratamq.files.simulated_inode import Inode
 from stratamq.formats.columns import FrameColumns
 from stratamq.formats.property_crc import fill_property_crc, reserve
-from tests.commitlog.test_publish_order import kill_while_storing
 from tests.support.listeners import Listener
 from tests.support.logs import (
     Store,
@@ -55,71 +52,6 @@ def bodies(store: Store) -> list[bytes]:
     return [frame.body for frame in store.frames()]
 
 
-# --- acknowledgements ---
-
-
-def acknowledged_only_when_flushed() -> None:
-    """The power fails at the very moment of the answer."""
-    store = Store(SEGMENT)
-    store.start()
-    store.put(b"allocates")
-    store.send(message(b"promised"))
-    store.step()
-    while not store.answers.results:
-        store.scheduler.run_one()
-    assert store.answers.statuses == [PutStatus.PUT_OK]
-    store.power_loss(keep_nothing)
-    store.start()
-    assert bodies(store)[-1] == b"promised"
-
-
-def answer_at_once(patch: Patch) -> None:
-    patch.setattr(GroupCommit, "wait", lambda self, end, resolve: resolve(True))
-
-
-def failed_flush_is_never_retried() -> None:
-    """What failed lies in pages of its own, so that nothing later makes them dirty again."""
-    store = Store(1 << 15)
-    store.start()
-    store.put(b"safe")
-    store.disk.fail("flush", segment_path(0))
-    promised = [
-        result
-        for result in (store.put(body_for(2 * PAGE_BYTES - store.end())), store.put(b"b"))
-        if result.status is PutStatus.PUT_OK
-    ]
-    store.power_loss(keep_nothing)
-    store.start()
-    kept = {frame.physical_offset for frame in store.frames()}
-    assert {result.physical_offset for result in promised} <= kept
-
-
-def ask_again(patch: Patch) -> None:
-    patch.setattr(GroupCommit, "_failed", lambda self, error: self._start())
-
-
-# --- publish order ---
-
-
-def a_killed_pass_is_whole_or_absent() -> None:
-    store = Store(SEGMENT)
-    store.start()
-    store.put_all(message(b"before"), message(b"before"))
-    assert kill_while_storing(store, "a batch", dies_at=1, most=200)
-    store.start()
-    assert len(store.frames()) == 2
-
-
-def store_all_in_one(patch: Patch) -> None:
-    def publish(self: Appender, source: bytes | memoryview) -> bool:
-        active = self._segments.active
-        position = self.appended - active.base
-        active.file.write(position, source)
-        return True
-
-    patch.setattr(Appender, "_publish", publish)
-
-
 # --- recovery: behind the end ---
 
 
@@ -133,19 +65,6 @@ def cut_log() -> Store:
     size = len(store.frame_bytes()[0])
     store.edit(segment_path(0), 2 * size + 90, b"\xff")
     return store
-
-
-def what_was_cut_never_comes_back() -> None:
-    store = cut_log()
-    store.start()
-    store.put(b"new1")
-    store.power_loss(keep_everything)
-    store.start()
-    assert bodies(store) == [b"0000", b"0001", b"new1"]
-
-
-def do_not_zero(patch: Patch) -> None:
-    patch.setattr(SimulatedFile, "zero", lambda self, position, length: None)
 
 
 def what_was_cut_is_kept_aside() -> None:
@@ -210,11 +129,6 @@ def what_recovery_accepts_is_on_the_disk() -> None:
     store.power_loss(keep_nothing)
     store.start()
     assert bodies(store) == seen
-
-
-def do_not_write_again(patch: Patch) -> None:
-    step = SegmentWalk.step
-    patch.setattr(SegmentWalk, "step", lambda self, rewrite=None: step(self, None))
 
 
 def no_abort(patch: Patch) -> None:
@@ -351,68 +265,6 @@ def know_no_queues(patch: Patch) -> None:
 # --- generations, dispatch ---
 
 
-def a_follower_drops_what_a_power_loss_took() -> None:
-    """The second start's list must be durable before its first append: the third relies on it."""
-    store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH", flush_interval_ms=1_000)
-    store.start()
-    store.pass_time(1)
-    store.put_all(*[message(b"kept") for _ in range(5)])
-    store.pass_time(1_000)
-    kept = store.end()
-    store.put_all(*[message(b"lost") for _ in range(5)])
-    generation, position = store.log.generation, store.end()
-    store.power_loss(keep_nothing)
-    for _ in range(2):
-        store.start()
-        store.pass_time(1)
-        store.put_all(*[message(b"new!") for _ in range(20)])
-        store.pass_time(1_000)
-        opened, _ = store.log.hub.open(
-            "f", replicable=False, generation=generation, position=position, wake=lambda: None
-        )
-        assert opened.cut_to == kept
-        store.power_loss(keep_nothing)
-
-
-def open_no_generation(patch: Patch) -> None:
-    begin = opening.begin_generation
-
-    def first_only(state, opened, random, role):
-        known = state.generations if opened.history_known else []
-        return known or begin(state, opened, random, role)
-
-    patch.setattr(opening, "begin_generation", first_only)
-
-
-def forget_generations(patch: Patch) -> None:
-    store_generations = own_state.OwnState.store_generations
-
-    def remember(self, generations, segment_bytes):
-        if len(generations) == 1:
-            store_generations(self, generations, segment_bytes)
-        self.generations, self.segment_bytes = generations, segment_bytes
-
-    patch.setattr(own_state.OwnState, "store_generations", remember)
-
-
-def dispatch_goes_up_to_confirmed() -> None:
-    store = Store(SEGMENT)
-    store.start()
-    store.put(b"allocates")
-    listener = Listener(store)
-    store.send(message(b"not flushed"))
-    store.step()
-    listener.listen()
-    seen = listener.position
-    store.power_loss(keep_nothing)
-    store.start()
-    assert seen <= store.end()
-
-
-def dispatch_everything(patch: Patch) -> None:
-    patch.setattr(Session, "_horizon", lambda self: self._hub.offsets.appended)
-
-
 def confirmed_ends_on_a_frame() -> None:
     store = Store(SEGMENT, role="SYNC_MASTER")
     log = store.start()
@@ -496,30 +348,6 @@ def delete_up_to_the_snapshot(patch: Patch) -> None:
     patch.setattr(snapshots.Snapshots, "_has_stored", stored)
 
 
-def a_segment_is_durable_before_it_is_used() -> None:
-    store = Store(SEGMENT)
-    store.start()
-    assert store.put(b"promised").status is PutStatus.PUT_OK
-    store.power_loss(keep_nothing)
-    store.start()
-    assert bodies(store) == [b"promised"]
-
-
-def create_without_sync(patch: Patch) -> None:
-    create = SimulatedFiles.create
-
-    def made(self: SimulatedFiles, path: str, size: int, *, sparse: bool = False) -> None:
-        if not path.startswith("commitlog/"):
-            create(self, path, size, sparse=sparse)
-            return
-        self.make_directory("commitlog")
-        inode = Inode(path, self.disk.now_ns())
-        inode.set_size(size, sparse=False)
-        self.disk.tree.set(path, inode, self.disk.now_ns())
-
-    patch.setattr(SimulatedFiles, "create", made)
-
-
 def store_times_never_go_back() -> None:
     store = Store(SEGMENT)
     store.start()
@@ -536,15 +364,8 @@ def believe_the_clock(patch: Patch) -> None:
 
 
 RULES = {
-    "an acknowledgement comes after the flush": Rule(
-        acknowledged_only_when_flushed, answer_at_once
-    ),
-    "a failed flush is never retried": Rule(failed_flush_is_never_retried, ask_again),
-    "publish order": Rule(a_killed_pass_is_whole_or_absent, store_all_in_one),
-    "the tail is zeroed": Rule(what_was_cut_never_comes_back, do_not_zero),
     "evidence is kept": Rule(what_was_cut_is_kept_aside, keep_no_evidence),
     "removals are synced in order": Rule(later_segments_go_from_the_last_on, do_not_sync_removals),
-    "pages are written again": Rule(what_recovery_accepts_is_on_the_disk, do_not_write_again),
     "abort is there while the log is open": Rule(what_recovery_accepts_is_on_the_disk, no_abort),
     "abort goes only after a good flush": Rule(abort_stays_after_a_failed_flush, believe_the_flush),
     "PHYSICALOFFSET": Rule(a_frame_of_another_place_is_none, believe_any_place),
@@ -554,13 +375,6 @@ RULES = {
     "zero sectors": Rule(a_record_with_a_zero_sector_is_none, ignore_zero_sectors),
     "zero ends": Rule(a_record_torn_in_its_last_sector_is_none, ignore_zero_ends),
     "QUEUEOFFSET": Rule(a_frame_of_a_lost_history_is_none, know_no_queues),
-    "every start opens a generation": Rule(
-        a_follower_drops_what_a_power_loss_took, open_no_generation
-    ),
-    "generations are durable first": Rule(
-        a_follower_drops_what_a_power_loss_took, forget_generations
-    ),
-    "dispatch only up to confirmed": Rule(dispatch_goes_up_to_confirmed, dispatch_everything),
     "confirmed ends on a frame": Rule(confirmed_ends_on_a_frame, confirm_any_byte),
     "snapshots stand on what is flushed": Rule(
         a_snapshot_stands_on_what_is_flushed, write_any_snapshot
@@ -568,9 +382,6 @@ RULES = {
     "RocketMQ's text in the lock file": Rule(what_rocketmq_went_on_with_is_not_ours, always_ours),
     "deletion below the snapshot's frame": Rule(
         deletion_leaves_what_the_snapshot_stands_on, delete_up_to_the_snapshot
-    ),
-    "segments are durable before use": Rule(
-        a_segment_is_durable_before_it_is_used, create_without_sync
     ),
     "store times never go back": Rule(store_times_never_go_back, believe_the_clock),
 }
