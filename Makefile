@@ -64,8 +64,12 @@ torture: venv  ## crashes, kills, power losses, damage and full disks for TORTUR
 torture-ci: venv  ## what every change must pass of it: 1 000 seeds, 50 rounds of kills, each call's crash
 	$(BIN)/stratamq torture sim --seeds 1000 --operations 100
 	$(BIN)/stratamq torture kill --rounds 50
-	$(PYTEST) -n 2 --every-call -k "call or crash" tests/commitlog/test_recovery_crashes.py \
-	  tests/dispatcher/test_crashes.py tests/index/test_crashes.py tests/index/test_faults.py
+	$(PYTEST) -n 2 --every-call -k "call or crash or damaged or interrupted or anew or los" \
+	  tests/commitlog/test_recovery_crashes.py tests/commitlog/test_cutting.py \
+	  tests/commitlog/test_closing.py tests/commitlog/test_bad_directories.py \
+	  tests/dispatcher/test_crashes.py tests/index/test_crashes.py tests/index/test_faults.py \
+	  tests/index/test_recovery.py tests/index/test_fixtures.py tests/janitor/test_retention.py \
+	  tests/ha/test_history.py
 
 protos: venv  ## generate src/stratamq/api from protos/
 	$(BIN)/python scripts/gen_protos.py
