@@ -189,6 +189,19 @@ def test_a_failing_call_refuses_the_store_or_changes_nothing(state, error):
     assert refused > len(sampled(range(1, calls + 1))) / 2
 
 
+def test_a_completed_last_file_is_durable_before_it_takes_the_place_of_the_short_one():
+    original = untidy().disk.image(keep_everything)
+    expected, _ = reference_of(original)
+    store = reopened(original.image(keep_everything))
+    store.disk.crash_on("sync_directory", "commitlog", nth=2)
+    with pytest.raises(SimulatedCrash):
+        store.start()
+    store.power_loss(lambda item: item.kind != "page")
+    store.disk.clear_faults()
+    store.start()
+    assert facts(store) == expected
+
+
 def test_a_chain_of_crashes_in_recovery_ends_where_one_would():
     for seed in range(60):
         chance = random.Random(seed)
