@@ -1,10 +1,25 @@
 """What a list of queues costs: no queue file is opened for what is known, nothing read twice."""
 
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from tests.dispatcher.running_service import RunningService
+
+
+@asynccontextmanager
+async def started_again(root: Path, messages: int) -> AsyncIterator[RunningService]:
+    """A service over what another one has dispatched."""
+    async with RunningService(root) as service:
+        log = service.log
+        log.put_many(messages, topics=2, queues=3)
+        service.follow()
+    async with RunningService(root) as service:
+        service.log = log
+        service.connect()
+        yield service
 
 
 async def listed(service: RunningService) -> list[tuple[str, int, int, int, int]]:
@@ -27,13 +42,7 @@ def by_the_log(service: RunningService) -> list[tuple[str, int, int, int, int]]:
 
 def test_a_list_opens_no_queue_file_after_a_start(run, tmp_path):
     async def scenario():
-        async with RunningService(tmp_path) as service:
-            log = service.log
-            log.put_many(600, topics=2, queues=3)
-            service.follow()
-        async with RunningService(tmp_path) as service:
-            service.log = log
-            service.connect()
+        async with started_again(tmp_path, 600) as service:
             shutil.rmtree(tmp_path / "consumequeue")
             assert await listed(service) == by_the_log(service)
 
@@ -42,13 +51,7 @@ def test_a_list_opens_no_queue_file_after_a_start(run, tmp_path):
 
 def test_a_second_list_reads_no_file_at_all(run, tmp_path):
     async def scenario():
-        async with RunningService(tmp_path) as service:
-            log = service.log
-            log.put_many(60, topics=2, queues=3)
-            service.follow()
-        async with RunningService(tmp_path) as service:
-            service.log = log
-            service.connect()
+        async with started_again(tmp_path, 60) as service:
             await listed(service)
             _remove_everything_of_messages(service, tmp_path)
             assert await listed(service) == by_the_log(service)
@@ -92,13 +95,8 @@ def test_after_a_deletion_the_first_message_is_looked_for_once(run, tmp_path):
 
 def test_a_damaged_queue_is_listed_and_the_others_with_it(run, tmp_path):
     async def scenario():
-        async with RunningService(tmp_path) as service:
+        async with started_again(tmp_path, 60) as service:
             log = service.log
-            log.put_many(60, topics=2, queues=3)
-            service.follow()
-        async with RunningService(tmp_path) as service:
-            service.log = log
-            service.connect()
             last = log.of_queue("topic-0", 1)[-1]
             with (tmp_path / "commitlog" / f"{0:020}").open("r+b") as segment:
                 segment.truncate(last.offset + 30)

@@ -365,21 +365,6 @@ def test_a_list_waits_for_what_the_log_holds_already(run, tmp_path):
     run(scenario())
 
 
-def test_after_a_start_the_newest_time_comes_from_the_log(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            log = service.log
-            log.put_many(10, topics=1, queues=1)
-            service.follow()
-        async with RunningService(tmp_path) as service:
-            service.log = log
-            service.connect()
-            (queue,) = (await service.stub.ListQueues(pb.ListQueuesRequest())).queues
-            assert queue.newest_store_timestamp_ms == log.messages[-1].store_ms
-
-    run(scenario())
-
-
 def test_times_are_found_over_the_wire(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
