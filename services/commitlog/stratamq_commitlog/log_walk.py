@@ -21,7 +21,8 @@ from stratamq.formats.columns import (
     frame_columns,
 )
 from stratamq.formats.frame_check import Outcome, check
-from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
+from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.frame_scan import Stop, scan_frames
 from stratamq.formats.frame_verify import NOWHERE, record_checksums
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, check_property_crc
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
@@ -39,8 +40,6 @@ _SCHEDULE = SCHEDULE_TOPIC.encode()
 _FREED_BYTES = 16 << 20
 """The C library's allocator gives freed memory back at once, and faults it in again for the next
 chunk (a sixth of the walk), until it has seen a block as large as this come and go."""
-_LOOK_FRAMES = 32
-"""After so many frames of one size the next are looked for at the same distance, all at once."""
 
 
 @dataclass(slots=True)
@@ -105,27 +104,26 @@ class SegmentWalk:
                 return Case.END_TORN
             return Case.NEXT_SEGMENT if self._next_exists else Case.END_SEGMENT
         data = self._file.read(position, min(left, self._chunk_bytes))
-        if len(data) >= 8:
-            size, magic = BLANK.unpack_from(data)
-            if magic in (MAGIC_V1, MAGIC_V2) and len(data) < size <= left:
-                data = self._file.read(position, size)
-        lengths, stop = _mark_off(data)
-        accepted = self._accept(data, lengths)
-        taken = int(lengths[:accepted].sum(dtype=np.int64))
+        scan = scan_frames(data)
+        if scan.stop is Stop.WITHIN and not scan.end and len(data) < scan.size <= left:
+            data = self._file.read(position, scan.size)
+            scan = scan_frames(data)
+        accepted = self._accept(data, scan.sizes)
+        taken = int(scan.sizes[:accepted].sum())
         if rewrite is not None and taken:
             rewrite(position, data[:taken])
         walked.end += taken
         if accepted:
             wanted = taken // accepted * CHUNK_FRAMES
             self._chunk_bytes = min(max(LEAST_CHUNK_BYTES, wanted), MOST_CHUNK_BYTES)
-        if accepted == len(lengths) and not stop and taken:
+        if accepted == len(scan.sizes) and scan.stop in (Stop.END, Stop.WITHIN) and taken:
             return None
         case = self._judge_one(data, taken, left)
         if rewrite is not None and case is Case.NEXT_SEGMENT:
             rewrite(position + taken, data[taken : taken + BLANK.size])
         return case
 
-    def _accept(self, data: bytes, lengths: NDArray[np.uint32]) -> int:
+    def _accept(self, data: bytes, lengths: NDArray[np.int64]) -> int:
         """How many of the frames are plainly good; the walk's knowledge includes them."""
         if not len(lengths):
             return 0
@@ -360,53 +358,6 @@ def _move_on(
         for key, first in begins.items():
             walked.firsts.setdefault(key, first)
     return True
-
-
-def _mark_off(data: bytes) -> tuple[NDArray[np.uint32], bool]:
-    """Lengths of what looks like whole frames from the start; True: something else stands there."""
-    parts: list[NDArray[np.uint32]] = []
-    position = 0
-    while True:
-        lengths, position, stop = _mark_off_singly(data, position)
-        parts.append(np.array(lengths, np.uint32))
-        if stop is not None:
-            return np.concatenate(parts), stop
-        size = lengths[-1]
-        if lengths.count(size) == len(lengths):
-            alike = _count_alike(data, position, size)
-            parts.append(np.full(alike, size, np.uint32))
-            position += alike * size
-
-
-def _mark_off_singly(data: bytes, position: int) -> tuple[list[int], int, bool | None]:
-    """Some lengths, where the next stands, and whether something else does; None: not known yet."""
-    lengths: list[int] = []
-    found, read = lengths.append, BLANK.unpack_from
-    v1, v2, least = MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
-    end = len(data)
-    last = end - BLANK.size
-    for _ in range(_LOOK_FRAMES):
-        if position > last:
-            return lengths, position, False
-        size, magic = read(data, position)
-        if (magic != v1 and magic != v2) or size < least:
-            return lengths, position, True
-        if position + size > end:
-            return lengths, position, False
-        position += size
-        found(size)
-    return lengths, position, None
-
-
-def _count_alike(data: bytes, position: int, size: int) -> int:
-    """How many whole frames of version 1 and of this size follow."""
-    count = (len(data) - position) // size
-    if not count:
-        return 0
-    heads = np.ndarray(count, ">u8", data, position, (size,))
-    wanted = (size << 32) | MAGIC_V1
-    alike = heads == wanted
-    return count if alike.all() else int(alike.argmin())
 
 
 def _properties_span(frames: FrameColumns, row: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
+from stratamq.formats.frame_scan import Stop, scan_frames
 from stratamq.formats.replication import REPORT, Confirmed, TransferReader
 
 
@@ -87,21 +87,18 @@ class Gatherer:
         """Bytes of whole frames from the start, at most to the end of the segment."""
         kept = self._kept
         left = self._segment_bytes - self.offset % self._segment_bytes
-        position, available = self._walked, min(len(kept), left)
-        while available - position >= BLANK.size:
-            size, magic = BLANK.unpack_from(kept, position)
-            if magic == MAGIC_BLANK:
-                if size != left - position:
-                    raise self._bad(position, f"a blank of {size} bytes, {left - position} left")
-            elif magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_FRAME_BYTES:
-                raise self._bad(position, f"magic number {magic:08X}, length {size}")
-            elif size > left - position:
-                raise self._bad(position, f"a frame of {size} bytes, {left - position} left")
-            if position + size > available:
-                break
-            position += size
-        self._walked = position
-        return position, position == left
+        scan = scan_frames(kept, self._walked, limit=left)
+        end, size, left_here = scan.end, scan.size, left - scan.end
+        if scan.stop is Stop.MAGIC:
+            raise self._bad(end, f"magic number {scan.magic:08X}, length {size}")
+        if scan.stop is Stop.LENGTH:
+            raise self._bad(end, f"a frame of {size} bytes, {left_here} left")
+        if scan.stop is Stop.BLANK:
+            if size != left_here:
+                raise self._bad(end, f"a blank of {size} bytes, {left_here} left")
+            end += size if end + size <= len(kept) else 0
+        self._walked = end
+        return end, end == left
 
     def _bad(self, position: int, what: str) -> CorruptRecordError:
         offset = self.offset + position

@@ -192,7 +192,7 @@ def windows(raw: Bytes, width: int) -> Bytes:
     return np.ndarray((max(0, len(raw) - width + 1), width), np.uint8, raw, 0, (1, 1))
 
 
-def frame_columns(raw: Bytes, lengths: NDArray[np.uint32], base_offset: int = 0) -> FrameColumns:
+def frame_columns(raw: Bytes, lengths: NDArray[np.integer], base_offset: int = 0) -> FrameColumns:
     """Read and check the shape of the frames that `lengths` marks off from position 0 of `raw`.
 
     A blank as the last member is passed over. Raises CorruptRecordError for the first frame whose

@@ -21,7 +21,8 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats import sysflag
 from stratamq.formats.columns import FrameColumns, frame_columns, windows
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, deliver_timestamp, parse_java_int
-from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.frame_scan import Stop, scan_frames
 from stratamq.formats.javahash import absolute_hash, java_string_hash, java_string_hash_utf8
 from stratamq.formats.numbers import INT32_MIN
 from stratamq.formats.properties import MAX_PROPERTIES_BYTES, find_property
@@ -80,7 +81,7 @@ def scan_lengths(
     max_members: int | None = None,
     *,
     partial: bool = False,
-) -> NDArray[np.uint32]:
+) -> NDArray[np.int64]:
     """Lengths of the frames and the blank in [base_offset, end_offset), buffer byte 0 at the base.
 
     At most `max_members` of them: a bare range can be a whole segment, and is scanned in steps.
@@ -92,30 +93,23 @@ def scan_lengths(
     there = len(buffer)
     if end > there and not partial:
         raise _corrupt("length", "the bytes end before the range does", base_offset + there)
-    lengths: list[int] = []
-    position = 0
-    read = BLANK.unpack_from
-    while position < end and len(lengths) != max_members:
-        if end - position < BLANK.size:
-            raise _corrupt("length", "the range ends within a frame", base_offset + position)
-        if partial and there - position < BLANK.size:
-            break
-        size, magic = read(buffer, position)
-        if magic != MAGIC_V1 and magic not in (MAGIC_V2, MAGIC_BLANK):
-            raise _corrupt("magic", f"{magic:08X} is no magic code", base_offset + position)
-        if size < 8 or position + size > end or (magic == MAGIC_BLANK and position + size != end):
-            raise _corrupt("length", f"length {size} leaves the range", base_offset + position)
-        if partial and position + size > there:
-            break
-        lengths.append(size)
-        position += size
-    return np.array(lengths, np.uint32)
+    scan = scan_frames(buffer, limit=end, most=max_members)
+    place, left = base_offset + scan.end, end - scan.end
+    if scan.stop is Stop.MAGIC:
+        raise _corrupt("magic", f"{scan.magic:08X} is no magic code", place)
+    if scan.stop is Stop.LENGTH or (scan.stop is Stop.BLANK and scan.size != left):
+        raise _corrupt("length", f"length {scan.size} leaves the range", place)
+    if scan.stop is Stop.BLANK and scan.end + scan.size <= there:
+        return np.append(scan.sizes, scan.size)
+    if scan.stop is not Stop.ENOUGH and 0 < left < BLANK.size:
+        raise _corrupt("length", "the range ends within a frame", place)
+    return scan.sizes
 
 
 def dispatch_columns(
     buffer: memoryview | bytes,
     base_offset: int,
-    lengths: NDArray[np.uint32],
+    lengths: NDArray[np.integer],
     delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
 ) -> DispatchColumns:
     """The columns of the frames that `lengths` marks off; buffer byte 0 is at `base_offset`.

@@ -5,7 +5,7 @@ Twelve bytes that agree with their place are a frame's beginning, whatever is wr
 so that damage never hides more than the frames it touched.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,13 @@ from stratamq.formats.frame_layout import (
     MIN_FRAME_BYTES,
     PHYSICAL_OFFSET_POSITION,
 )
+from stratamq.formats.frame_scan import Stop, scan_frames
 from stratamq.formats.frame_verify import NOWHERE, first_damaged
 
 Places = NDArray[np.int64]
 
 HEAD_BYTES = PHYSICAL_OFFSET_POSITION + I64.size
 """What must be seen of a frame to know that it begins at a place."""
-_ALIKE = 8
-"""So many frames of one size in a row, and those behind are compared with them at once."""
-_MOST_ALIKE = 1 << 14
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
 
 
@@ -76,10 +74,11 @@ def mark_off(
     data: bytes | memoryview, offset: int, segment_end: int
 ) -> tuple[Examined, Places, Places]:
     """The same by lengths, magic numbers and places alone; starts and sizes of the good frames."""
-    sizes, stop = _sizes(data, segment_end - offset)
-    lengths = np.array(sizes, np.int64)
+    left = segment_end - offset
+    scan = scan_frames(data, limit=left)
+    lengths = scan.sizes
     starts = lengths.cumsum() - lengths
-    if sizes:
+    if len(lengths):
         raw = np.frombuffer(data, np.uint8)
         stated = windows(raw, 8)[starts + PHYSICAL_OFFSET_POSITION].view(">i8")[:, 0]
         misplaced = stated != starts + offset
@@ -87,10 +86,16 @@ def mark_off(
             number = int(misplaced.argmax())
             looked = Examined(int(starts[number]), number, "physical_offset")
             return looked, starts[:number], lengths[:number]
-    good = int(lengths.sum())
-    if isinstance(stop, str):
-        return Examined(good, len(sizes), stop), starts, lengths
-    return Examined(good, len(sizes), needs=max(stop, 0), at_end=stop < 0), starts, lengths
+    looked = Examined(scan.end, len(lengths))
+    if scan.stop is Stop.BLANK and scan.size == left - scan.end:
+        looked = replace(looked, at_end=True)
+    elif scan.stop is Stop.MAGIC:
+        looked = replace(looked, reason="magic")
+    elif scan.stop in (Stop.BLANK, Stop.LENGTH) or 0 < left - scan.end < BLANK.size:
+        looked = replace(looked, reason="length")
+    elif scan.stop is Stop.WITHIN:
+        looked = replace(looked, needs=scan.size or BLANK.size)
+    return looked, starts, lengths
 
 
 def next_frame(data: bytes | memoryview, offset: int, segment_end: int) -> int | None:
@@ -119,48 +124,3 @@ def _begins(view: bytes, place: int, offset: int, segment_end: int) -> bool:
         return False
     stated = I64.unpack_from(view, place + PHYSICAL_OFFSET_POSITION)[0]
     return bool(stated == offset + place)
-
-
-def _sizes(data: bytes | memoryview, left: int) -> tuple[list[int], int | str]:
-    """Sizes of what looks like whole frames, then what stands behind them.
-
-    A word: damage. A number: so many bytes are needed to see the next frame; 0: the bytes are used
-    up; −1: the final blank follows.
-    """
-    sizes: list[int] = []
-    position, end = 0, len(data)
-    read = BLANK.unpack_from
-    raw = np.frombuffer(data, np.uint8)
-    alike, enough = 0, _ALIKE
-    previous = 0
-    while True:
-        if end - position < BLANK.size:
-            if left - position < BLANK.size:
-                return sizes, "length" if left - position else 0
-            return sizes, BLANK.size if end > position else 0
-        size, magic = read(data, position)
-        if magic == MAGIC_BLANK:
-            return sizes, -1 if size == left - position else "length"
-        if magic != MAGIC_V1 and magic != MAGIC_V2:
-            return sizes, "magic"
-        if not MIN_FRAME_BYTES <= size <= left - position:
-            return sizes, "length"
-        if position + size > end:
-            return sizes, size
-        sizes.append(size)
-        position += size
-        alike = alike + 1 if size == previous else 0
-        previous = size
-        if alike >= enough:
-            more = _equal_frames(raw[:left], position, size)
-            sizes += [size] * more
-            position += size * more
-            alike, enough = 0, enough if more >= _ALIKE else 2 * enough
-
-
-def _equal_frames(raw: NDArray[np.uint8], position: int, size: int) -> int:
-    """How many frames of the same size and version as the one in front follow, whole."""
-    count = min((len(raw) - position) // size, _MOST_ALIKE)
-    words = raw[position : position + count * size].reshape(count, size)[:, :8]
-    different = (words != raw[position - size : position - size + 8]).any(axis=1)
-    return int(different.argmax()) if different.any() else count

@@ -1,0 +1,128 @@
+"""Where frames lie in bytes of the log, by their heads alone: TOTALSIZE, MAGICCODE. Spec 2.2, 2.5.
+
+What stands in a frame is not looked at: `frame_check`, `columns` and `frame_verify` do that. Who
+scans decides what the end of a scan means: recovery, scrubber, replication and dispatch differ.
+
+Frames of one size in a row are found all at once. The cost is linear in the bytes that are passed.
+"""
+
+import sys
+from enum import Enum, auto
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.formats.frame_layout import (
+    BLANK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_FRAME_BYTES,
+    Buffer,
+)
+
+_LEAST_LOOK, _MOST_LOOK = 32, 1024
+"""After so many frames of one size the next are looked for at the same distance, all at once; the
+more, the longer sizes have differed."""
+_NONE = np.zeros(0, np.int64)
+
+
+class Stop(Enum):
+    """What ended a scan."""
+
+    END = auto()
+    """The bytes are used up."""
+    WITHIN = auto()
+    """A frame, or its head, goes on behind the bytes."""
+    BLANK = auto()
+    """A blank stands there, whatever length it declares."""
+    MAGIC = auto()
+    """Neither a frame nor a blank stands there."""
+    LENGTH = auto()
+    """A frame's head stands there, with a length that no frame has or that leaves the segment."""
+    ENOUGH = auto()
+    """So many frames as were wanted."""
+
+
+class Scan(NamedTuple):
+    """`sizes` of the frames in [`start`, `end`), one behind the other, as int64.
+
+    `size` and `magic` are the head at `end`, 0 and 0 when it is not there whole.
+    """
+
+    sizes: NDArray[np.int64]
+    end: int
+    stop: Stop
+    size: int = 0
+    magic: int = 0
+
+
+def scan_frames(
+    data: Buffer, start: int = 0, *, limit: int | None = None, most: int | None = None
+) -> Scan:
+    """Whole frames in `data` from `start` on, where a frame should begin; at most `most` of them.
+
+    `limit`: where the segment, or whatever frames may not leave, ends, as a position in `data`; it
+    can lie behind the bytes that are there. None: the scan does not know.
+    """
+    parts: list[NDArray[np.int64]] = []
+    position, wanted = start, sys.maxsize if most is None else most
+    there = len(data) if limit is None else min(len(data), limit)
+    look = _LEAST_LOOK
+    while True:
+        sizes, scan = _scan_singly(data, position, there, limit, min(wanted, look))
+        parts.append(np.array(sizes, np.int64))
+        position, wanted = scan.end, wanted - len(sizes)
+        if scan.stop is not Stop.ENOUGH or not wanted:
+            return scan._replace(sizes=parts[0] if len(parts) == 1 else np.concatenate(parts))
+        size, look = sizes[-1], min(2 * look, _MOST_LOOK)
+        if sizes.count(size) == len(sizes):
+            look = _LEAST_LOOK
+            alike = _count_alike(data, position, there, size, wanted)
+            parts.append(np.full(alike, size, np.int64))
+            position, wanted = position + alike * size, wanted - alike
+
+
+def _scan_singly(
+    data: Buffer, position: int, there: int, limit: int | None, wanted: int
+) -> tuple[list[int], Scan]:
+    """Some frames' sizes, and how the scan of them ended."""
+    sizes: list[int] = []
+    found, read = sizes.append, BLANK.unpack_from
+    last = there - BLANK.size
+    stop, size, magic = Stop.ENOUGH, 0, 0
+    for _ in range(wanted):
+        if position > last:
+            stop, size, magic = Stop.END if position == there else Stop.WITHIN, 0, 0
+            break
+        size, magic = read(data, position)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            stop = Stop.BLANK if magic == MAGIC_BLANK else Stop.MAGIC
+            break
+        if size < MIN_FRAME_BYTES or (limit is not None and size > limit - position):
+            stop = Stop.LENGTH
+            break
+        if position + size > there:
+            stop = Stop.WITHIN
+            break
+        position += size
+        found(size)
+    else:
+        size, magic = 0, 0
+    return sizes, Scan(_NONE, position, stop, size, magic)
+
+
+def _count_alike(data: Buffer, position: int, there: int, size: int, wanted: int) -> int:
+    """How many whole frames with the head of the one in front of `position` follow. As many heads
+    are looked at as were found before, so that the cost stays linear."""
+    head = np.frombuffer(data, ">u8", 1, position - size)[0]
+    found, count = 0, _LEAST_LOOK
+    while True:
+        count = min(count, (there - position) // size, wanted - found)
+        if not count:
+            return found
+        alike = np.ndarray(count, ">u8", data, position, (size,)) == head
+        if not alike.all():
+            return found + int(alike.argmin())
+        found, position, count = found + count, position + count * size, 2 * count
