@@ -91,6 +91,12 @@ def test_a_failing_seed_is_named_with_the_command_that_shows_it(monkeypatch):
     assert "start_commitlog" in trace[0]
 
 
+@pytest.mark.parametrize("seed", [8736, 8847])
+def test_a_record_of_rocketmq_torn_in_its_properties_is_kept_as_rocketmq_keeps_it(seed):
+    """RocketMQ is killed, then the power fails: no checksum guards what it wrote."""
+    assert Simulation(seed).run(100).violation is None
+
+
 def test_seeds_end_when_the_time_is_over():
     report = simulate(SimulationOptions(seeds=100_000, operations=5, seconds=0.2))
     assert 0 < report.seeds < 100_000

@@ -65,6 +65,8 @@ class Message:
     grade: Grade = Grade.NONE
     acknowledged: bool = False
     seen: bool = False
+    unguarded: bool = False
+    """RocketMQ wrote it, without a checksum over its properties."""
     offset: int = -1
     queue_offset: int = -1
     store_ms: int = 0
@@ -148,6 +150,8 @@ class Model:
         if not isinstance(frame, Frame) or frame.total_size != len(raw):
             raise Violation("frame", f"{where}: no whole frame at {offset}")
         message = self._named(frame, offset, where)
+        if self._torn_unguarded(message, raw):
+            message.properties, message.frame = frame.properties, raw
         self._compare(message, frame, where)
         if frame.physical_offset != offset:
             raise Violation("frame", f"{where}: {message} says it lies at {frame.physical_offset}")
@@ -162,6 +166,14 @@ class Model:
         self.by_offset[offset] = message
         self.aligned += message.end in self.gone_from
         return message
+
+    def _torn_unguarded(self, message: Message, raw: bytes) -> bool:
+        """Whether a power loss took the end of the properties of what RocketMQ wrote and nobody
+        flushed: RocketMQ keeps such a record, and so do we."""
+        if not (message.unguarded and self.torn and message.grade < Grade.DURABLE):
+            return False
+        there = len(raw.rstrip(b"\0"))
+        return len(raw) == len(message.frame) and raw[:there] == message.frame[:there]
 
     def _named(self, frame: Frame, offset: int, where: str) -> Message:
         digits = frame.body[:NUMBER_BYTES]

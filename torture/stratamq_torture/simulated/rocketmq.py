@@ -212,7 +212,7 @@ class _Writer:
         raw = frame_at(self._end)
         self._write(raw)
         message.fate = Fate.STORED
-        message.acknowledged = True
+        message.acknowledged = message.unguarded = True
         model.observe(self._end, raw, "rocketmq")
         self._put_unit(message)
         self._end += len(raw)
