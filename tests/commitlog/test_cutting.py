@@ -1,5 +1,6 @@
 """A slave's log is cut to its master's history: what stays, what is kept, what followers hear."""
 
+import asyncio
 import random
 from collections.abc import Callable
 
@@ -9,9 +10,12 @@ from stratamq_commitlog.cut_file import Cut, CutDone
 from stratamq_commitlog.cutting import merged
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.servicer import CommitLogServicer
 
+from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing, random_choice
+from stratamq.service.worker import ThreadWorker
 from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
 from tests.support.listeners import Listener
 from tests.support.logs import Store, queue_table
@@ -314,3 +318,36 @@ def test_what_is_forgotten_then_stays_forgotten_wherever_that_start_is_interrupt
         copy.power_loss(random_choice(chance))
         copy.start()
         assert copy.frames() == original.frames(), call
+
+
+def test_a_stop_waits_for_a_cut_although_another_was_refused_meanwhile():
+    copy = copied(master())
+    first, second = boundaries(copy)[3], copy.end() + 1
+
+    async def run() -> None:
+        servicer = CommitLogServicer(copy.log, ThreadWorker(asyncio.get_running_loop(), "reads"))
+        reopening, may_end = asyncio.Event(), asyncio.Event()
+
+        async def reopen() -> None:
+            reopening.set()
+            await may_end.wait()
+
+        servicer.opening, servicer.reopen = "", reopen
+        cuts = [
+            asyncio.create_task(servicer.Cut(pb.CutRequest(offset=offset), None))
+            for offset in (first, second)
+        ]
+        while not (reopening.is_set() and cuts[1].done()):
+            await asyncio.sleep(0)
+            copy.settle()
+        with pytest.raises((InvalidRequestError, UnavailableError)):
+            await cuts[1]
+        stop = asyncio.create_task(servicer.cut_ended())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not stop.done(), "the log is being opened again"
+        may_end.set()
+        await stop
+        await cuts[0]
+
+    asyncio.run(run())

@@ -143,6 +143,9 @@ def _become(question: dict[str, Any]) -> None:
     os.chdir(question["directory"])
     os.environ.clear()
     os.environ.update(question["environment"])
+    # As an interpreter does when it starts.
+    searched = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [path for path in searched if path and path not in sys.path]
     sys.argv[1:] = question["arguments"]
     runpy.run_module(question["module"], run_name="__main__", alter_sys=True)
 

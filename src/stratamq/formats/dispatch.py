@@ -81,7 +81,7 @@ def scan_lengths(
     max_members: int | None = None,
     *,
     partial: bool = False,
-) -> NDArray[np.int64]:
+) -> NDArray[np.uint32]:
     """Lengths of the frames and the blank in [base_offset, end_offset), buffer byte 0 at the base.
 
     At most `max_members` of them: a bare range can be a whole segment, and is scanned in steps.
@@ -100,10 +100,10 @@ def scan_lengths(
     if scan.stop is Stop.LENGTH or (scan.stop is Stop.BLANK and scan.size != left):
         raise _corrupt("length", f"length {scan.size} leaves the range", place)
     if scan.stop is Stop.BLANK and scan.end + scan.size <= there:
-        return np.append(scan.sizes, scan.size)
+        return np.append(scan.sizes, scan.size).astype(np.uint32)
     if scan.stop is not Stop.ENOUGH and 0 < left < BLANK.size:
         raise _corrupt("length", "the range ends within a frame", place)
-    return scan.sizes
+    return scan.sizes.astype(np.uint32)
 
 
 def dispatch_columns(

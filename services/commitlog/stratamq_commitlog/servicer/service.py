@@ -63,7 +63,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self.reopen: Callable[[], Awaitable[None]] | None = None
         """Closes the engine and opens it again: for a cut that needs it."""
         self._silence: asyncio.TimerHandle | None = None
-        self._cutting: asyncio.Future[pb.CutResponse] | None = None
+        self._cuts: set[asyncio.Task[pb.CutResponse]] = set()
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The methods whose large fields are framed by hand."""
@@ -381,8 +381,10 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     async def Cut(self, request: pb.CutRequest, context: Any) -> pb.CutResponse:
         # A caller that goes away leaves no log half open.
-        self._cutting = asyncio.ensure_future(self._cut(request))
-        return await asyncio.shield(self._cutting)
+        cut = asyncio.create_task(self._cut(request))
+        self._cuts.add(cut)
+        cut.add_done_callback(self._cuts.discard)
+        return await asyncio.shield(cut)
 
     async def _cut(self, request: pb.CutRequest) -> pb.CutResponse:
         engine = self._ready()
@@ -400,8 +402,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     async def cut_ended(self) -> None:
         """Until no cut is being done."""
-        if self._cutting is not None:
-            await asyncio.wait([self._cutting])
+        while self._cuts:
+            await asyncio.wait(self._cuts)
 
     async def ReportReplication(
         self, request: pb.ReportReplicationRequest, context: Any
