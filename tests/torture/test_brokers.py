@@ -19,3 +19,9 @@ def test_a_seed_does_the_same_again():
     assert len(first.trace) > OPERATIONS
     assert first.trace == again.trace
     assert Simulation(15, trace=True).run(OPERATIONS).trace != first.trace
+
+
+def test_a_master_put_back_to_before_an_empty_generation_is_refused_until_it_is_marked_restored():
+    outcome = Simulation(12038).run(OPERATIONS)
+    assert outcome.violation is None
+    assert outcome.situations["slaves refused a master that had forgotten a generation"] == 1

@@ -66,6 +66,8 @@ class Link:
     def __init__(self, cluster: "Cluster", slave: Node) -> None:
         self.slave = slave
         self.master: Node | None = None
+        self.refused: Node | None = None
+        """The master that the slave would not follow when it last reached one."""
         self._cluster = cluster
         self._down = bytearray()
         """On its way to the slave."""
@@ -245,6 +247,7 @@ class Link:
         new = has.rejoining or history.end == history.minimum
         promised_to = engine.state.assigned.candidate
         refusal = refusal_to_follow(history, engine.state.highest_term, promised_to, keeps, new)
+        self.refused = master if refusal else None
         if refusal:
             self._cluster.note(f"{slave.address} does not follow {master.address}: {refusal}")
             return

@@ -275,7 +275,9 @@ class Simulation:
         return node.address
 
     def _put_back(self) -> str:
-        """The same without the command, while all others are there to notice it."""
+        """The same without the command, while all others are there to notice it: the directory
+        rejoins by itself, or, when it has forgotten a generation without a message, no slave
+        follows it, and the operator gives the command then."""
         cluster = self.cluster
         copied = [node for node in cluster.nodes if node.number in cluster.backups]
         if not copied or cluster.forgetful or not cluster.whole():
@@ -291,7 +293,12 @@ class Simulation:
             if cluster.whole() or (node.log is not None and node.log.membership.rejoining):
                 break
         else:
-            raise Violation("unnoticed", f"{node.address} has forgotten, and nobody noticed")
+            others = [cluster.links[each.number] for each in cluster.nodes if each is not node]
+            if any(link.refused is not node for link in others):
+                raise Violation("unnoticed", f"{node.address} has forgotten, and nobody noticed")
+            cluster.met("slaves refused a master that had forgotten a generation")
+            cluster.restore(node)
+            cluster.start(node)
         cluster.settings = misses
         return node.address
 
