@@ -288,6 +288,7 @@ class _Trial:
         stage.keep = True
         rounds = self._round + 1
         self._report.failures += [f"round {rounds}, {where}: {line}" for line in sentences]
+        stage.services.kill_all()  # or files would come and go under the copy
         shutil.copytree(stage.root, stage.directory / "store", dirs_exist_ok=True)
         flush = "" if self._options.flush == "SYNC_FLUSH" else " --async-flush"
         self._report.failures.append(
