@@ -33,3 +33,35 @@ def test_when_nothing_comes_the_time_runs_out_and_an_end_is_seen():
             return [*found, await receive(near, 100, TIMEOUT_S)]
 
     assert asyncio.run(scenario()) == [None, b""]
+
+
+def test_a_peer_that_sends_without_a_pause_leaves_the_loop_to_others_as_well():
+    async def scenario() -> bool:
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            far.sendall(b"acknowledged")
+            others = asyncio.Event()
+            asyncio.get_running_loop().call_soon(others.set)
+            await receive(near, 100, TIMEOUT_S)
+            return others.is_set()
+
+    assert asyncio.run(scenario())
+
+
+def test_a_receive_that_is_cancelled_with_bytes_there_takes_none():
+    async def scenario() -> bytes | None:
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            far.sendall(b"acknowledged")
+            for steps in range(3):
+                receiving = asyncio.ensure_future(receive(near, 100, TIMEOUT_S))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                if not receiving.cancel():
+                    break
+                await asyncio.wait([receiving])
+            return receiving.result()
+
+    assert asyncio.run(scenario()) == b"acknowledged"

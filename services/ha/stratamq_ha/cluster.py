@@ -43,10 +43,7 @@ class Cluster:
         """Held by whoever changes the broker's role or members."""
         self.changed = asyncio.Event()
         """Something was heard or done: look now whether the role is still right."""
-        self.longer = ""
-        """Why a slave was refused that has more of this log's history than this log."""
-        self.promoted_term = 0
-        """The last term that an operator promoted this broker to, since it started."""
+        self._longer = (0, "")
         self._config = config
         self._own = own
         self._view = view
@@ -79,9 +76,15 @@ class Cluster:
             members=facts.members,
         )
 
-    def promoted(self, term: int) -> None:
-        """What slaves had more than this log is given up."""
-        self.promoted_term, self.longer = term, ""
+    def found_longer(self, facts: LogFacts, sentence: str) -> None:
+        """A slave has more of this log's history than this log, as `facts` tell of it."""
+        self._longer = facts.term, sentence
+
+    def longer(self, facts: LogFacts) -> str:
+        """Why a slave was refused that has more than this log; "" if none was. A promotion gives
+        up what slaves had more, whatever was found by facts from before it."""
+        term, sentence = self._longer
+        return sentence if term == facts.term else ""
 
     def configured(self, facts: LogFacts) -> Members | None:
         """What the settings say, whatever is in force."""

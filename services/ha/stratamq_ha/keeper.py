@@ -123,8 +123,6 @@ class RoleKeeper:
             return ""
         if facts.taking_back:
             return "this master takes back first what its slaves hold and it has lost"
-        if facts.term < self._cluster.promoted_term:
-            return "this broker was promoted, and its log has not shown its new history yet"
         term = last_term(has.generations)
         if term > facts.term:
             if term <= facts.term + LARGEST_TERM_STEP:
@@ -139,9 +137,10 @@ class RoleKeeper:
         longer = longer_end(ours, theirs, own_terms=facts.members is not None)
         if longer is None:
             return ""
-        self._cluster.longer = longer_sentence(f"the slave {has.member or source}", longer, ours)
+        sentence = longer_sentence(f"the slave {has.member or source}", longer, ours)
+        self._cluster.found_longer(facts, sentence)
         self.wake()
-        return self._cluster.longer
+        return sentence
 
     async def _look(self) -> None:
         facts = await self._cluster.facts()
@@ -159,8 +158,10 @@ class RoleKeeper:
             forced=self._config.force_master,
             connected=self._slave.state.connected,
             takes_back=facts.taking_back,
-            longer=self._cluster.longer,
+            longer=self._cluster.longer(facts),
         )
+        if term_heard is not None and term_heard[0] <= own.term:
+            term_heard = None  # a promotion since then has gone beyond it
         if isinstance(decision, Stay) and term_heard is not None and own.is_master:
             decision = Follow("", *term_heard)
         self.problem = self._problem(decision, facts)

@@ -80,7 +80,6 @@ class OperatorCommands:
             generation, start = await self._own.set_role(
                 role, term=term, reason=f"it was promoted to term {term}"
             )
-            self._cluster.promoted(term)
             await self._cluster.keep_members(await self._cluster.facts())
             await self._release()
         self._cluster.changed.set()

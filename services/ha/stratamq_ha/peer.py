@@ -222,6 +222,7 @@ class Peer:
                 await send_file(self._socket, file, position, transfer.length)
                 metrics.SENT.inc(transfer.length)
             machine.written(self._now_ms())
+            await asyncio.sleep(0)  # a slave that reads as fast does not keep the loop to itself
 
     def _open_segment(self, offset: int) -> tuple[File, int]:
         base = offset - offset % self._log.view.segment_bytes

@@ -93,7 +93,9 @@ async def send_file(connection: socket.socket, file: File, position: int, length
 
 async def receive(connection: socket.socket, most: int, timeout_s: float) -> bytes | None:
     """What is there, "" at the end; None when nothing came within the time. A cancellation and a
-    timeout take nothing from the socket."""
+    timeout take nothing from the socket. A peer that sends without a pause does not keep the loop
+    to itself."""
+    await asyncio.sleep(0)
     with contextlib.suppress(BlockingIOError):
         return connection.recv(most)
     with contextlib.suppress(TimeoutError):
