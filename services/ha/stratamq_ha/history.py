@@ -91,8 +91,9 @@ def refusal_to_follow(
     listed = {number for number, _ in keeps.generations}
     if ours and ours[-1] not in listed and related(slave.generations, keeps.generations):
         return (
-            f"it is a second master of term {term}: this broker has followed another one "
-            "(`stratamq replica demote` one of the two)"
+            f"it is a second master of term {term}: this broker has followed another one. Demote "
+            "one of the two (`stratamq replica demote`), or, if its directory was put back from a "
+            "backup, stop it and mark that (`stratamq replica restored`)"
         )
     if not ours and promised_to and promised_to != keeps.member:
         return f"term {term} is promised to the member {promised_to}"
