@@ -6,6 +6,7 @@ Where there is no commit (a copy of the tree), the sample is always the same one
 """
 
 import random
+import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 @cache
 def _commit() -> str:
+    if shutil.which("git") is None:
+        return ""
     done = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
     )
