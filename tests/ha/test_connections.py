@@ -14,9 +14,10 @@ from stratamq_ha.master_connection import (
 )
 from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection, SlaveSettings
 
+from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.replication import REPORT, TRANSFER_HEAD
 from tests.ha.captures import NAMES, capture
-from tests.support.logs import Store
+from tests.support.logs import Store, raw_frame
 
 SEGMENT = 4096
 
@@ -180,6 +181,14 @@ def test_a_heartbeat_from_elsewhere_closes_it_as_well():
 def test_what_is_no_frame_is_never_appended():
     (left,) = slave().received(sent(0, b"\0" * 200), 0)
     assert isinstance(left, Left) and left.reason == "protocol"
+
+
+def test_frames_behind_which_no_blank_fits_end_the_connection():
+    """However much comes then: it could belong to no segment, and would be kept for ever."""
+    body = bytes(SEGMENT - len(raw_frame(b"")) - BLANK.size + 1)
+    (left,) = slave().received(sent(0, raw_frame(body)), 0)
+    assert isinstance(left, Left) and left.reason == "protocol"
+    assert list(slave().received(sent(0, raw_frame(body[:-1])), 0)) == []
 
 
 def test_small_pieces_wait_for_more_until_the_socket_is_drained():

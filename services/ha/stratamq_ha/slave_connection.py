@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.frame_scan import Stop, scan_frames
 from stratamq.formats.replication import REPORT, Confirmed, TransferReader
 
@@ -97,6 +98,8 @@ class Gatherer:
             if size != left_here:
                 raise self._bad(end, f"a blank of {size} bytes, {left_here} left")
             end += size if end + size <= len(kept) else 0
+        elif 0 < left_here < BLANK.size:
+            raise self._bad(end, f"{left_here} bytes left, fewer than a blank has")
         self._walked = end
         return end, end == left
 
