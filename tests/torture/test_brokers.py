@@ -25,3 +25,7 @@ def test_a_master_put_back_to_before_an_empty_generation_is_refused_until_it_is_
     outcome = Simulation(12038).run(OPERATIONS)
     assert outcome.violation is None
     assert outcome.situations["slaves refused a master that had forgotten a generation"] == 1
+
+
+def test_a_replaced_master_that_answers_late_without_confirmation_has_promised_nothing():
+    assert Simulation(13056).run(OPERATIONS).violation is None

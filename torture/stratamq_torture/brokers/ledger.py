@@ -60,7 +60,11 @@ class Ledger:
     def _enter(self, book: dict[int, Promise], promise: Promise) -> None:
         before = book.get(promise.offset)
         if before is not None and before.raw != promise.raw and before.replicated:
-            raise Violation("replaced", f"another message stands at {promise.offset}")
+            # A master that was replaced may tell late what it has alone: that promises nothing, and
+            # whoever serves in the end is held against what was promised before.
+            if promise.replicated or promise.broker == before.broker:
+                raise Violation("replaced", f"another message stands at {promise.offset}")
+            return
         if before is None or promise.replicated or not before.replicated:
             book[promise.offset] = promise
 
