@@ -68,7 +68,14 @@ def test_a_mistake_is_caught_by_its_room_and_a_change_without_meaning_survives(t
     before = target.read_bytes()
     lists = tmp_path / "lists"
     lists.mkdir()
+    finalizer = '__import__("multiprocessing.util").util.Finalize'
+    aborts = f'{finalizer}(None, __import__("os").abort, exitpriority=0)'
     entries = [
+        (
+            "caught-and-aborts",
+            'searchsorted(end_offset, "right")',
+            f'searchsorted(end_offset, {aborts} and "left")',
+        ),
         ("caught", 'searchsorted(end_offset, "right")', 'searchsorted(end_offset, "left")'),
         (
             "survives",
@@ -89,6 +96,7 @@ def test_a_mistake_is_caught_by_its_room_and_a_change_without_meaning_survives(t
     command = [sys.executable, "-m", "tests.mutants", "--lists", str(lists), "--jobs", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     states = {line.split()[0]: line for line in done.stdout.splitlines() if " s  formats/" in line}
+    assert "formats/caught-and-aborts: tests/formats/test_queue_growth.py::" in done.stdout
     assert "formats/caught: tests/formats/test_queue_growth.py::" in states["caught"], done.stdout
     assert "formats/survives" in states["survived"]
     assert "formats/cannot-be-imported" in states["broken"]

@@ -86,8 +86,9 @@ class PrivateTree:
     def test(self, tests: Sequence[str]) -> Run:
         """Run them up to the first failure. What they leave running is killed."""
         mark = secrets.token_hex(8)
-        output = self._directory / "mutants.out"
-        arguments = (str(self._directory), self._paths, mark, str(output), [*_PYTEST, *tests])
+        output, status = self._directory / "mutants.out", self._directory / "mutants.status"
+        status.unlink(missing_ok=True)
+        arguments = (str(self._directory), self._paths, mark, output, status, [*_PYTEST, *tests])
         process = _FORKS.Process(target=_run_pytest, args=arguments)
         process.start()
         process.join(RUN_LIMIT_S)
@@ -99,20 +100,23 @@ class PrivateTree:
         process.close()
         if code is None:
             return Run(TestRun.HUNG)
-        if code == 0:
+        # A process in which pytest has returned may still end by a signal, because of threads of
+        # native libraries. What pytest returned counts.
+        returned = status.read_text() if status.exists() else f"none, exit code {code}"
+        if returned == "0":
             return Run(TestRun.PASSED)
-        said = output.read_text(errors="replace")
-        failed = _FAILED.search(said)
-        if code != 1 or failed is None:
-            return Run(TestRun.BROKEN, output=said[-2000:])
+        printed = output.read_text(errors="replace") if output.exists() else ""
+        failed = _FAILED.search(printed)
+        if returned != "1" or failed is None:
+            return Run(TestRun.BROKEN, output=f"pytest returned {returned}: {printed[-2000:]}")
         return Run(TestRun.FAILED, failed[1])
 
 
 def _run_pytest(
-    directory: str, paths: list[str], mark: str, output: str, arguments: list[str]
+    directory: str, paths: list[str], mark: str, output: Path, status: Path, arguments: list[str]
 ) -> None:
     """In a process of its own, forked from one that has imported what takes long: pytest over the
-    copy, none of whose modules has been imported yet."""
+    copy, none of whose modules has been imported yet. Its exit status is written to `status`."""
     os.chdir(directory)
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for standard in (1, 2):
@@ -124,7 +128,7 @@ def _run_pytest(
     sys.path[:] = [*paths, *(path for path in sys.path if path and Path(path) != ROOT)]
     import pytest
 
-    sys.exit(int(pytest.main(arguments)))
+    status.write_text(str(int(pytest.main(arguments))))
 
 
 def head() -> str:
