@@ -22,7 +22,6 @@ _ENGINE = "the engine has parts to give away"
 
 LONG_FILES = {
     "services/commitlog/stratamq_commitlog/servicer/service.py": "one method for each call",
-    "services/dispatcher/stratamq_dispatcher/engine.py": _ENGINE,
     "services/ha/stratamq_ha/peer_policy.py": "all verdicts about a peer in one place",
     "src/stratamq/formats/columns.py": "one table of columns and its decoding",
 }
@@ -32,7 +31,6 @@ _CHECKS = "one check after the other, in the order in which the broker makes the
 LONG_FUNCTIONS = {
     "services/commitlog/stratamq_commitlog/opening.py::open_store": _ENGINE,
     "services/commitlog/stratamq_commitlog/servicer/service.py::GetStatus": "one field a line",
-    "services/dispatcher/stratamq_dispatcher/engine.py::__init__": _ENGINE,
     "services/ha/stratamq_ha/history.py::judge": "one case after the other",
     "src/stratamq/cli/dump_index.py::dump_index": "a command's options take a line each",
     "src/stratamq/cli/produce.py::produce": "a command's options take a line each",

@@ -77,8 +77,8 @@ class FixtureStore:
                 *key, offset, most, 0, None if tags_code is None else TagFilter(codes=[tags_code])
             ),
             self.engine.queues.open_files,
-            self.engine.minimum,
-            self.engine.confirmed,
+            self.engine.followed.minimum,
+            self.engine.followed.confirmed,
             PullLimits(),
             self.geometry.log_bytes,
         )
@@ -93,7 +93,7 @@ class FixtureStore:
         queue = self.engine.queues.get(*key)
         assert queue is not None
         open_files = self.engine.queues.open_files
-        minimum = queue.minimum(open_files, self.engine.minimum)
+        minimum = queue.minimum(open_files, self.engine.followed.minimum)
         return offset_at(queue, minimum, open_files, self.log, timestamp_ms, boundary)
 
     @property

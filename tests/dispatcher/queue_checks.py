@@ -36,10 +36,10 @@ def pull(
         engine.queues.get(topic, queue_id),
         PullQuery(topic, queue_id, offset, most, max_bytes, tag_filter),
         engine.queues.open_files,
-        engine.minimum,
-        engine.confirmed,
+        engine.followed.minimum,
+        engine.followed.confirmed,
         limits or PullLimits(),
-        engine.segment_bytes,
+        engine.followed.segment_bytes,
     )
     assert engine.segments is not None
     return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
@@ -101,7 +101,7 @@ def check_queues(broker: Broker, upto: int | None = None) -> None:
     for queue in engine.queues:
         there = expected.pop((queue.topic, queue.queue_id), [])
         if not there:
-            assert queue.minimum(engine.queues.open_files, engine.minimum) == queue.end
+            assert queue.minimum(engine.queues.open_files, engine.followed.minimum) == queue.end
             continue
         assert queue.end == there[-1].queue_offset + 1, (queue.topic, queue.queue_id)
         index = there[0].queue_offset

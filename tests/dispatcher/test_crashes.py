@@ -440,11 +440,11 @@ def test_a_full_disk_is_a_level_that_clears_itself():
     fault = disk.fail("write", "consumequeue/*", error=errno.ENOSPC, repeat=True)
     broker.send()
     broker.flush()
-    assert "cannot be written" in broker.engine.flush_blocked
+    assert "cannot be written" in broker.engine.saver.blocked
     assert broker.engine.durable == 0
     check_queues(broker)
     disk.faults.remove(fault)
     broker.flush()
-    assert broker.engine.flush_blocked == ""
+    assert broker.engine.saver.blocked == ""
     assert broker.engine.durable == log.end
     check_files(broker)

@@ -210,7 +210,7 @@ def test_the_watermark_stands_at_the_end_of_a_frame_that_is_flushed_whole(files,
     broker.flushed = log.messages[10].end + 5
     broker.follow()
     assert broker.engine.durable == log.messages[10].end
-    assert broker.engine.durable_store_timestamp_ms == log.messages[10].store_ms
+    assert broker.engine.saver.durable_store_timestamp_ms == log.messages[10].store_ms
 
 
 def test_the_watermark_never_stands_where_a_frame_of_a_lost_history_ended(files, log):
@@ -274,7 +274,7 @@ def test_after_a_cut_no_store_time_of_what_was_cut_is_reported(files, log, kept)
     log.put_many(30)
     broker = start(files, log)
     broker.follow()
-    assert broker.engine.durable_store_timestamp_ms == log.messages[-1].store_ms
+    assert broker.engine.saver.durable_store_timestamp_ms == log.messages[-1].store_ms
     log.cut(log.messages[kept].offset)
     log.restart()
     broker.connect()
@@ -286,7 +286,7 @@ def test_after_a_cut_no_store_time_of_what_was_cut_is_reported(files, log, kept)
         broker.flush()
     log.put_many(5)
     broker.follow()
-    assert broker.engine.durable_store_timestamp_ms == log.messages[-1].store_ms
+    assert broker.engine.saver.durable_store_timestamp_ms == log.messages[-1].store_ms
 
 
 def test_many_units_are_flushed_before_the_interval_is_over(files, log):
@@ -294,7 +294,7 @@ def test_many_units_are_flushed_before_the_interval_is_over(files, log):
     broker = start(files, log, flush_bytes=400, flush_interval_ms=3_600_000)
     broker.send()
     broker.worker.run_until_idle()
-    assert broker.engine.written_bytes >= 400
+    assert broker.engine.saver.written_bytes >= 400
 
 
 def test_a_closing_log_hears_when_everything_is_durable(files, log):

@@ -47,7 +47,10 @@ def check_queues(store: FixtureStore) -> None:
     }
     open_files = store.engine.queues.open_files
     ours = {
-        (queue.topic, queue.queue_id): (queue.minimum(open_files, store.engine.minimum), queue.end)
+        (queue.topic, queue.queue_id): (
+            queue.minimum(open_files, store.engine.followed.minimum),
+            queue.end,
+        )
         for queue in store.engine.queues
         if queue.end
     }

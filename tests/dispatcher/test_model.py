@@ -195,7 +195,7 @@ class DispatcherModel(RuleBasedStateMachine):
     def is_up_to_date(self) -> bool:
         assert self.broker is not None
         engine = self.broker.engine
-        known = (engine.applied, engine.minimum) == (self.log.end, self.log.minimum)
+        known = (engine.applied, engine.followed.minimum) == (self.log.end, self.log.minimum)
         return known and not self.disk.faults
 
     @precondition(lambda self: self.broker is not None and self.broker.engine.serving)

@@ -327,13 +327,13 @@ def test_cold_reads_give_the_same_bytes(queues):
         PullQuery("t", 0, 2, 100, 50_000),
         engine.queues.open_files,
         0,
-        engine.confirmed,
+        engine.followed.confirmed,
         PullLimits(hot_bytes=0),
-        engine.segment_bytes,
+        engine.followed.segment_bytes,
     )
     assert not isinstance(plan, PullAnswer)
     assert plan.cold
-    answer = cold.pull(plan, LogView(engine.segment_bytes, engine.history, 0))
+    answer = cold.pull(plan, LogView(engine.followed.segment_bytes, engine.history, 0))
     assert frames_of(answer) == frames_of(pull(broker, "t", 0, 2, 100, 50_000))
 
 

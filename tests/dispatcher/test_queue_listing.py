@@ -83,7 +83,7 @@ def test_after_a_deletion_the_first_message_is_looked_for_once(run, tmp_path):
             log.put("gone")
             log.put("topic-0")
             service.follow()
-            assert service.engine.minimum == 1 << 20
+            assert service.engine.followed.minimum == 1 << 20
             wanted = by_the_log(service)
             assert min(one[2] for one in wanted if one[0].startswith("topic")) > 0
             assert await listed(service) == wanted

@@ -86,7 +86,7 @@ def test_a_full_disk_stops_the_reading_of_the_log_until_there_is_room():
     held_up = next(wait for wait in steps if wait is not None)
     for _ in range(5):
         broker.flush()
-        assert broker.engine.flush_blocked
+        assert broker.engine.saver.blocked
         held_up = next(steps)
         assert held_up is not None, "it goes on while nothing can be written"
         assert unwritten(broker) <= BOUND + STEP * 20

@@ -28,7 +28,7 @@ def asked(broker: Broker, timestamp_ms: int, boundary: Boundary) -> int:
     engine = broker.engine
     queue = engine.queues.get("t", 0)
     open_files = engine.queues.open_files
-    minimum = queue.minimum(open_files, engine.minimum)
+    minimum = queue.minimum(open_files, engine.followed.minimum)
     return offset_at(queue, minimum, open_files, engine.hot_log(), timestamp_ms, boundary)
 
 
@@ -102,7 +102,7 @@ def test_a_search_beside_the_engine_gives_the_same(boundary):
     engine = broker.engine
     snapshot = engine.queues.get("t", 0).snapshot(0)
     cold = ColdReads(broker.engine_files)
-    view = LogView(engine.segment_bytes, engine.history, engine.minimum)
+    view = LogView(engine.followed.segment_bytes, engine.history, engine.followed.minimum)
     for timestamp_ms in range(START_MS - 2, START_MS + 130):
         assert cold.offset_at(snapshot, timestamp_ms, boundary, view) == asked(
             broker, timestamp_ms, boundary

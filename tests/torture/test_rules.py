@@ -16,7 +16,7 @@ from stratamq_commitlog.appender import Appender
 from stratamq_commitlog.follow_hub import FollowHub, Session
 from stratamq_commitlog.group_commit import GroupCommit
 from stratamq_commitlog.log_walk import SegmentWalk
-from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.followed import Followed
 from stratamq_index.engine import IndexEngine
 from stratamq_torture.simulated.enumeration import Workload
 from stratamq_torture.simulated.producers import Sizes
@@ -198,12 +198,12 @@ def dispatch_everything(patch: Patch) -> None:
     patch.setattr(Session, "_horizon", lambda self: self._hub.offsets.appended)
 
 
-def no_limit(engine: type) -> Callable[[Patch], None]:
+def no_limit(holder: type) -> Callable[[Patch], None]:
     """The follower takes everything for flushed."""
 
     def switch_off(patch: Patch) -> None:
         everything = property(lambda self: 1 << 60, lambda self, value: None)
-        patch.setattr(engine, "flushed", everything, raising=False)
+        patch.setattr(holder, "flushed", everything, raising=False)
 
     return switch_off
 
@@ -270,7 +270,7 @@ RULES: dict[str, Rule] = {
         script=seen_before_it_was_flushed,
     ),
     "no queue file above flushed": Rule(
-        no_limit(DispatchEngine), frozenset({"ahead"}), (0, 1, 2), Profile(flush=(ASYNC,))
+        no_limit(Followed), frozenset({"ahead"}), (0, 1, 2), Profile(flush=(ASYNC,))
     ),
     "no index file above flushed": Rule(
         no_limit(IndexEngine), frozenset({"ahead"}), (0, 1, 13), Profile(flush=(ASYNC,))

@@ -43,7 +43,7 @@ async def main() -> None:
     gc.freeze()
     for line in [*engine.recovery_report(), *offsets.report]:
         log.warning("found at start", extra={"finding": line})
-    bounds = OffsetBounds(offsets, engine)
+    bounds = OffsetBounds(offsets, engine.ends)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
     not_writable = partial(why_not_writable, service.channels)

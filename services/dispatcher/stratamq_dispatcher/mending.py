@@ -5,17 +5,18 @@ others lead to theirs; between these the log is read frame by frame. If it is wh
 what the units in between are, and they are written where they belong. If it is not, nothing can be
 mended, and the reader is told.
 
-    plan_mend   beside the engine: the units around the damaged one
-    MendPlan.run  on the reading lane: what the log says
-    write_mended  on the writing lane
+    Mender.plan   on the engine's thread: the units around the damaged one
+    MendPlan.run  on the reading lane: what the log gives
+    Mender.write  on the writing lane
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from stratamq.errors import CorruptionError, OffsetOutOfRangeError
-from stratamq.files.port import Files
+from stratamq.errors import CorruptionError, OffsetOutOfRangeError, StrataError
+from stratamq.files.port import Files, Worker
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK
 from stratamq.formats.frame_verify import first_damaged
@@ -23,8 +24,11 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, unit_runs
 from stratamq.store.frame_windows import next_frames
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
+from stratamq_dispatcher.findings import Findings
+from stratamq_dispatcher.followed import Followed
 from stratamq_dispatcher.frame_reads import LogBytes, read_frames
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles
+from stratamq_dispatcher.queue_table import QueueTable
 
 LOOK_UNITS = 1024
 """So far to either side a unit is looked for that is right."""
@@ -130,6 +134,66 @@ class MendPlan:
                         )
             position += int(lengths.sum(dtype=np.int64))
         return found
+
+
+class Mender:
+    """Of the engine's thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        worker: Worker,
+        queues: QueueTable,
+        followed: Followed,
+        findings: Findings,
+        delay_levels_ms: tuple[int, ...],
+        may_write: Callable[[], bool],
+    ) -> None:
+        """`may_write`: false for good after a failed sync."""
+        self._files = files
+        self._worker = worker
+        self._queues = queues
+        self._followed = followed
+        self._findings = findings
+        self._delay_levels_ms = delay_levels_ms
+        self._may_write = may_write
+
+    def plan(self, topic: str, queue_id: int, damaged: int) -> MendPlan | None:
+        """How to find out what unit `damaged` should be; None when there is no such queue, the
+        units around it cannot be read either, or nothing may be written any more."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not self._may_write():
+            return None
+        followed = self._followed
+        return plan_mend(
+            queue,
+            self._queues.open_files,
+            damaged,
+            followed.minimum,
+            followed.segment_bytes,
+            self._delay_levels_ms,
+        )
+
+    def write(self, plan: MendPlan, mended: Mended, done: Callable[[bool], None]) -> None:
+        """Write units that the log has given again; `done` is called with whether they are in the
+        file, synced. What was cut or written again since the plan was made is left alone."""
+        queue = self._queues.get(plan.topic, plan.queue_id)
+        if queue is None or queue.version != plan.version or mended.stop > queue.written:
+            done(False)
+            return
+
+        def written(_: None, error: BaseException | None) -> None:
+            what = f"{plan.directory}: units {mended.first} to {mended.stop - 1} were damaged"
+            if error is None:
+                self._findings.add(f"{what}, and are taken from the log again")
+            elif isinstance(error, OSError | StrataError):
+                self._findings.add(f"{what}, and cannot be written: {error}")
+            else:
+                raise error
+            done(error is None)
+
+        geometry, files = queue.geometry, self._files
+        self._worker.submit(lambda: write_mended(files, geometry, plan.directory, mended), written)
 
 
 def plan_mend(

@@ -13,40 +13,22 @@ the table is left alone, and nothing is committed.
 
 import logging
 from collections.abc import Iterable
-from typing import Protocol
 
 from stratamq.errors import CorruptionError, NotWritableError, OffsetOutOfRangeError
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupOffset, GroupTopic
+from stratamq_dispatcher.queue_ends import QueueEnds
 
 log = logging.getLogger(__name__)
 
 TOPICS_PER_TICK = 64
 
 
-class Queues(Protocol):
-    """What is known of the queues; the engine."""
-
-    is_slave: bool
-
-    @property
-    def begun(self) -> int:
-        """The generation that a master's log is in, once the queues hold all that lies before it;
-        0 before, and on a slave."""
-
-    def end(self, topic: str, queue_id: int) -> int: ...
-
-    def end_at_begin(self, topic: str, queue_id: int) -> int:
-        """Raises CorruptionError."""
-
-    def note_damage(self, error: CorruptionError) -> None: ...
-
-
 class OffsetBounds:
     """Belongs to the engine's thread."""
 
-    def __init__(self, offsets: ConsumerOffsets, queues: Queues) -> None:
+    def __init__(self, offsets: ConsumerOffsets, ends: QueueEnds) -> None:
         self._offsets = offsets
-        self._queues = queues
+        self._ends = ends
         self._epoch = (0, 0)
         """The generation, and the start of the table's keys, that the following is about."""
         self._next = self._stop = 0
@@ -57,8 +39,8 @@ class OffsetBounds:
 
     def bounded(self, group: str, topic: str, queue_id: int, offset: int) -> int:
         """What to tell of an offset in the table."""
-        if not self._queues.begun:
-            return min(offset, self._queues.end(topic, queue_id))
+        if not self._ends.begun:
+            return min(offset, self._ends.end(topic, queue_id))
         self._renew()
         if self._is_held((group, topic)):
             return offset
@@ -71,11 +53,11 @@ class OffsetBounds:
         beyond its queue's end.
         """
         taken = list(offsets)
-        if self._queues.is_slave:
+        if self._ends.is_slave:
             raise NotWritableError("a slave takes no offset commits: commit at its master", "role")
         self._offsets.check(group, taken)
         for topic, queue_id, offset in taken:
-            end = self._queues.end(topic, queue_id)
+            end = self._ends.end(topic, queue_id)
             if offset > end:
                 raise OffsetOutOfRangeError(
                     f"offset {offset} of {topic} {queue_id} is beyond the queue's end: commit 0 to "
@@ -90,7 +72,7 @@ class OffsetBounds:
 
     def tick(self) -> None:
         """To be called a few times a second."""
-        if not self._queues.begun:
+        if not self._ends.begun:
             return
         self._renew()
         stop = min(self._next + TOPICS_PER_TICK, self._stop)
@@ -101,7 +83,7 @@ class OffsetBounds:
             self._held.clear()
 
     def _renew(self) -> None:
-        epoch = self._queues.begun, self._offsets.incarnation
+        epoch = self._ends.begun, self._offsets.incarnation
         if epoch != self._epoch:
             self._epoch, self._next, self._stop = epoch, 0, len(self._offsets.keys)
             self._held.clear()
@@ -132,7 +114,7 @@ class OffsetBounds:
     def _end(self, topic: str, queue_id: int, offset: int) -> int:
         """Where the queue ended when the generation began; `offset` if nobody can tell."""
         try:
-            return self._queues.end_at_begin(topic, queue_id)
+            return self._ends.end_at_begin(topic, queue_id)
         except CorruptionError as error:
-            self._queues.note_damage(error)
+            self._ends.note_damage(error)
             return offset

@@ -83,7 +83,7 @@ class Puller:
         try:
             return await self._once(query)
         except CorruptionError as error:
-            self._engine.note_damage(error)
+            self._engine.findings.add_damage(error)
             if not (isinstance(error, DamagedFrameError) and await self._mend(query, error)):
                 raise
         return await self._once(query)
@@ -94,11 +94,11 @@ class Puller:
         if unit in self._unmendable or len(self._unmendable) >= MOST_UNMENDABLE:
             return False
         engine = self._engine
-        plan = engine.plan_mend(*unit)
+        plan = engine.mender.plan(*unit)
         if plan is not None:
             view = self._log_view()
             mended = await self._in_lane(lambda: self._cold.mend(plan, view))
-            if mended is not None and await answer(partial(engine.mend, plan, mended)):
+            if mended is not None and await answer(partial(engine.mender.write, plan, mended)):
                 return True
         self._unmendable.add(unit)
         return False
@@ -110,10 +110,10 @@ class Puller:
             engine.queues.get(query.topic, query.queue_id),
             query,
             engine.queues.open_files,
-            engine.minimum,
-            engine.confirmed,
+            engine.followed.minimum,
+            engine.followed.confirmed,
             self.limits,
-            engine.segment_bytes,
+            engine.followed.segment_bytes,
         )
         if isinstance(plan, PullAnswer):
             return plan
@@ -224,13 +224,13 @@ class Puller:
         unknown = [
             queue
             for queue in queues
-            if queue.known_minimum(engine.minimum) is None
+            if queue.known_minimum(engine.followed.minimum) is None
             or engine.newest_store_timestamp_ms(queue) is None
         ]
         if not unknown:
             return
         asked = [
-            (queue.snapshot(queue.lowest), queue.known_minimum(engine.minimum) is None)
+            (queue.snapshot(queue.lowest), queue.known_minimum(engine.followed.minimum) is None)
             for queue in unknown
         ]
         versions = [queue.version for queue in unknown]
@@ -252,7 +252,7 @@ class Puller:
         queue = engine.queues.get(topic, queue_id)
         if queue is None:
             return 0
-        minimum = queue.minimum(engine.queues.open_files, engine.minimum)
+        minimum = queue.minimum(engine.queues.open_files, engine.followed.minimum)
         snapshot = queue.snapshot(minimum)
         view = self._log_view()
         return await self._in_lane(
@@ -261,7 +261,12 @@ class Puller:
 
     def _log_view(self) -> LogView:
         engine = self._engine
-        return LogView(engine.segment_bytes, engine.history, engine.minimum, engine.sealed_from)
+        return LogView(
+            engine.followed.segment_bytes,
+            engine.history,
+            engine.followed.minimum,
+            engine.sealed_from,
+        )
 
     async def _in_lane(self, task: Callable[[], T]) -> T:
         def submit(on_done: OnDone[T]) -> None:

@@ -171,7 +171,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             return pb.ListUnitsResponse()
         open_files = engine.queues.open_files
         response = pb.ListUnitsResponse(
-            min_offset=queue.minimum(open_files, engine.minimum), max_offset=queue.end
+            min_offset=queue.minimum(open_files, engine.followed.minimum), max_offset=queue.end
         )
         index = max(request.offset, queue.first_index)
         stop = min(index + min(request.count, MAX_UNITS), queue.end)
@@ -232,7 +232,11 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         place = nested_place_of(request.position, request.incarnation, incarnation)
         engine = self._engine
         found, following = self._groups.page(
-            engine.queues, engine.minimum, place, request.max_entries, most=self._page_entries
+            engine.queues,
+            engine.followed.minimum,
+            place,
+            request.max_entries,
+            most=self._page_entries,
         )
         response = pb.ListGroupsResponse(
             next_position=nested_position_of(following), incarnation=incarnation
@@ -269,17 +273,17 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         return pb.GetDispatchStatusResponse(
             applied_offset=engine.applied,
             durable_offset=engine.durable,
-            log_confirmed_offset=engine.confirmed,
+            log_confirmed_offset=engine.followed.confirmed,
             queue_count=len(engine.queues),
             serving=engine.serving,
             recovery_report=[*engine.recovery_report(), *self._offsets.report],
-            stopped_reason=engine.stopped_reason or engine.flush_blocked,
+            stopped_reason=engine.stopped_reason or engine.saver.blocked,
         )
 
     def _info(self, queue: ConsumeQueue) -> pb.QueueInfo:
         """From memory. A list is no place to fail for one queue: whoever pulls from one that is
         damaged hears of it."""
-        minimum = queue.known_minimum(self._engine.minimum)
+        minimum = queue.known_minimum(self._engine.followed.minimum)
         return pb.QueueInfo(
             topic=queue.topic,
             queue_id=queue.queue_id,

@@ -227,13 +227,13 @@ class InProcessBroker:
         try:
             return self._pull(topic, queue_id, offset, count)
         except DamagedFrameError as error:
-            engine.note_damage(error)
-            plan = engine.plan_mend(topic, queue_id, error.queue_offset)
+            engine.findings.add_damage(error)
+            plan = engine.mender.plan(topic, queue_id, error.queue_offset)
             mended = None if plan is None else plan.run(engine.hot_log())
             if plan is None or mended is None:
                 raise
             done: list[bool] = []
-            engine.mend(plan, mended, done.append)
+            engine.mender.write(plan, mended, done.append)
             self._run_lanes()
             if done != [True]:
                 raise
@@ -247,10 +247,10 @@ class InProcessBroker:
             engine.queues.get(topic, queue_id),
             PullQuery(topic, queue_id, offset, count, 0),
             engine.queues.open_files,
-            engine.minimum,
-            engine.confirmed,
+            engine.followed.minimum,
+            engine.followed.confirmed,
             PullLimits(),
-            engine.segment_bytes,
+            engine.followed.segment_bytes,
         )
         return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 

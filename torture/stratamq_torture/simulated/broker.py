@@ -226,11 +226,9 @@ class Broker:
     def _look_at_queues(self) -> None:
         """Queues are sure again once what the dispatcher knows of them is on the disk."""
         engine = self.dispatcher.engine
-        if engine is None or not engine.serving or engine._pass is not None:
+        if engine is None or engine.followed.minimum < self.model.deleted_below:
             return
-        if engine.minimum < self.model.deleted_below:
-            return  # it has not heard of the deletion
-        if not engine._pages_of_log and not engine.queues.dirty and not engine._flusher.running:
+        if engine.is_settled:
             self.unsure_queues = False
 
     def ended(self, room: Room, error: BaseException) -> None:

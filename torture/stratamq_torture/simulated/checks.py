@@ -173,9 +173,9 @@ def check_queues(broker: "Broker", found: list[Message]) -> None:
                 "queue", f"{key[0]}/{key[1]} ends at {queue.end}, not behind {messages[-1]}"
             )
         # What was announced as deleted may be back after a crash, in the log or in its queue.
-        least = max(engine.minimum, broker.model.deleted_below)
+        least = max(engine.followed.minimum, broker.model.deleted_below)
         demanded = [message for message in messages if message.offset >= least]
-        begin = queue.minimum(engine.queues.open_files, engine.minimum)
+        begin = queue.minimum(engine.queues.open_files, engine.followed.minimum)
         last = demanded[0].queue_offset if demanded else queue.end
         if not messages[0].queue_offset <= begin <= last:
             raise Violation("queue", f"{key[0]}/{key[1]} begins at {begin}, not at {last}")
@@ -189,7 +189,11 @@ def check_queues(broker: "Broker", found: list[Message]) -> None:
         broker.consumers.pull_all(engine, key)
     for queue in engine.queues:
         key = queue.topic, queue.queue_id
-        if key not in expected and queue.has_messages and queue.end_offset > engine.minimum:
+        if (
+            key not in expected
+            and queue.has_messages
+            and queue.end_offset > engine.followed.minimum
+        ):
             raise Violation("queue", f"{key[0]}/{key[1]} has messages that the log has not")
 
 

@@ -87,10 +87,10 @@ class Consumers:
             engine.queues.get(query.topic, query.queue_id),
             query,
             engine.queues.open_files,
-            engine.minimum,
-            engine.confirmed,
+            engine.followed.minimum,
+            engine.followed.confirmed,
             LIMITS,
-            engine.segment_bytes,
+            engine.followed.segment_bytes,
         )
         return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
