@@ -13,10 +13,9 @@ from stratamq.formats.columns import (
     check_body_checksums,
     columns_at,
     frame_columns,
-    patch,
-    scatter,
     windows,
 )
+from stratamq.formats.columns_patch import patch, scatter
 from stratamq.formats.frame import Frame, Outcome, check, decode, encode_blank, encode_frame
 from tests.formats import strategies
 from tests.support.patience import patient

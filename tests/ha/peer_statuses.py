@@ -8,7 +8,7 @@ x:1, of slot 0; a, b, c and m are of slots 1 to 4. Members and k are "xac 1", or
 
 import itertools
 
-from stratamq_ha.peer_policy import Answer
+from stratamq_ha.peer_decisions import Answer
 
 from stratamq.formats.generation_number import make_number
 from stratamq.formats.members import Member, Members

@@ -4,21 +4,19 @@
 from dataclasses import replace
 
 import pytest
-from stratamq_ha.peer_policy import (
+from stratamq_ha.peer_decisions import (
     Adopt,
     Answer,
     Follow,
     Forgot,
     Join,
-    Joining,
     Open,
     Promise,
     Serve,
     Stay,
     Wait,
-    decide,
-    usable,
 )
+from stratamq_ha.peer_policy import Joining, decide, usable
 
 from stratamq.formats.members import Member, Members
 from tests.ha.peer_statuses import SLAVE, among, answers, broker

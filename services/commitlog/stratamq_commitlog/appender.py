@@ -25,7 +25,7 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Clock
 from stratamq.follow.protocol import Run as FollowRun
-from stratamq.formats.columns import patch
+from stratamq.formats.columns_patch import patch
 from stratamq.formats.frame import encode_blank
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, I64
 from stratamq.formats.message_id import encode_message_id

@@ -17,11 +17,10 @@ from stratamq.formats.columns import (
     FrameColumns,
     Shape,
     check_body_checksums,
-    even_stretches,
     frame_columns,
-    scatter,
     windows,
 )
+from stratamq.formats.columns_patch import even_stretches, scatter
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
 from stratamq_commitlog import text_rules
 from stratamq_commitlog.messages import FrameBatch, Run

@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from stratamq.errors import CorruptRecordError
 from stratamq.files.port import SECTOR_BYTES, File
 from stratamq.formats.checksums import crc32_of_each
-from stratamq.formats.columns import (
-    FrameColumns,
-    body_checksums_hold,
-    frame_columns,
-)
+from stratamq.formats.columns import FrameColumns, body_checksums_hold, frame_columns
 from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.frame_scan import Stop, scan_frames

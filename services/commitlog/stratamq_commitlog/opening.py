@@ -88,10 +88,7 @@ def open_store(
     inspected = _inspect(files, config, state, snapshot)
     cut = cut_file.load(files)
     if cut is not None:
-        if files.entry(ABORT_PATH) is None:
-            files.create(ABORT_PATH, 0, sparse=True)
-        report += inspection.move_deleted(files, inspected, clock.wall_ms())
-        snapshot, done = cut_file.carry_out(files, state, inspected, cut, snapshot, clock.wall_ms())
+        snapshot, done = _finish_cut(files, state, inspected, cut, snapshot, clock.wall_ms())
         report += done
         inspected = inspection.inspect(files, config.segment_bytes, state.segment_bytes)
     if snapshot is not None and not inspection.snapshot_holds(files, inspected, snapshot):
@@ -120,17 +117,7 @@ def open_store(
         walkers=walkers,
     )
     report += recovered.report
-    began = snapshot.minimum if snapshot is not None else None
-    if began is not None and recovered.minimum > began:
-        report.append(
-            f"the log begins at {recovered.minimum}, and began at {began} when its state was last "
-            "saved: segments were deleted since, or are missing"
-        )
-    if unclean and config.flush_disk_type == "ASYNC_FLUSH":
-        report.append(
-            "the last stop was not clean: if the machine lost its power, messages acknowledged "
-            f"under ASYNC_FLUSH in the {config.flush_interval_ms} ms before it may be missing"
-        )
+    report += _possible_losses(config, snapshot, recovered.minimum, unclean)
     return OpenedStore(
         recovered=recovered,
         checkpoint=checkpoint,
@@ -140,6 +127,42 @@ def open_store(
         cut_generations=cut.generations if cut is not None else (),
         unclean=unclean,
     )
+
+
+def _finish_cut(
+    files: Files,
+    state: own_state.OwnState,
+    inspected: inspection.Inspected,
+    cut: cut_file.Cut,
+    snapshot: own_state.Snapshot | None,
+    now_ms: int,
+) -> tuple[own_state.Snapshot | None, list[str]]:
+    """Carry out a cut that was recorded before the process ended. The snapshot that holds after it,
+    and what was done."""
+    if files.entry(ABORT_PATH) is None:
+        files.create(ABORT_PATH, 0, sparse=True)
+    moved = inspection.move_deleted(files, inspected, now_ms)
+    snapshot, done = cut_file.carry_out(files, state, inspected, cut, snapshot, now_ms)
+    return snapshot, [*moved, *done]
+
+
+def _possible_losses(
+    config: CommitLogConfig, snapshot: own_state.Snapshot | None, minimum: int, unclean: bool
+) -> list[str]:
+    """What may be missing without any damage that recovery could find."""
+    report = []
+    began = snapshot.minimum if snapshot is not None else None
+    if began is not None and minimum > began:
+        report.append(
+            f"the log begins at {minimum}, and began at {began} when its state was last saved: "
+            "segments were deleted since, or are missing"
+        )
+    if unclean and config.flush_disk_type == "ASYNC_FLUSH":
+        report.append(
+            "the last stop was not clean: if the machine lost its power, messages acknowledged "
+            f"under ASYNC_FLUSH in the {config.flush_interval_ms} ms before it may be missing"
+        )
+    return report
 
 
 def _inspect(

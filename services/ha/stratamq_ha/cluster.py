@@ -14,7 +14,7 @@ from stratamq.formats.replication_peers import PeerRole, PeerStatus
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_policy import Answer
+from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peers import ask_all
 from stratamq_ha.slave import Slave
 

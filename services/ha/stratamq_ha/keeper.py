@@ -23,21 +23,20 @@ from stratamq_ha.config import HaConfig
 from stratamq_ha.history import History, longer_end, longer_sentence, related
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_policy import (
+from stratamq_ha.peer_decisions import (
     Adopt,
     Answer,
     Decision,
     Follow,
     Forgot,
     Join,
-    Joining,
     Open,
     Promise,
     Serve,
     Stay,
     Wait,
-    decide,
 )
+from stratamq_ha.peer_policy import Joining, decide
 from stratamq_ha.peers import reached_at
 from stratamq_ha.slave import Slave
 from stratamq_ha.taking_back import holder, silent, take_back

@@ -22,7 +22,8 @@ from stratamq_ha.cluster import PATIENCE, PAUSE_S, Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_policy import Answer, usable
+from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_policy import usable
 from stratamq_ha.promotion import Assessment, assess, candidate_term
 from stratamq_ha.slave import Slave
 from stratamq_ha.slaves import SlaveState

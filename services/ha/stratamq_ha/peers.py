@@ -14,7 +14,7 @@ from stratamq.formats.replication_peers import (
     encode_peer_status,
 )
 from stratamq.rpc.address import join_address, split_address
-from stratamq_ha.peer_policy import Answer
+from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.sockets import connect, receive_exactly, send
 
 ANSWER_S = 2.0

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, next_term
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import related
-from stratamq_ha.peer_policy import Answer, history_of, usable
+from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_policy import history_of, usable
 
 
 @dataclass(frozen=True, slots=True)

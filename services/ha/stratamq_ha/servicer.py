@@ -20,7 +20,7 @@ from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_policy import Answer
+from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.slave import Slave
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ReplicationService"].full_name

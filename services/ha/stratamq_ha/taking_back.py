@@ -27,7 +27,7 @@ from stratamq.formats.replication_opening import (
 )
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import related
-from stratamq_ha.peer_policy import Answer
+from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.promotion import reach
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 from stratamq_ha.sockets import Now, connect, receive, receive_exactly, send

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.role_change import RoleChange
-from stratamq_ha.peer_policy import (
+from stratamq_ha.peer_decisions import (
     Adopt,
     Answer,
     Follow,
@@ -20,8 +20,8 @@ from stratamq_ha.peer_policy import (
     Serve,
     Stay,
     Wait,
-    decide,
 )
+from stratamq_ha.peer_policy import decide
 
 from stratamq.errors import StrataError
 from stratamq.formats.replication_peers import PeerStatus

@@ -14,7 +14,8 @@ from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.messages import Role
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
-from stratamq_ha.peer_policy import Answer, Joining
+from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Heard
 
 from stratamq.errors import StrataError

@@ -19,7 +19,7 @@ from stratamq.errors import (
 from stratamq.formats.hosts import encode_host
 from stratamq.rpc.change_marks import mark_message, mark_of
 from stratamq.rpc.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
-from stratamq.rpc.members import members_message, members_value
+from stratamq.rpc.members import members_value
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
 from stratamq.service.worker import ThreadWorker
@@ -30,13 +30,12 @@ from stratamq_commitlog.replicas import Replica
 from stratamq_commitlog.role_change import RoleChange
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
+from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.servicer.values import (
     peer_host,
     put_message,
     put_result,
-    role,
     role_of,
-    scrub_status,
     topic_message,
 )
 from stratamq_commitlog.topic_table import TopicConfig
@@ -162,69 +161,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             yield READ_RANGE_RESPONSE.encode(pb.ReadRangeResponse(offset=offset), data)
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
-        engine = self._ready()
-        status = engine.status()
-        state, assigned = engine.state, engine.state.assigned
-        master = assigned.role is not Role.SLAVE
-        return pb.GetStatusResponse(
-            minimum_offset=status.minimum,
-            appended_offset=status.appended,
-            flushed_offset=status.flushed,
-            confirmed_offset=status.confirmed,
-            role=role(assigned.role),
-            generations=[
-                common_pb2.Generation(generation=g.number, start_offset=g.start)
-                for g in status.generations
-            ],
-            writable=status.writable,
-            not_writable_reason=status.not_writable_reason,
-            segment_bytes=status.segment_bytes,
-            segment_count=status.segment_count,
-            followers=[
-                pb.FollowerStatus(
-                    name=state.name,
-                    connected=state.connections > 0,
-                    applied_offset=state.applied,
-                    durable_offset=state.durable,
-                    lag_bytes=max(0, status.confirmed - state.applied),
-                    durable_store_timestamp_ms=state.durable_store_timestamp_ms,
-                )
-                for state in engine.hub.followers.values()
-            ],
-            replicas=[
-                pb.ReplicaStatus(
-                    address=replica.address,
-                    acknowledged_offset=replica.acknowledged,
-                    connected=replica.connected,
-                    lag_bytes=max(0, status.appended - replica.acknowledged),
-                    lag_ms=replica.lag_ms,
-                    counts=replica.counts,
-                    member=replica.member,
-                )
-                for replica in engine.replicas.known
-            ],
-            disk_used_ratio=status.disk_used_ratio,
-            sync_flush=engine.config.flush_disk_type == "SYNC_FLUSH",
-            recovery_report=status.recovery_report,
-            broker_name=engine.config.broker_name,
-            broker_id=0 if master else max(1, engine.config.broker_id),
-            scrub=scrub_status(engine.scrubber),
-            configured_role=role(engine.role_file.configured),
-            role_reason=assigned.difference(engine.role_file.configured),
-            term=state.highest_term,
-            master_replication_address=assigned.master,
-            held_reason=(state.uncertain or state.held or state.taking_back) if master else "",
-            taking_back=bool(state.taking_back),
-            has_peers=assigned.peers,
-            clock_doubt=engine.store_clock.doubt,
-            master_confirmed_offset=engine.master_confirmed.value,
-            identity=engine.membership.identity.number,
-            members=members_message(engine.membership.members),
-            member=engine.membership.member,
-            rejoining=engine.membership.rejoining,
-            promised_to=assigned.candidate,
-            required_replicas=engine.config.required_replicas,
-        )
+        return status_message(self._ready())
 
     async def GetQueueTable(
         self, request: pb.GetQueueTableRequest, context: Any

@@ -1,0 +1,89 @@
+"""What a broker decides about itself (`peer_policy.decide`), and the answers that it decides by."""
+
+from dataclasses import dataclass
+
+from stratamq.formats.members import Members
+from stratamq.formats.replication_peers import PeerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was heard of the broker at `address`: how it stands, or why not."""
+
+    address: str
+    peer_status: PeerStatus | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Take no messages, for that reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Take messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Of a master whose log is empty, as all others are: begin its first own term. Then decide
+    again."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Count as a member from now on: this broker founds the cluster. Then decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot:
+    """Count for nothing until it has joined again: the directory is older than what it promised."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make these the members in force. Then decide again."""
+
+    members: Members
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Be a slave of the broker at `address`, "" if that is not known yet. `term`: what was heard
+    of; `reason`: a sentence that is kept."""
+
+    address: str
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Promise `term` to the member `candidate` at `address`: be a slave, and follow no master of a
+    lower term.
+
+    It is durable before whoever is promoted takes a message: a master that was only cut off gets no
+    acknowledgement any more when it is back.
+    """
+
+    address: str
+    term: int
+    candidate: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """All is as it should be, or as it was. `problem`: what people should know."""
+
+    problem: str = ""
+
+
+Decision = Wait | Serve | Open | Join | Forgot | Adopt | Follow | Promise | Stay
