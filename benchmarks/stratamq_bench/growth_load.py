@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import grpc
-from stratamq_commitlog.own_state import OwnState, extend, next_generation
+from stratamq_commitlog.recovery.own_state import OwnState, extend, next_generation
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import commitlog_pb2_grpc

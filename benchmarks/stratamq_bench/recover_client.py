@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isal import isal_zlib
-from stratamq_commitlog.inspection import Evidence, inspect
-from stratamq_commitlog.log_walk import SegmentWalk, Strictness, Walked
-from stratamq_commitlog.recovery import recover
-from stratamq_commitlog.recovery_cases import Case
-from stratamq_commitlog.walker_pool import WalkerPool
+from stratamq_commitlog.recovery.inspection import Evidence, inspect
+from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness, Walked
+from stratamq_commitlog.recovery.recovery import recover
+from stratamq_commitlog.recovery.recovery_cases import Case
+from stratamq_commitlog.recovery.walker_pool import WalkerPool
 
 from stratamq.files.real import RealFiles
 from stratamq.formats.checkpoint import Checkpoint

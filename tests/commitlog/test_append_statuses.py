@@ -2,7 +2,7 @@
 
 import pytest
 from stratamq_commitlog.messages import PutStatus
-from stratamq_commitlog.topic_table import TopicConfig
+from stratamq_commitlog.write.topic_table import TopicConfig
 
 from stratamq.errors import (
     BusyError,

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from stratamq_commitlog import follow_hub
-from stratamq_commitlog.appender import MOST_PLACED_MESSAGES
 from stratamq_commitlog.messages import PutResult, PutStatus
-from stratamq_commitlog.puts import STEP_MESSAGES
-from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.replica import follow_hub
+from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.servicer import append_stream
 from stratamq_commitlog.servicer.append_stream import AppendStream
+from stratamq_commitlog.write.appender import MOST_PLACED_MESSAGES
+from stratamq_commitlog.write.puts import STEP_MESSAGES
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError

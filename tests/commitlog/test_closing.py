@@ -4,7 +4,7 @@ import errno
 
 import pytest
 from stratamq_commitlog.messages import PutStatus
-from stratamq_commitlog.own_state import SNAPSHOT_PATH
+from stratamq_commitlog.recovery.own_state import SNAPSHOT_PATH
 
 from stratamq.files.journal import Journal
 from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing

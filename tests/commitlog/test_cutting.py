@@ -5,11 +5,11 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stratamq_commitlog import cut_file
-from stratamq_commitlog.cut_file import Cut, CutDone
-from stratamq_commitlog.cutting import merged
 from stratamq_commitlog.messages import Generation, Role
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.recovery import cut_file
+from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.replica.cutting import merged
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer import CommitLogServicer
 
 from stratamq.api.v1 import commitlog_pb2 as pb

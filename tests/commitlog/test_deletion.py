@@ -1,7 +1,7 @@
 """Whole segments go from the front, below every watermark; a full disk does not wait for these."""
 
 import pytest
-from stratamq_commitlog.own_state import OwnState
+from stratamq_commitlog.recovery.own_state import OwnState
 
 from stratamq.errors import OffsetOutOfRangeError, StoreRefusedError
 from stratamq.files.simulated import keep_everything, keep_nothing

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from stratamq_commitlog import closing, log_walk, opening, own_state, recovery, snapshots
-from stratamq_commitlog.appender import Appender
-from stratamq_commitlog.follow_hub import FollowHub
-from stratamq_commitlog.log_walk import SegmentWalk, Strictness
+from stratamq_commitlog import closing
 from stratamq_commitlog.messages import PutStatus
-from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.recovery import log_walk, opening, own_state, recovery
+from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness
+from stratamq_commitlog.replica.follow_hub import FollowHub
+from stratamq_commitlog.replica.replicas import Replica
+from stratamq_commitlog.upkeep import snapshots
+from stratamq_commitlog.write.appender import Appender
 
 from stratamq.errors import StrataError
 from stratamq.files.port import PAGE_BYTES

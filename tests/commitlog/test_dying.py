@@ -31,8 +31,8 @@ run_service(main)
     ("module", "owner", "method", "messages"),
     [
         ("engine", "CommitLog", "tick", "appender.counters.messages"),
-        ("group_commit", "GroupCommit", "_finished", "flushes"),
-        ("snapshots", "Snapshots", "_has_stored", "_appender.counters.messages"),
+        ("write.group_commit", "GroupCommit", "_finished", "flushes"),
+        ("upkeep.snapshots", "Snapshots", "_has_stored", "_appender.counters.messages"),
     ],
 )
 def test_a_bug_in_what_runs_by_itself_ends_the_process_with_the_reason(

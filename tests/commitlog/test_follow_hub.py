@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from stratamq_commitlog import follow_hub
+from stratamq_commitlog.replica import follow_hub
 
 from stratamq.follow.protocol import (
     Close,

@@ -1,8 +1,9 @@
 """A disk without room is a level: refused with the reason, taken again when there is room."""
 
 import pytest
-from stratamq_commitlog import own_state, reserve
 from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.recovery import own_state
+from stratamq_commitlog.upkeep import reserve
 
 from stratamq.errors import BusyError, StoreRefusedError
 from stratamq.files.simulated import SimulatedDisk

@@ -1,11 +1,11 @@
 """`cut_to`, by the table of the architecture: what a follower that connects has to drop."""
 
 import pytest
-from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.log_state import LogState, StateCell
 from stratamq_commitlog.messages import Generation, Role
-from stratamq_commitlog.own_state import extend, make_generation, next_generation
-from stratamq_commitlog.roles import RoleState
+from stratamq_commitlog.recovery.own_state import extend, make_generation, next_generation
+from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.replica.roles import RoleState
 
 from stratamq.files.simulated import keep_nothing
 from tests.support.logs import Store, message, swallow

@@ -4,8 +4,8 @@ import errno
 import random
 
 import pytest
-from stratamq_commitlog.group_commit import GroupCommit
 from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.write.group_commit import GroupCommit
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedClock, SimulatedWorker, keep_nothing

@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from stratamq_commitlog import log_walk
-from stratamq_commitlog.log_walk import SegmentWalk, Strictness, Walked, survey
-from stratamq_commitlog.recovery_cases import DAMAGE, ENDS, Case
+from stratamq_commitlog.recovery import log_walk
+from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness, Walked, survey
+from stratamq_commitlog.recovery.recovery_cases import DAMAGE, ENDS, Case
 
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.frame import Frame, encode_blank

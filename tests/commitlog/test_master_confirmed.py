@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from stratamq_commitlog.cut_file import Cut
-from stratamq_commitlog.master_confirmed import after_opening
 from stratamq_commitlog.messages import Generation, Role
-from stratamq_commitlog.own_state import CUT_PATH, MASTER_CONFIRMED_PATH
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.own_state import CUT_PATH, MASTER_CONFIRMED_PATH
+from stratamq_commitlog.replica.master_confirmed import after_opening
+from stratamq_commitlog.replica.role_change import RoleChange
 
 from stratamq.errors import NotWritableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing

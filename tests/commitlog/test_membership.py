@@ -4,12 +4,12 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.cut_file import Cut
-from stratamq_commitlog.membership import MEMBERS_PATH
 from stratamq_commitlog.messages import Generation, PutStatus, Role
-from stratamq_commitlog.replicas import Replica
-from stratamq_commitlog.role_change import RoleChange
-from stratamq_commitlog.roles import REMOVED, ROLE_PATH
+from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.replica.membership import MEMBERS_PATH
+from stratamq_commitlog.replica.replicas import Replica
+from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.replica.roles import REMOVED, ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StoreRefusedError
 from stratamq.formats.generation_number import make_number

@@ -2,7 +2,7 @@
 
 import pytest
 from stratamq_commitlog.messages import PutStatus
-from stratamq_commitlog.own_state import (
+from stratamq_commitlog.recovery.own_state import (
     GENERATIONS_PATH,
     OLD_SNAPSHOT_PATH,
     SNAPSHOT_PATH,

@@ -4,8 +4,8 @@ paragraph describes."""
 import itertools
 
 import pytest
-from stratamq_commitlog import recovery_cases
-from stratamq_commitlog.recovery_cases import DAMAGE, ENDS, Case, Facts, judge
+from stratamq_commitlog.recovery import recovery_cases
+from stratamq_commitlog.recovery.recovery_cases import DAMAGE, ENDS, Case, Facts, judge
 
 from stratamq.formats.frame_check import Outcome
 

@@ -1,8 +1,8 @@
 """Directories that the real RocketMQ wrote end where RocketMQ says, with the queues it says."""
 
 import pytest
-from stratamq_commitlog.inspection import Start
 from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.recovery.inspection import Start
 
 from stratamq.files.simulated import SimulatedDisk, keep_everything, keep_nothing
 from stratamq.formats.frame import Frame

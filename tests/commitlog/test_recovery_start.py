@@ -1,8 +1,8 @@
 """Where recovery begins in RocketMQ's directories, and where the log ends at blanks and edges."""
 
 import pytest
-from stratamq_commitlog.inspection import Evidence, Start, choose_start, inspect
 from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.recovery.inspection import Evidence, Start, choose_start, inspect
 
 from stratamq.errors import StoreRefusedError
 from stratamq.formats.checkpoint import SAFETY_MARGIN_MS, Checkpoint

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from stratamq_commitlog.messages import PutStatus, Role
-from stratamq_commitlog.replicas import Replica, Replicas
+from stratamq_commitlog.replica.replicas import Replica, Replicas
 
 from stratamq.errors import NotWritableError
 from tests.support.listeners import Listener

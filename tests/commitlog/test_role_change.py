@@ -4,11 +4,11 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.messages import Generation, PutStatus, Role
-from stratamq_commitlog.replicas import Replica
-from stratamq_commitlog.role_change import RoleChange
-from stratamq_commitlog.roles import ROLE_PATH
+from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.replica.replicas import Replica
+from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.replica.roles import ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice

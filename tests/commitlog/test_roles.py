@@ -2,7 +2,7 @@
 
 import pytest
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.roles import (
+from stratamq_commitlog.replica.roles import (
     PEERS_NOT_ASKED,
     ROLE_PATH,
     ChosenBy,

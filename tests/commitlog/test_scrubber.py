@@ -3,9 +3,9 @@
 import errno
 
 import pytest
-from stratamq_commitlog import scrubber
 from stratamq_commitlog.messages import PutStatus
-from stratamq_commitlog.own_state import SCRUB_PATH
+from stratamq_commitlog.recovery.own_state import SCRUB_PATH
+from stratamq_commitlog.upkeep import scrubber
 
 from stratamq.formats.log_damage import Damage
 from tests.support.logs import Store, segment_path

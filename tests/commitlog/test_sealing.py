@@ -2,7 +2,7 @@
 
 import pytest
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.replica.role_change import RoleChange
 
 from stratamq.errors import CorruptRecordError
 from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing

@@ -6,10 +6,10 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
-from stratamq_commitlog import snapshot_saving
-from stratamq_commitlog.own_state import SNAPSHOT_PATH, OwnState, Snapshot
-from stratamq_commitlog.queue_offsets import QueueOffsets
-from stratamq_commitlog.snapshot_saving import SnapshotSaving
+from stratamq_commitlog.recovery.own_state import SNAPSHOT_PATH, OwnState, Snapshot
+from stratamq_commitlog.upkeep import snapshot_saving
+from stratamq_commitlog.upkeep.snapshot_saving import SnapshotSaving
+from stratamq_commitlog.write.queue_offsets import QueueOffsets
 
 from stratamq.errors import NotWritableError
 from stratamq.files import journal

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from stratamq_commitlog.servicer import CommitLogServicer
-from stratamq_commitlog.store_clock import StoreClock
+from stratamq_commitlog.write.store_clock import StoreClock
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice

@@ -4,7 +4,7 @@ import errno
 import random
 
 import pytest
-from stratamq_commitlog.topic_table import TopicConfig, TopicTable
+from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 from stratamq.files.journaled import BYTES_PER_S
 from stratamq.files.simulated import (

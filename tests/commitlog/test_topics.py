@@ -1,7 +1,7 @@
 """Topics: RocketMQ's file, what is found in the log beside it, and changes that are kept."""
 
 import pytest
-from stratamq_commitlog.topic_table import TopicConfig, TopicTable
+from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk

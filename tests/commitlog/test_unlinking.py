@@ -1,7 +1,7 @@
 """A deleted segment's cache is emptied slice by slice before its file goes: no append waits."""
 
 import pytest
-from stratamq_commitlog import unlinking
+from stratamq_commitlog.upkeep import unlinking
 
 from tests.support.logs import Store, body_for, message, segment_path
 

@@ -4,10 +4,10 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from stratamq_commitlog.cut_file import Cut
-from stratamq_commitlog.cutting import merged
 from stratamq_commitlog.messages import Generation
-from stratamq_commitlog.own_state import extend
+from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.own_state import extend
+from stratamq_commitlog.replica.cutting import merged
 from stratamq_ha.history import History, judge, refusal_to_follow, shared_end
 
 from stratamq.formats.generation_number import make_number

@@ -28,7 +28,7 @@ from stratamq_commitlog.messages import (
     PutStatus,
     Run,
 )
-from stratamq_commitlog.walk_ahead import Walkers
+from stratamq_commitlog.recovery.walk_ahead import Walkers
 
 from stratamq.files.port import Files
 from stratamq.files.real import RealFiles

@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Sequence
 
-from stratamq_commitlog.walk_ahead import Found, Task, carry_out
+from stratamq_commitlog.recovery.walk_ahead import Found, Task, carry_out
 
 from stratamq.files.port import Files
 

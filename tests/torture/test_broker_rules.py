@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from stratamq_commitlog import cutting, membership, role_change, slave_data
-from stratamq_commitlog.high_water_mark import HighWaterMark
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.replicas import Replicas
-from stratamq_commitlog.role_change import RoleChange
-from stratamq_commitlog.roles import ROLE_PATH
+from stratamq_commitlog.replica import cutting, membership, role_change, slave_data
+from stratamq_commitlog.replica.replicas import Replicas
+from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.replica.roles import ROLE_PATH
+from stratamq_commitlog.write.high_water_mark import HighWaterMark
 from stratamq_ha import history, peer_policy, promotion
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Assessment

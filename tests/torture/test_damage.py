@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from stratamq_commitlog import log_reads
-from stratamq_commitlog.recovery import _Recovery
+from stratamq_commitlog.recovery.recovery import _Recovery
 from stratamq_dispatcher import frame_reads
 from stratamq_torture.damage.engines import InProcessBroker
 from stratamq_torture.damage.families import FAMILIES

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from stratamq_commitlog.own_state import OwnState
+from stratamq_commitlog.recovery.own_state import OwnState
 from stratamq_torture.processes import power_supply
 from stratamq_torture.processes.power_supply import ForgetfulDisk
 

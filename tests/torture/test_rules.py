@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from stratamq_commitlog import opening, own_state
-from stratamq_commitlog.appender import Appender
-from stratamq_commitlog.follow_hub import FollowHub, Session
-from stratamq_commitlog.group_commit import GroupCommit
-from stratamq_commitlog.log_walk import SegmentWalk
+from stratamq_commitlog.recovery import opening, own_state
+from stratamq_commitlog.recovery.log_walk import SegmentWalk
+from stratamq_commitlog.replica.follow_hub import FollowHub, Session
+from stratamq_commitlog.write.appender import Appender
+from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_dispatcher.followed import Followed
 from stratamq_index.engine import IndexEngine
 from stratamq_torture.simulated.enumeration import Workload

@@ -11,10 +11,10 @@ from stratamq.service.server import run_service
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.reserve import Reserve
+from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
 from stratamq_commitlog.running import Running
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
-from stratamq_commitlog.walker_pool import WalkerPool, processes_for
+from stratamq_commitlog.upkeep.reserve import Reserve
 
 
 async def main() -> None:

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Files
-from stratamq_commitlog.appender import Appender
-from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
-from stratamq_commitlog.group_commit import GroupCommit
-from stratamq_commitlog.high_water_mark import HighWaterMark
 from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.messages import PutStatus
-from stratamq_commitlog.opening import remove_abort
-from stratamq_commitlog.scrubber import Scrubber
-from stratamq_commitlog.segment_set import SegmentSet
-from stratamq_commitlog.upkeep import Upkeep
-from stratamq_commitlog.write_gate import WriteGate
+from stratamq_commitlog.recovery.opening import remove_abort
+from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.upkeep.scrubber import Scrubber
+from stratamq_commitlog.upkeep.upkeep import Upkeep
+from stratamq_commitlog.write.appender import Appender
+from stratamq_commitlog.write.group_commit import GroupCommit
+from stratamq_commitlog.write.high_water_mark import HighWaterMark
+from stratamq_commitlog.write.segment_set import SegmentSet
+from stratamq_commitlog.write.write_gate import WriteGate
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock, Files, Lock, Random
-from stratamq_commitlog import cut_file, opening, recovery, starting
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.cut_file import Cut, CutDone
 from stratamq_commitlog.log_parts import Workers, assemble, make_lasting
 from stratamq_commitlog.log_state import LogState
 from stratamq_commitlog.messages import (
@@ -39,9 +37,11 @@ from stratamq_commitlog.messages import (
     PutMessage,
     Role,
 )
-from stratamq_commitlog.replicas import Replica
-from stratamq_commitlog.role_change import RoleChange
-from stratamq_commitlog.walk_ahead import Walkers
+from stratamq_commitlog.recovery import cut_file, opening, recovery, starting
+from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.recovery.walk_ahead import Walkers
+from stratamq_commitlog.replica.replicas import Replica
+from stratamq_commitlog.replica.role_change import RoleChange
 
 log = logging.getLogger(__name__)
 

@@ -9,44 +9,44 @@ from dataclasses import dataclass
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Files, Random, Worker
 from stratamq.formats.delay import parse_delay_levels
-from stratamq_commitlog.acknowledgement import Acknowledgement, ReplicaWaiters
-from stratamq_commitlog.appender import Appender
-from stratamq_commitlog.batch_check import FrameRules
-from stratamq_commitlog.checkpoints import Checkpoints
 from stratamq_commitlog.closing import Closing
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.cutting import Cutting
-from stratamq_commitlog.deletion import Deletion
-from stratamq_commitlog.disk_level import DiskLevel
-from stratamq_commitlog.follow_hub import FollowHub, LogOffsets
-from stratamq_commitlog.group_commit import GroupCommit
-from stratamq_commitlog.high_water_mark import HighWaterMark
-from stratamq_commitlog.jobs import Jobs
 from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.master_confirmed import MasterConfirmed
-from stratamq_commitlog.membership import Membership
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.own_state import OwnState
-from stratamq_commitlog.pending_items import BatchItem, PutItem
-from stratamq_commitlog.prepare import Preparer, encode_store_host
 from stratamq_commitlog.procedures import Procedures
-from stratamq_commitlog.puts import Puts
-from stratamq_commitlog.queue_offsets import QueueOffsets
-from stratamq_commitlog.recovery import Recovered
-from stratamq_commitlog.replicas import Replicas
-from stratamq_commitlog.reserve import Reserve
-from stratamq_commitlog.role_change import RoleChanges
-from stratamq_commitlog.roles import RoleFile, RoleState
-from stratamq_commitlog.scrubber import Scrubber
-from stratamq_commitlog.segment_set import SegmentSet
-from stratamq_commitlog.slave_data import SlaveData
-from stratamq_commitlog.snapshots import Snapshots
-from stratamq_commitlog.store_clock import StoreClock
-from stratamq_commitlog.topic_table import TopicTable
-from stratamq_commitlog.upkeep import Upkeep
-from stratamq_commitlog.write_gate import WriteGate
-from stratamq_commitlog.write_path import WritePath
+from stratamq_commitlog.recovery.own_state import OwnState
+from stratamq_commitlog.recovery.recovery import Recovered
+from stratamq_commitlog.replica.cutting import Cutting
+from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
+from stratamq_commitlog.replica.membership import Membership
+from stratamq_commitlog.replica.replicas import Replicas
+from stratamq_commitlog.replica.role_change import RoleChanges
+from stratamq_commitlog.replica.roles import RoleFile, RoleState
+from stratamq_commitlog.replica.slave_data import SlaveData
+from stratamq_commitlog.upkeep.checkpoints import Checkpoints
+from stratamq_commitlog.upkeep.deletion import Deletion
+from stratamq_commitlog.upkeep.disk_level import DiskLevel
+from stratamq_commitlog.upkeep.jobs import Jobs
+from stratamq_commitlog.upkeep.reserve import Reserve
+from stratamq_commitlog.upkeep.scrubber import Scrubber
+from stratamq_commitlog.upkeep.snapshots import Snapshots
+from stratamq_commitlog.upkeep.upkeep import Upkeep
+from stratamq_commitlog.write.acknowledgement import Acknowledgement, ReplicaWaiters
+from stratamq_commitlog.write.appender import Appender
+from stratamq_commitlog.write.batch_check import FrameRules
+from stratamq_commitlog.write.group_commit import GroupCommit
+from stratamq_commitlog.write.high_water_mark import HighWaterMark
+from stratamq_commitlog.write.pending_items import BatchItem, PutItem
+from stratamq_commitlog.write.prepare import Preparer, encode_store_host
+from stratamq_commitlog.write.puts import Puts
+from stratamq_commitlog.write.queue_offsets import QueueOffsets
+from stratamq_commitlog.write.segment_set import SegmentSet
+from stratamq_commitlog.write.store_clock import StoreClock
+from stratamq_commitlog.write.topic_table import TopicTable
+from stratamq_commitlog.write.write_gate import WriteGate
+from stratamq_commitlog.write.write_path import WritePath
 
 
 @dataclass(frozen=True, slots=True)

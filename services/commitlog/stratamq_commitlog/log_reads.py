@@ -13,8 +13,8 @@ from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.log_damage import examine
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
-from stratamq_commitlog.follow_hub import LogOffsets
-from stratamq_commitlog.segment_set import DIRECTORY
+from stratamq_commitlog.replica.follow_hub import LogOffsets
+from stratamq_commitlog.write.segment_set import DIRECTORY
 
 _PIECE_BYTES = 1 << 20
 _FIRST_BYTES = 16 << 10

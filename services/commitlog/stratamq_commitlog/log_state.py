@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stratamq_commitlog.messages import Generation, Role
-from stratamq_commitlog.roles import RoleState
+from stratamq_commitlog.replica.roles import RoleState
 
 
 @dataclass(frozen=True, slots=True)

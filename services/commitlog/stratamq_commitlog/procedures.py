@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Worker
-from stratamq_commitlog.group_commit import GroupCommit
-from stratamq_commitlog.write_gate import WriteGate
+from stratamq_commitlog.write.group_commit import GroupCommit
+from stratamq_commitlog.write.write_gate import WriteGate
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from stratamq_commitlog import metrics
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.driver import Driver, quiet
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.progress import Progress
+from stratamq_commitlog.recovery.progress import Progress
+from stratamq_commitlog.recovery.walker_pool import WalkerPool
 from stratamq_commitlog.servicer import CommitLogServicer
-from stratamq_commitlog.stall_watch import StallWatch
-from stratamq_commitlog.walker_pool import WalkerPool
+from stratamq_commitlog.upkeep.stall_watch import StallWatch
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import PutMessage, PutResult, Role
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.replica.role_change import RoleChange
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import SimulatedClock, SimulatedCrash

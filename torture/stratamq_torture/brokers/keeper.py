@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.peer_decisions import (
     Adopt,
     Answer,

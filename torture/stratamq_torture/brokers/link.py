@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stratamq_commitlog.cut_file import Cut
 from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_ha.history import (
     History,
     judge,

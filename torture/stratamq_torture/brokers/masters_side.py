@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.replicas import Replica
+from stratamq_commitlog.replica.replicas import Replica
 from stratamq_ha.master_connection import LogView, MasterConnection
 from stratamq_ha.peer import Peer
 from stratamq_ha.slaves import Slaves

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from stratamq_commitlog.cut_file import Cut, CutDone
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.messages import Role
+from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
 from stratamq_ha.peer_decisions import Answer

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stratamq_commitlog.messages import Role
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.peer_policy import usable
 from stratamq_ha.promotion import assess, candidate_term
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.follow_hub import Session
+from stratamq_commitlog.replica.follow_hub import Session
 
 from stratamq.errors import StrataError
 from stratamq.follow.protocol import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress

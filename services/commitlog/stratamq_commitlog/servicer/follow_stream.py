@@ -7,8 +7,8 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.protocol import Event, Report
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.event_pace import EventPace
-from stratamq_commitlog.follow_hub import Session
+from stratamq_commitlog.replica.event_pace import EventPace
+from stratamq_commitlog.replica.follow_hub import Session
 from stratamq_commitlog.servicer.values import follow_message, follow_opened
 
 

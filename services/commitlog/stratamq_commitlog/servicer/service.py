@@ -23,11 +23,11 @@ from stratamq.rpc.members import members_value
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
 from stratamq.service.worker import ThreadWorker
-from stratamq_commitlog.cut_file import Cut, CutDone
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
 from stratamq_commitlog.messages import Generation, PutResult, Role
-from stratamq_commitlog.replicas import Replica
-from stratamq_commitlog.role_change import RoleChange
+from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.replica.replicas import Replica
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
 from stratamq_commitlog.servicer.status import status_message
@@ -38,7 +38,7 @@ from stratamq_commitlog.servicer.values import (
     role_of,
     topic_message,
 )
-from stratamq_commitlog.topic_table import TopicConfig
+from stratamq_commitlog.write.topic_table import TopicConfig
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
 

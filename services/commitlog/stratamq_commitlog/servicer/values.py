@@ -12,8 +12,8 @@ from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.status import error_name
 from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus, Role
-from stratamq_commitlog.scrubber import Scrubber
-from stratamq_commitlog.topic_table import TopicConfig
+from stratamq_commitlog.upkeep.scrubber import Scrubber
+from stratamq_commitlog.write.topic_table import TopicConfig
 
 _LOCAL = Host("127.0.0.1", 0)
 _ROLES = {

@@ -1,0 +1,226 @@
+"""The first steps of a start: the lock, what to believe, recovery, a new generation.
+
+Nothing of the log is changed before `abort` is durable, so that a start that is interrupted counts
+as unclean; nothing at all is changed in a directory that is refused.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratamq.errors import StoreRefusedError
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.port import INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
+from stratamq.formats.checkpoint import Checkpoint
+from stratamq.formats.generation_number import GREATEST_TERM
+from stratamq.formats.store_paths import ABORT_PATH, ASIDE_DIRECTORY
+from stratamq.store.confirmed import LOCK_PATH
+from stratamq.store.sealed import SEALED_PATH, load_sealed
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.recovery import cut_file, inspection, own_state, recovery
+from stratamq_commitlog.recovery.walk_ahead import Walkers
+from stratamq_commitlog.replica.roles import Start
+from stratamq_commitlog.upkeep.checkpoints import read_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStore:
+    """A recovered directory. `foreign`: another program held it last."""
+
+    recovered: recovery.Recovered
+    checkpoint: Checkpoint
+    foreign: bool
+    history_known: bool
+    """Our generations still tell this log's history."""
+    report: list[str]
+    cut_generations: tuple[Generation, ...] = ()
+    """A cut was done: the list that follows it."""
+    unclean: bool = False
+    """`abort` was there: the last stop was not clean."""
+
+
+def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, bool]:
+    """The store's lock; True if another program held it last, after `adopt` has run.
+
+    The text becomes ours only when nothing of ours tells of an older history any more: a start that
+    is interrupted in between finds the other's text again. StoreRefusedError when another process,
+    ours or RocketMQ's, holds the store.
+    """
+    # Read before the lock is taken: while it is held, closing any descriptor of it would drop it.
+    text = own_state.read_lock_text(files)
+    ours = own_state.lock_text(pid)
+    if own_state.is_ours(text):
+        return _lock(files, text, ours), False
+    lock = _lock(files, text, text)
+    try:
+        adopt()
+    finally:
+        lock.close()
+    return _lock(files, text, ours), True
+
+
+def _lock(files: Files, expected: bytes, text: bytes) -> Lock:
+    in_use = "the store is in use: another StrataMQ or RocketMQ process holds its lock file"
+    try:
+        lock = files.lock(LOCK_PATH, text)
+    except BlockingIOError as error:
+        raise StoreRefusedError(in_use) from error
+    if lock.previous_text != expected:
+        lock.close()
+        raise StoreRefusedError(f"{in_use}, or did so a moment ago")
+    return lock
+
+
+def open_store(
+    files: Files,
+    config: CommitLogConfig,
+    state: own_state.OwnState,
+    foreign: bool,
+    clock: Clock,
+    progress: Callable[[int, int], None] | None,
+    walkers: Walkers | None = None,
+) -> OpenedStore:
+    """Recover the directory. Raises StoreRefusedError, OSError."""
+    report: list[str] = []
+    if foreign and state.discarded:
+        report.append("another program held the store last: our own state is not used")
+    snapshot = state.load()
+    inspected = _inspect(files, config, state, snapshot)
+    cut = cut_file.load(files)
+    if cut is not None:
+        snapshot, done = _finish_cut(files, state, inspected, cut, snapshot, clock.wall_ms())
+        report += done
+        inspected = inspection.inspect(files, config.segment_bytes, state.segment_bytes)
+    if snapshot is not None and not inspection.snapshot_holds(files, inspected, snapshot):
+        report.append("our snapshot no longer fits the log: it is not used")
+        snapshot = None
+    report += state.faults
+    unclean = files.entry(ABORT_PATH) is not None
+    if not unclean:
+        state.set_found_clean(snapshot is None)
+        files.create(ABORT_PATH, 0, sparse=True)
+    files.clean_temporary(spare=(INDEX_TEMPORARY,))
+    checkpoint = read_checkpoint(files)
+    recovered = recovery.recover(
+        files,
+        inspected,
+        inspection.Evidence(
+            snapshot,
+            unclean,
+            checkpoint,
+            clock.wall_ms(),
+            state.found_clean,
+            load_sealed(MetadataFile(files, SEALED_PATH)),
+        ),
+        verify_bodies=config.check_crc_on_recover,
+        progress=progress,
+        walkers=walkers,
+    )
+    report += recovered.report
+    report += _possible_losses(config, snapshot, recovered.minimum, unclean)
+    return OpenedStore(
+        recovered=recovered,
+        checkpoint=checkpoint,
+        foreign=foreign,
+        history_known=snapshot is not None,
+        report=report,
+        cut_generations=cut.generations if cut is not None else (),
+        unclean=unclean,
+    )
+
+
+def _finish_cut(
+    files: Files,
+    state: own_state.OwnState,
+    inspected: inspection.Inspected,
+    cut: cut_file.Cut,
+    snapshot: own_state.Snapshot | None,
+    now_ms: int,
+) -> tuple[own_state.Snapshot | None, list[str]]:
+    """Carry out a cut that was recorded before the process ended. The snapshot that holds after it,
+    and what was done."""
+    if files.entry(ABORT_PATH) is None:
+        files.create(ABORT_PATH, 0, sparse=True)
+    moved = inspection.move_deleted(files, inspected, now_ms)
+    snapshot, done = cut_file.carry_out(files, state, inspected, cut, snapshot, now_ms)
+    return snapshot, [*moved, *done]
+
+
+def _possible_losses(
+    config: CommitLogConfig, snapshot: own_state.Snapshot | None, minimum: int, unclean: bool
+) -> list[str]:
+    """What may be missing without any damage that recovery could find."""
+    report = []
+    began = snapshot.minimum if snapshot is not None else None
+    if began is not None and minimum > began:
+        report.append(
+            f"the log begins at {minimum}, and began at {began} when its state was last saved: "
+            "segments were deleted since, or are missing"
+        )
+    if unclean and config.flush_disk_type == "ASYNC_FLUSH":
+        report.append(
+            "the last stop was not clean: if the machine lost its power, messages acknowledged "
+            f"under ASYNC_FLUSH in the {config.flush_interval_ms} ms before it may be missing"
+        )
+    return report
+
+
+def _inspect(
+    files: Files,
+    config: CommitLogConfig,
+    state: own_state.OwnState,
+    snapshot: own_state.Snapshot | None,
+) -> inspection.Inspected:
+    """What the directory holds. A snapshot that fits the log says what had been deleted of it."""
+    sizes = config.segment_bytes, state.segment_bytes
+    if snapshot is not None and snapshot.minimum:
+        inspected = inspection.inspect(files, *sizes, snapshot.minimum)
+        if not inspected.deleted or inspection.snapshot_holds(files, inspected, snapshot):
+            return inspected
+    return inspection.inspect(files, *sizes)
+
+
+def remove_abort(files: Files, clock: Clock) -> None:
+    """The store is whole and durable. `abort` can be anything that somebody put there."""
+    entry = files.entry(ABORT_PATH)
+    if entry is not None and entry.kind is Kind.DIRECTORY:
+        files.make_directory(ASIDE_DIRECTORY)
+        files.replace(ABORT_PATH, f"{ASIDE_DIRECTORY}/{ABORT_PATH}-{clock.wall_ms()}")
+        files.sync_directory(ASIDE_DIRECTORY)
+    elif entry is not None:
+        files.unlink(ABORT_PATH)
+    files.sync_directory("")
+
+
+def seal(
+    state: own_state.OwnState, config: CommitLogConfig, role: Role, opened: OpenedStore
+) -> int:
+    """From where on every record has a checksum of its own; durable on return."""
+    return state.begin_sealing(
+        opened.recovered.end,
+        seals=config.property_checksum and role is not Role.SLAVE,
+        history_known=opened.history_known,
+    )
+
+
+def begin_generation(
+    state: own_state.OwnState, opened: OpenedStore, random: Random, role: Start
+) -> list[Generation]:
+    """Open a generation at the log's end; the list is durable on return.
+
+    A slave that knows its history goes on with it: its generations are its master's.
+    """
+    known = state.generations if opened.history_known else []
+    if opened.cut_generations:
+        known = list(opened.cut_generations)
+    if (role.state.role is Role.SLAVE or role.takes_back) and known:
+        state.store_generations(known, opened.recovered.segment_bytes)
+        return known
+    newest = known[-1] if known else None
+    term = role.state.term if role.state.role is not Role.SLAVE else 0
+    if role.promotes:
+        term = min(max(term, newest.term if newest is not None else 0) + 1, GREATEST_TERM)
+    generation = own_state.next_generation(newest, opened.recovered.end, random, term)
+    generations = own_state.extend(known, generation)
+    state.store_generations(generations, opened.recovered.segment_bytes)
+    return generations

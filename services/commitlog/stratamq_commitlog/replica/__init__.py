@@ -1,0 +1,1 @@
+"""The log among others: followers, slaves, members, roles, cuts."""

@@ -1,0 +1,1 @@
+"""What an open log does by the clock: checkpoints, snapshots, deletion, scrubbing."""

@@ -1,0 +1,120 @@
+"""Whole segments leave the log, oldest first; their files go once nobody reads them.
+
+delete_below ──► out of the log, new minimum ──► every follower has released it, or its time is
+over ──► the new minimum is durable ──► the cache is emptied in slices ──► the file is unlinked
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stratamq.errors import StrataError
+from stratamq.files.port import Clock
+from stratamq.formats.file_names import offset_name
+from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.upkeep.jobs import Jobs
+from stratamq_commitlog.upkeep.snapshots import Snapshots
+from stratamq_commitlog.upkeep.unlinking import slice_bytes, unlink_step
+from stratamq_commitlog.write.segment_set import DIRECTORY, SegmentSet
+from stratamq_commitlog.write.write_gate import WriteGate
+
+
+@dataclass(slots=True)
+class _Removed:
+    """A segment that is out of the log and waits to be unlinked."""
+
+    base: int
+    deadline_ns: int
+    emptied: int = 0
+    """Up to this position its pages have been taken out of the cache."""
+
+
+class Deletion:
+    """Of one open log. `followers`: whose durable position holds a segment."""
+
+    def __init__(
+        self,
+        segments: SegmentSet,
+        offsets: LogOffsets,
+        hub: FollowHub,
+        snapshots: Snapshots,
+        gate: WriteGate,
+        jobs: Jobs,
+        clock: Clock,
+        *,
+        followers: Sequence[str],
+        release_timeout_ms: int,
+    ) -> None:
+        self._segments = segments
+        self._offsets = offsets
+        self._hub = hub
+        self._snapshots = snapshots
+        self._gate = gate
+        self._jobs = jobs
+        self._clock = clock
+        self._followers = followers
+        self._release_timeout_ns = release_timeout_ms * 1_000_000
+        self._removed: list[_Removed] = []
+
+    @property
+    def unlinking(self) -> bool:
+        """Files of deleted segments are still there."""
+        return bool(self._removed)
+
+    def delete_below(self, offset: int, max_segments: int, urgent: bool) -> tuple[int, list[str]]:
+        """Take segments that end at or below `offset` out of the log, never the last one; without
+        `urgent` only what every follower has on its disk. The new minimum, and their paths."""
+        segments, offsets = self._segments, self._offsets
+        # Nothing else could say how far the queues of what is deleted had come: they would count
+        # from anywhere again after a crash.
+        limit = min(offset, offsets.flushed, self._snapshots.needed_from)
+        if not urgent:
+            limit = min([limit, *(self._durable_of(name) for name in self._followers)])
+        count = 0
+        while (
+            count < min(len(segments.offsets) - 1, max_segments)
+            and segments.offsets[count] + segments.segment_bytes <= limit
+        ):
+            count += 1
+        deadline_ns = self._clock.monotonic_ns() + self._release_timeout_ns
+        removed = segments.remove_first(count)
+        self._removed += [_Removed(base, deadline_ns) for base in removed]
+        offsets.minimum = segments.minimum
+        if removed:
+            self._hub.moved()
+        return offsets.minimum, [f"{DIRECTORY}/{offset_name(base)}" for base in removed]
+
+    def _durable_of(self, follower: str) -> int:
+        state = self._hub.followers.get(follower)
+        return 0 if state is None else state.durable
+
+    def tick(self, now_ns: int) -> None:
+        """Go one slice further with the file of the oldest deleted segment."""
+        if not self._removed or self._jobs.is_running("unlink"):
+            return
+        first, size = self._removed[0], self._segments.segment_bytes
+        end = first.base + size
+        if not self._hub.released_by_all(end) and now_ns < first.deadline_ns:
+            return
+        if not self._snapshots.minimum_is_durable(end):
+            # A start knows by it what was deleted, should the directory forget that a file is gone.
+            self._snapshots.store_minimum()
+            return
+        position = first.emptied
+        length = slice_bytes(len(self._removed) * size, refusing=self._gate.disk_full)
+        first.emptied += length
+        is_last = first.emptied >= size
+
+        def done(_: None, error: StrataError | None) -> None:
+            if is_last and error is None:
+                self._removed.pop(0)
+
+        segments = self._segments
+        self._jobs.submit(
+            "unlink", lambda: unlink_step(segments, first.base, position, length), done
+        )
+
+    def close(self) -> None:
+        """Blocking: unlink what waits. OSError."""
+        for removed in self._removed:
+            self._segments.unlink(removed.base)
+        self._removed.clear()

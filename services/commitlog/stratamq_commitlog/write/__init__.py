@@ -1,0 +1,1 @@
+"""From a message to the bytes of the log, and the answer."""

@@ -1,0 +1,136 @@
+"""When an append is answered: once it is as safe as the settings say.
+
+    appender ──► when_safe(end) ──► flushed (SYNC_FLUSH) ──► on k slaves (SYNC_MASTER) ──► PUT_OK
+                                         │                        ├──► SLAVE_NOT_AVAILABLE: fewer
+                                         │                        │    than k are near enough
+                                         │                        └──► FLUSH_SLAVE_TIMEOUT
+                                         ├──► FLUSH_DISK_TIMEOUT
+                                         └──► UNKNOWN_ERROR: writing has ended
+
+Every answer but UNKNOWN_ERROR means that the message is stored; PUT_OK alone that it is as safe as
+promised.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
+from stratamq.files.port import Clock
+from stratamq_commitlog.log_state import StateCell
+from stratamq_commitlog.messages import PutStatus, Role
+from stratamq_commitlog.replica.follow_hub import LogOffsets
+from stratamq_commitlog.replica.replicas import Replicas
+from stratamq_commitlog.write.group_commit import GroupCommit
+from stratamq_commitlog.write.write_gate import WriteGate
+
+Finish = Callable[[PutStatus, StrataError | None], None]
+
+
+@dataclass(slots=True)
+class _Waiter:
+    end: int
+    deadline_ns: int
+    finish: Finish
+
+
+class ReplicaWaiters:
+    """Appends that wait for slaves, in the order of their ends."""
+
+    def __init__(
+        self, replicas: Replicas, offsets: LogOffsets, clock: Clock, *, timeout_ms: int
+    ) -> None:
+        self._replicas = replicas
+        self._offsets = offsets
+        self._clock = clock
+        self._timeout_ns = timeout_ms * 1_000_000
+        self._waiters: deque[_Waiter] = deque()
+
+    def wait(self, end: int, finish: Finish) -> None:
+        replicated = self._replicas.replicated(self._offsets.appended)
+        if replicated is None:
+            finish(PutStatus.SLAVE_NOT_AVAILABLE, None)
+        elif replicated >= end:
+            finish(PutStatus.PUT_OK, None)
+        else:
+            deadline = self._clock.monotonic_ns() + self._timeout_ns
+            self._waiters.append(_Waiter(end, deadline, finish))
+
+    def obstacle(self, role: Role) -> StrataError | None:
+        """Why nothing is stored for a producer that requires slaves (`require_replicas`)."""
+        if role is not Role.SYNC_MASTER:
+            return NotWritableError(
+                f"the producer requires slaves (require_replicas), and this {role.value} waits for "
+                "none: let it be a SYNC_MASTER (commitlog.role), or do not require them",
+                "replicas",
+            )
+        if self._replicas.replicated(self._offsets.appended) is None:
+            return BusyError(
+                "the producer requires slaves (require_replicas), and fewer than "
+                f"{self._replicas.required} are connected and near enough: nothing was stored"
+            )
+        return None
+
+    def replicas_changed(self) -> None:
+        """Answer those that enough slaves have acknowledged."""
+        replicated = self._replicas.replicated(self._offsets.appended)
+        waiters = self._waiters
+        while waiters and replicated is not None and waiters[0].end <= replicated:
+            waiters.popleft().finish(PutStatus.PUT_OK, None)
+
+    def abandon(self) -> None:
+        """No slave acknowledges to this broker any more."""
+        waiters = self._waiters
+        while waiters:
+            waiters.popleft().finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+
+    def expire(self, now_ns: int) -> None:
+        waiters = self._waiters
+        while waiters and waiters[0].deadline_ns <= now_ns:
+            waiters.popleft().finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+
+
+class Acknowledgement:
+    """Of one open log."""
+
+    def __init__(
+        self,
+        commit: GroupCommit,
+        waiters: ReplicaWaiters,
+        states: StateCell,
+        gate: WriteGate,
+        *,
+        sync_flush: bool,
+    ) -> None:
+        self._commit = commit
+        self._waiters = waiters
+        self._states = states
+        self._gate = gate
+        self._sync_flush = sync_flush
+
+    def when_safe(self, end: int, finish: Finish) -> None:
+        """Call `finish` once: for everything below log offset `end`."""
+
+        def flushed(durable: bool | None) -> None:
+            if durable is None:
+                reason = f"perhaps stored: {self._gate.stopped_reason}"
+                finish(PutStatus.UNKNOWN_ERROR, UnavailableError(reason))
+            elif not durable:
+                finish(PutStatus.FLUSH_DISK_TIMEOUT, None)
+            else:
+                self._when_replicated(end, finish)
+
+        if self._sync_flush:
+            self._commit.wait(end, flushed)
+        else:
+            flushed(None if self._commit.failure is not None else True)
+
+    def _when_replicated(self, end: int, finish: Finish) -> None:
+        state = self._states.now
+        if state.tail_unconfirmed:
+            # Demoted, or removed from its cluster, since it took the message.
+            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+        elif state.role is Role.SYNC_MASTER:
+            self._waiters.wait(end, finish)
+        else:
+            finish(PutStatus.PUT_OK, None)

@@ -1,0 +1,334 @@
+"""Checks the ready frames of the fast stream, many batches in one pass of columns.
+
+What is looked at: lengths, magic, SYSFLAG, topic, body length and checksum, and with the record
+checksum switched on the room for it. Properties are not read: their meaning is the followers'. But
+what recovery takes for a torn or a damaged record (`text_rules`) must not get into the log.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.formats import sysflag
+from stratamq.formats.checksums import crc32_of_each, crc32_of_even
+from stratamq.formats.columns import (
+    FrameColumns,
+    Shape,
+    check_body_checksums,
+    frame_columns,
+    windows,
+)
+from stratamq.formats.columns_patch import even_stretches, scatter
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
+from stratamq_commitlog.messages import FrameBatch, Run
+from stratamq_commitlog.write import text_rules
+from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
+
+_FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
+    sysflag.COMPRESSED
+    | sysflag.MULTI_TAGS
+    | sysflag.COMPRESSION_MASK
+    | sysflag.BORN_HOST_V6
+    | sysflag.STORE_HOST_V6
+)
+_PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
+_PLACEHOLDER_WORDS = _PLACEHOLDER.view(np.uint32)
+_DIGITS_START = 9
+_NO_ROWS = np.zeros(0, np.int64)
+_DIGITS = (np.arange(10_000)[:, None] // (1, 10, 100, 1_000)) % 10 + ord("0")
+_FOUR_DIGITS = _DIGITS.astype(np.uint8).view(np.uint32)[:, 0]
+"""The last four decimal digits of each number below 10 000, the lowest first, as they lie there."""
+_FEW_TOPICS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRules:
+    """What a batch's frames are held to."""
+
+    store_host: bytes
+    max_message_bytes: int
+    version2: bool
+    property_checksum: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFrames:
+    """Frames of several batches in one private buffer, good as they are and unpatched."""
+
+    raw: NDArray[np.uint8]
+    lengths: NDArray[np.uint32]
+    frames: FrameColumns
+    runs: list[Run]
+    run_counts: NDArray[np.int64]
+    sealed: NDArray[np.int64]
+    """Rows that end in a record checksum, which is to be filled when they are patched."""
+
+
+class BadFrame(Exception):
+    """The first bad frame, numbered through all batches of the pass."""
+
+    def __init__(self, number: int, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.number = number
+        self.reason = reason
+
+
+def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
+    """What can be said of a batch without reading its frames. Raises InvalidRequestError."""
+    count = len(batch.lengths)
+    if not count:
+        raise InvalidRequestError("an empty batch")
+    if count > max_messages:
+        raise InvalidRequestError(f"{count} messages in a batch, more than {max_messages}")
+    if len(batch.frames) > max_bytes:
+        raise InvalidRequestError(f"{len(batch.frames)} bytes in a batch, more than {max_bytes}")
+    if int(batch.lengths.sum(dtype=np.int64)) != len(batch.frames):
+        raise InvalidRequestError("the lengths do not add up to the frames' bytes")
+    counts = [run.count for run in batch.runs]
+    if min(counts, default=0) <= 0 or sum(counts) != count:
+        raise InvalidRequestError("the runs do not add up to the number of frames")
+
+
+def check_queues(runs: list[Run], topics: TopicTable) -> None:
+    """Every run names a queue that takes messages; topics may be made by it. Raises as
+    `TopicTable.writable` does, and InvalidRequestError for a queue beyond a topic's last."""
+    known: dict[str, TopicConfig] = {}
+    for run in runs:
+        config = known.get(run.topic)
+        if config is None:
+            config = known[run.topic] = topics.writable(run.topic)
+        if not 0 <= run.queue_id < config.write_queues:
+            raise InvalidRequestError(
+                f"topic {run.topic} has queues 0 to {config.write_queues - 1}, no {run.queue_id}"
+            )
+
+
+def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:
+    """Copy the frames into private memory and check every one. Raises BadFrame."""
+    joined = bytearray().join([batch.frames for batch in batches])
+    lengths = (
+        batches[0].lengths if len(batches) == 1 else np.concatenate([b.lengths for b in batches])
+    )
+    runs = batches[0].runs if len(batches) == 1 else [run for b in batches for run in b.runs]
+    try:
+        return _check(joined, lengths, runs, rules)
+    except BadFrame as bad:
+        raise _first_bad(joined, lengths, runs, rules, bad) from None
+
+
+def _check(
+    joined: bytearray, lengths: NDArray[np.uint32], runs: list[Run], rules: FrameRules
+) -> CheckedFrames:
+    raw = np.frombuffer(joined, np.uint8)
+    try:
+        frames = frame_columns(raw, lengths)
+        if len(frames) != len(lengths):
+            raise BadFrame(len(frames), "magic", "a blank is no message")
+        check_body_checksums(memoryview(joined), frames)
+    except CorruptRecordError as error:
+        number = int(error.fields["frame"])  # type: ignore[call-overload]
+        raise BadFrame(number, error.reason, error.message) from None
+    _check_fields(raw, frames, rules)
+    counts = np.array([run.count for run in runs], np.int64)
+    _check_topics(raw, frames, runs, counts)
+    return CheckedFrames(raw, lengths, frames, runs, counts, _check_text(raw, frames, rules))
+
+
+def _first_bad(
+    joined: bytearray,
+    lengths: NDArray[np.uint32],
+    runs: list[Run],
+    rules: FrameRules,
+    bad: BadFrame,
+) -> BadFrame:
+    """Columns find the first frame that fails the first check; an earlier one may fail a later."""
+    while bad.number:
+        count, before = bad.number, []
+        for run in runs:
+            if count <= 0:
+                break
+            before.append(Run(run.topic, run.queue_id, min(run.count, count)))
+            count -= run.count
+        try:
+            _check(joined, lengths[: bad.number], before, rules)
+        except BadFrame as earlier:
+            bad = earlier
+        else:
+            break
+    return bad
+
+
+def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules) -> None:
+    if frames.shape is None or not _fields_hold(frames.shape, rules):
+        _check_each(raw, frames, rules)
+    if rules.property_checksum:
+        _check_room(raw, frames)
+
+
+def _fields_hold(shape: Shape, rules: FrameRules) -> bool:
+    """Whether the checks of each frame's fields need not be made."""
+    return (
+        not shape.sys_flag & _FORBIDDEN_FLAGS
+        and len(rules.store_host) == 8
+        and 0 < shape.body_length <= rules.max_message_bytes
+        and shape.properties_length > 0
+    )
+
+
+def _check_each(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules) -> None:
+    flags = frames.sys_flag
+    store6 = sysflag.STORE_HOST_V6 if len(rules.store_host) == 20 else 0
+    host = (flags & sysflag.STORE_HOST_V6) == store6
+    plain = (flags & _FORBIDDEN_FLAGS) == 0
+    small = frames.body_length <= rules.max_message_bytes
+    if not (host & plain & small).all():
+        _demand(plain, "sys_flag", "SYSFLAG bits a producer may not set")
+        _demand(host, "host", f"STOREHOST must have {len(rules.store_host)} bytes")
+        _demand(small, "body_length", f"a body of more than {rules.max_message_bytes} bytes")
+    if not rules.version2:
+        _demand(~frames.version2, "magic", "version 2 frames need commitlog.write_v2")
+    if not frames.body_length.all() or not frames.properties_length.all():
+        _check_not_negative(raw, frames)
+
+
+def _check_room(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
+    """Every frame must end in a record checksum that is still to be filled."""
+    shape = frames.shape
+    if shape is not None and shape.properties_length >= PROPERTY_CRC_BYTES:
+        tail = shape.size - PROPERTY_CRC_BYTES
+        tails = even_stretches(raw, len(frames), shape.size, tail, PROPERTY_CRC_BYTES)
+        if (tails == _PLACEHOLDER).all():
+            return
+    room = frames.properties_length >= PROPERTY_CRC_BYTES
+    tails = windows(raw, PROPERTY_CRC_BYTES)[frames.start + frames.size - PROPERTY_CRC_BYTES]
+    empty = tails.view(np.uint32) == _PLACEHOLDER_WORDS
+    if not (room.all() and empty.all()):
+        _demand(room, "property_checksum", "no room for the record checksum")
+        what = "the frame must end in an empty record checksum"
+        _demand(empty.all(axis=1), "property_checksum", what)
+
+
+def _check_not_negative(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
+    """Readers take negative lengths for 0; nothing like that is written."""
+    view = raw.data
+    for row in np.flatnonzero(frames.body_length == 0).tolist():
+        start = int(frames.body_start[row])
+        if bytes(view[start - 4 : start]) != b"\0\0\0\0":
+            raise BadFrame(row, "body_length", "a negative body length")
+    for row in np.flatnonzero(frames.properties_length == 0).tolist():
+        start = int(frames.properties_start[row])
+        if bytes(view[start - 2 : start]) != b"\0\0":
+            raise BadFrame(row, "properties_length", "a negative properties length")
+
+
+def _check_topics(
+    raw: NDArray[np.uint8], frames: FrameColumns, runs: list[Run], counts: NDArray[np.int64]
+) -> None:
+    names = {topic: topic.encode() for topic in dict.fromkeys([run.topic for run in runs])}
+    if frames.shape is not None and _topics_of_even(raw, frames, runs, counts, names):
+        return
+    if len(names) <= _FEW_TOPICS:
+        number = {topic: i for i, topic in enumerate(names)}
+        if len(names) == 1:
+            rows_of = [slice(None)]
+        else:
+            per_run = np.fromiter((number[run.topic] for run in runs), np.int64, len(runs))
+            per_row = np.repeat(per_run, counts)
+            rows_of = [np.flatnonzero(per_row == i) for i in range(len(names))]
+        for rows, name in zip(rows_of, names.values(), strict=True):
+            starts, width = frames.topic_start[rows], len(name)
+            equal = frames.topic_length[rows] == width
+            if width and equal.all():
+                found = windows(raw, width)[starts]
+                equal = (found == np.frombuffer(name, np.uint8)).all(axis=1)
+            if not equal.all():
+                bad = np.arange(len(frames))[rows][np.flatnonzero(~equal)[0]]
+                raise BadFrame(int(bad), "topic", "the frame's topic is not its run's")
+        return
+    view = raw.data
+    starts, lengths = frames.topic_start.tolist(), frames.topic_length.tolist()
+    first = 0
+    for run in runs:
+        name = names[run.topic]
+        for row in range(first, first + run.count):
+            if view[starts[row] : starts[row] + lengths[row]] != name:
+                raise BadFrame(row, "topic", "the frame's topic is not its run's")
+        first += run.count
+
+
+def _topics_of_even(
+    raw: NDArray[np.uint8],
+    frames: FrameColumns,
+    runs: list[Run],
+    counts: NDArray[np.int64],
+    names: dict[str, bytes],
+) -> bool:
+    """Whether every frame of one shape has its run's topic."""
+    shape = frames.shape
+    assert shape is not None
+    width = shape.topic_length
+    if not width or any(len(name) != width for name in names.values()):
+        return False
+    if len(names) == 1:
+        wanted = np.frombuffer(names[runs[0].topic], np.uint8)
+    else:
+        of_runs = np.frombuffer(b"".join([names[run.topic] for run in runs]), np.uint8)
+        wanted = of_runs.reshape(-1, width).repeat(counts, axis=0)
+    found = even_stretches(raw, len(frames), shape.size, shape.topic_start, width)
+    return bool((found == wanted).all())
+
+
+def _check_text(
+    raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules
+) -> NDArray[np.int64]:
+    """Refuse text that recovery would take for a tear; the rows that end in a record checksum."""
+    if rules.property_checksum:
+        return np.arange(len(frames))
+    ends = frames.start + frames.size
+    last = raw[ends - 1]
+    if int(last.min()) > _PLACEHOLDER[-1] and (
+        int(frames.properties_length.max()) < text_rules.ZERO_RUN_BYTES
+    ):
+        return _NO_ROWS
+    _demand((last != 0) | (frames.properties_length == 0), "properties", text_rules.ZERO_END)
+    for row in np.flatnonzero(frames.properties_length >= text_rules.ZERO_RUN_BYTES).tolist():
+        start = int(frames.properties_start[row])
+        if text_rules.looks_torn(bytes(raw[start : int(ends[row])])):
+            raise BadFrame(row, "properties", text_rules.ZERO_RUN)
+    rows = np.flatnonzero((last == _PLACEHOLDER[-1]) & (frames.properties_length >= 20))
+    if len(rows):
+        marks = windows(raw, _DIGITS_START)[ends[rows] - PROPERTY_CRC_BYTES]
+        rows = rows[(marks == _PLACEHOLDER[:_DIGITS_START]).all(axis=1)]
+    return rows
+
+
+def fill_property_checksums(raw: NDArray[np.uint8], checked: CheckedFrames) -> None:
+    """Write the record checksums of patched frames that end in one, whatever it said before."""
+    frames, shape = checked.frames, checked.frames.shape
+    if shape is not None and len(checked.sealed) == len(frames):
+        count, size, end = len(frames), shape.size, shape.size - PROPERTY_CRC_BYTES
+        crcs = crc32_of_even(raw.data, 0, count, size, end)
+        even_stretches(raw, count, size, end + _DIGITS_START, 10)[:] = _digits(crcs)
+        return
+    starts = checked.frames.start[checked.sealed]
+    ends = starts + checked.frames.size[checked.sealed] - PROPERTY_CRC_BYTES
+    crcs = crc32_of_each(raw.data, starts, ends)
+    scatter(raw, ends + _DIGITS_START, _digits(crcs))
+
+
+def _digits(crcs: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Ten decimal digits of each, the least significant first; four are looked up at a time."""
+    digits = np.empty((len(crcs), 3), np.uint32)
+    left = crcs
+    for column in range(3):
+        higher = left // 10_000
+        digits[:, column] = _FOUR_DIGITS[left - higher * 10_000]
+        left = higher
+    return digits.view(np.uint8)[:, :10]
+
+
+def _demand(good: NDArray[np.bool_], reason: str, sentence: str) -> None:
+    if not good.all():
+        raise BadFrame(int(np.flatnonzero(~good)[0]), reason, sentence)

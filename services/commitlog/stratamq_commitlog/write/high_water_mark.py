@@ -1,0 +1,114 @@
+"""*replicable* and *confirmed*: how far replication may ship the log, and consumers may see it.
+
+    role                              confirmed moves to
+    ASYNC_MASTER                      what is durable under SYNC_FLUSH, else what is appended
+    SYNC_MASTER, k slaves qualify     the k-th largest acknowledgement, and no further than that
+    SYNC_MASTER, fewer than k         as an ASYNC_MASTER's; stays under `hold_without_slave`
+    SLAVE                             as an ASYNC_MASTER's, and no further than its master's
+    tail unconfirmed                  stays
+
+Within a generation *confirmed* never goes back, and it moves to ends of passes only.
+"""
+
+from stratamq_commitlog.log_state import StateCell
+from stratamq_commitlog.messages import Role
+from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
+from stratamq_commitlog.replica.replicas import Replicas
+from stratamq_commitlog.write.write_gate import WriteGate
+
+
+class HighWaterMark:
+    """Of one open log."""
+
+    def __init__(
+        self,
+        offsets: LogOffsets,
+        states: StateCell,
+        gate: WriteGate,
+        hub: FollowHub,
+        replicas: Replicas,
+        master_confirmed: MasterConfirmed,
+        *,
+        sync_flush: bool,
+        hold_without_slave: bool,
+    ) -> None:
+        self._offsets = offsets
+        self._states = states
+        self._gate = gate
+        self._hub = hub
+        self._replicas = replicas
+        self._master_confirmed = master_confirmed
+        self._sync_flush = sync_flush
+        self._hold_without_slave = hold_without_slave
+
+    def advance(self) -> None:
+        """Some offset, the state or the replicas have changed: move both, and wake followers."""
+        offsets = self._offsets
+        offsets.replicable = offsets.flushed if self._sync_flush else offsets.appended
+        offsets.confirmed = max(offsets.confirmed, self._hub.last_end(self._limit()))
+        if self._gate.closing:
+            self.announce_end()
+        self._hub.moved()
+
+    def _limit(self) -> int:
+        offsets, state = self._offsets, self._states.now
+        limit = offsets.replicable
+        if state.tail_unconfirmed:
+            return offsets.confirmed
+        if state.role is Role.SYNC_MASTER:
+            replicated = self._replicas.replicated(offsets.appended)
+            if replicated is None:
+                return offsets.confirmed if self._hold_without_slave else limit
+            # Below the generation's start a later promotion may prefer another history.
+            reached = replicated >= state.generations[-1].start
+            return min(limit, replicated) if reached else offsets.confirmed
+        if state.is_slave and self._master_confirmed.value is not None:
+            return min(limit, self._master_confirmed.value)
+        return limit
+
+    def announce_end(self) -> None:
+        """While closing, once everything is durable and as far confirmed as it will be before the
+        log opens again: tell followers that it ends. Neither a slave's master nor slaves that are
+        not connected are waited for."""
+        offsets, state = self._offsets, self._states.now
+        awaits_slaves = (
+            state.role is Role.SYNC_MASTER
+            and not state.tail_unconfirmed
+            and self._replicas.replicated(offsets.appended) is not None
+        )
+        confirmed = offsets.confirmed == offsets.appended
+        if offsets.flushed == offsets.appended and (confirmed or not awaits_slaves):
+            self._hub.closing = True
+            self._hub.moved()
+
+    def begin(self, checkpoint_confirmed: int) -> None:
+        """Of a log that was just opened. What may be on this broker only is not confirmed yet: of a
+        master under `hold_without_slave` until slaves have it, of one that waits until it may go
+        on, of a slave until its master has confirmed it. What consumers saw before the start lies
+        below the checkpoint's *confirmed*, or seconds above it."""
+        state, bound = self._states.now, self._master_confirmed
+        if state.assigned.role is Role.SLAVE:
+            bound.load(checkpoint_confirmed=checkpoint_confirmed, end=self._offsets.appended)
+        else:
+            bound.remove()
+            bound.forget()
+        if bound.value is not None:
+            self._lower(bound.value)
+            return
+        waits = bool(state.held or state.taking_back or state.uncertain)
+        holds = state.role is Role.SYNC_MASTER and self._hold_without_slave
+        if not (holds or (waits and state.assigned.role is not Role.SLAVE)):
+            return
+        if self._lower(checkpoint_confirmed):
+            self._states.swap(tail_unconfirmed=waits)
+
+    def _lower(self, offset: int) -> bool:
+        """Whether something of the log lies above."""
+        offsets = self._offsets
+        confirmed = max(offsets.minimum, offset)
+        if confirmed >= offsets.appended:
+            return False
+        offsets.confirmed = confirmed
+        self._hub.unconfirmed(offsets.appended)
+        return True
