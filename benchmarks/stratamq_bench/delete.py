@@ -141,7 +141,7 @@ class _Sending:
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "started\n":
             self.__exit__()
-            raise StrataError(f"the client did not start: {self._said()}")
+            raise StrataError(f"the client did not start: {self._output()}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -156,7 +156,7 @@ class _Sending:
         answers: Answers = np.load(self._answers)
         return answers
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         assert self._process.stderr is not None
         return self._process.stderr.read().strip()[-2000:]
 

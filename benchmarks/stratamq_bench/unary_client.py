@@ -72,7 +72,7 @@ class Caller:
         await asyncio.gather(*callers)
         return time.perf_counter() - began
 
-    async def all_until_told(self, in_flight: int, pause_s: float) -> float:
+    async def run_all(self, in_flight: int, pause_s: float) -> float:
         """Until a line comes, or the end, on standard input."""
         loop = asyncio.get_running_loop()
         told = loop.create_future()
@@ -114,7 +114,7 @@ async def run(options: argparse.Namespace) -> Called:
         meter = CpuMeter({"client": os.getpid(), "commitlog": endpoint.pid})
         if options.until_told:
             print("calling", flush=True)
-            seconds = await caller.all_until_told(options.in_flight, pause_s)
+            seconds = await caller.run_all(options.in_flight, pause_s)
         else:
             seconds = await caller.all_for(options.seconds, options.in_flight, pause_s)
         used = meter.seconds()

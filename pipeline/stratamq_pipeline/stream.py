@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the last frame that was walked over begins and ends."""
         self._target: int | None = None
         """The log's end when a query with Trigger.AvailableNow began."""
-        self._told: tuple[int, int, int] | None = None
+        self._logged: tuple[int, int, int] | None = None
         """The loss that has been logged: where the stream stood, the log's minimum and end."""
         self._marks: list[int] = []
         """Beginnings of frames, so that ranges of a broker's log can be divided."""
@@ -289,7 +289,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, view: LogView, at: StreamOffset) -> StreamOffset:
         """The place where reading can go on, or OffsetOutOfRangeError."""
-        if self._told == (at.log, view.minimum, view.end):
+        if self._logged == (at.log, view.minimum, view.end):
             return replace(at, log=min(view.end, max(at.log, view.minimum)))
         if at.log > view.end:
             place = view.end
@@ -311,7 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 view.end,
             )
         log.warning("data lost", extra={"lost": what, "from": at.log, "goes_on_at": place})
-        self._told = (at.log, view.minimum, view.end)
+        self._logged = (at.log, view.minimum, view.end)
         return replace(at, log=place)
 
 

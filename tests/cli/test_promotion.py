@@ -70,7 +70,7 @@ def test_a_master_whose_fellow_members_are_silent_is_let_go_on_by_one_word(tmp_p
                 "it has asked",
             )
         shown = said("replica", "status", data=data, code=1)
-        assert "takes no messages: no other member says" in shown
+        assert "takes no messages: no other member reports" in shown
         assert "members of version 1: a, b; 1 acknowledgements of slaves are required" in shown
         assert "this directory is new in its cluster" in shown
         assert "not writable" in said("status", data=data, code=1)

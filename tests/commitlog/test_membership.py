@@ -168,7 +168,7 @@ def test_a_term_far_above_all_known_ones_is_not_believed_and_changes_nothing(wan
     assert put(store, own="a") is None
     joined(store)
     error = change(store, wanted)
-    assert isinstance(error, NotWritableError) and "it is not believed" in str(error)
+    assert isinstance(error, NotWritableError) and "it is ignored" in str(error)
     assert store.log.role is not Role.SLAVE
     assert store.put(b"x").status is PutStatus.PUT_OK
     assert change(store, RoleChange(Role.SLAVE, 256, "a:1")) is None
@@ -178,7 +178,7 @@ def test_a_slave_follows_no_master_of_a_term_far_above_all_known_ones():
     store = member()
     far = (*store.log.state.generations, Generation(make_number(300, 1, 1), store.end()))
     refused = ask(store.log.cut, Cut(store.end(), False, far), store=store).error
-    assert isinstance(refused, NotWritableError) and "it is not believed" in str(refused)
+    assert isinstance(refused, NotWritableError) and "it is ignored" in str(refused)
     joined(store, False)
     assert ask(store.log.cut, Cut(store.end(), False, far), store=store).error is None, "it is new"
 

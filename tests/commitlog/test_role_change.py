@@ -367,13 +367,13 @@ def lossy(**settings) -> Store:
 
 def test_a_sync_master_that_lost_its_tail_takes_its_own_bytes_back_and_begins_behind_them():
     store = lossy()
-    assert store.log.state.taking_back
+    assert store.log.state.recovering_tail
     assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
     generation, known = store.log.generation, len(store.log.state.generations)
     for frame in store.lost[len(store.frame_bytes()) :]:
         assert store.append_data(store.end(), frame) is None
     term = store.log.state.generations[-1].term
-    assert ask(store, RoleChange(Role.SYNC_MASTER, goes_on=True)) is None
+    assert ask(store, RoleChange(Role.SYNC_MASTER, resumes=True)) is None
     assert store.frame_bytes() == store.lost
     last = store.log.state.generations[-1]
     assert (last.term, last.start, len(store.log.state.generations)) == (
@@ -383,18 +383,18 @@ def test_a_sync_master_that_lost_its_tail_takes_its_own_bytes_back_and_begins_be
     )
     assert last.number > generation
     assert store.put(b"x").physical_offset == last.start
-    assert isinstance(ask(store, RoleChange(Role.SYNC_MASTER, goes_on=True)), NotWritableError)
+    assert isinstance(ask(store, RoleChange(Role.SYNC_MASTER, resumes=True)), NotWritableError)
 
 
 def test_a_clean_stop_or_synchronous_flush_needs_nothing_back():
-    assert not lossy(flush_disk_type="SYNC_FLUSH").log.state.taking_back
-    assert not lossy(role="ASYNC_MASTER").log.state.taking_back
-    assert not lossy(take_back=False).log.state.taking_back
+    assert not lossy(flush_disk_type="SYNC_FLUSH").log.state.recovering_tail
+    assert not lossy(role="ASYNC_MASTER").log.state.recovering_tail
+    assert not lossy(take_back=False).log.state.recovering_tail
     store = lossy()
     assert ask(store, RoleChange(Role.SYNC_MASTER)) is None, "an operator does not want it back"
     assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
     store.restart()
-    assert not store.log.state.taking_back
+    assert not store.log.state.recovering_tail
 
 
 # --- what fails ---

@@ -176,7 +176,7 @@ def test_a_slave_that_was_cut_off_is_dropped_comes_back_by_itself_and_holds_ever
 
     link.cut(machine)
     assert pair.send() is SendStatus.FLUSH_SLAVE_TIMEOUT
-    assert pair.dropped().startswith("the slave has said nothing for ")
+    assert pair.dropped().startswith("the slave has sent nothing for ")
     assert "slave left" in pair.master.services.output(HA)
     assert pair.slave_left()
     pair.counts(0)

@@ -166,7 +166,7 @@ KNOWS = History((OLD, OURS), 0, 600)
         (History((OLD,), 0, 600), 4, "c", keeps(OLD, RIVAL), "is promised to the member c"),
         (History((OLD,), 0, 600), 4, "a", keeps(OLD), "follows none below 4"),
         (KNOWS, 4, "", keeps(OLD, (number(5, 1), 600)), ""),
-        (KNOWS, 4, "", keeps(OLD, (number(4_000, 1), 600)), "it is not believed"),
+        (KNOWS, 4, "", keeps(OLD, (number(4_000, 1), 600)), "it is ignored"),
     ],
 )
 def test_a_slave_follows_the_one_master_of_the_highest_term_that_it_knows(

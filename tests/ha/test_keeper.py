@@ -121,7 +121,7 @@ def test_a_log_that_was_put_back_meanwhile_serves_who_has_its_history(master):
 
 def test_a_master_steps_down_for_a_higher_term_but_not_once_it_was_promoted_beyond(master):
     followed = (TERM_7, 1_000)
-    assert "the slave knows of term 7" in master.opens(1_500, OLD, followed)
+    assert "the slave is at term 7" in master.opens(1_500, OLD, followed)
     master.has(8, OLD, TERM_8)
     master.looks()
     assert master.log.roles == []

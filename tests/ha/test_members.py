@@ -297,7 +297,7 @@ def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
         for name in "abc":
             brokers.kill(name)
         brokers.start("b")
-        until(lambda: "no other member says" in log_status(brokers["b"]).held_reason, "it waits")
+        until(lambda: "no other member reports" in log_status(brokers["b"]).held_reason, "it waits")
         with pytest.raises(NotWritableError, match="admitted at the master, while it takes"):
             call(brokers["b"].stub(HA).AdmitMember, pb.AdmitMemberRequest(name="c"))
 

@@ -10,7 +10,7 @@ from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.promotion import Heard
+from stratamq_ha.promotion import MasterView
 
 from stratamq.errors import NotWritableError
 from stratamq.files.clock import SystemClock
@@ -40,7 +40,7 @@ def test_a_promotion_is_weighed_with_the_configured_members_although_nobody_has_
         clock, log = SystemClock(), Log()
         view = OwnLogView(clock)
         master = SimpleNamespace(log_address="", address="")
-        slave = SimpleNamespace(address=lambda facts: "", drop=lambda: None, of_master=Heard())
+        slave = SimpleNamespace(address=lambda facts: "", drop=lambda: None, of_master=MasterView())
         cluster = Cluster(config, log, view, master, slave, instance=1, member="b")
         commands = OperatorCommands(config, cluster, log, view, master, slave, clock)
         with pytest.raises(NotWritableError, match="this log is empty") as refused:

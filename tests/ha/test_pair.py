@@ -119,7 +119,7 @@ def test_a_slave_that_is_cut_off_longer_than_the_housekeeping_is_left_and_comes_
             lambda: not any(one.connected for one in ha_status(pair.master).slaves),
             "the master leaves the silent slave",
         )
-        assert any("said nothing for" in one.problem for one in ha_status(pair.master).slaves)
+        assert any("sent nothing for" in one.problem for one in ha_status(pair.master).slaves)
         until(lambda: not ha_status(pair.slave).following.connected, "the slave leaves, too")
         pair.wire.release()
         pair.wire.cut()
@@ -258,7 +258,7 @@ def test_a_master_that_is_asked_to_resync_says_that_it_follows_nobody(tmp_path):
         pair.start_master()
         with pytest.raises(grpc.RpcError) as caught:
             pair.resync(pair.master)
-        assert "follows nobody" in str(from_rpc_error(caught.value))
+        assert "follows no master" in str(from_rpc_error(caught.value))
 
 
 def test_a_slave_ships_nothing_to_slaves_of_its_own(tmp_path):

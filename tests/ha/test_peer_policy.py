@@ -80,16 +80,16 @@ RIVAL = (
         (MASTER, ["a:1 async T256 [0.1@0 256.1@550] 0–700"],
          "follow a:1 T256: the broker at a:1 was promoted to term 256"),
         (MASTER, ["a:1 async T257 [0.1@0 257.1@550] 0–700"],
-         "stay: the broker at a:1 tells of term 257, more than 256 above 0, the highest known "
-         "here: it is not believed"),
+         "stay: the broker at a:1 reports term 257, more than 256 above 0, the highest known "
+         "here: it is ignored"),
         (MASTER, ["a:1 slave T4095 [0.1@0] 0–700 for=a"],
-         "stay: the broker at a:1 tells of term 4095, more than 256 above 0, the highest known "
-         "here: it is not believed"),
+         "stay: the broker at a:1 reports term 4095, more than 256 above 0, the highest known "
+         "here: it is ignored"),
         (MASTER, ["a:1 async T0 [0.1@0 0.3@550] 0–700"], RIVAL),
         (MASTER, ["a:1 async held T0 [0.1@0 0.3@550] 0–700"], RIVAL),
         # A master that waits.
         (WAITS, ["a:1 Connection refused", "c:1 no answer within 2 s"],
-         "wait: no other member says whether one of them was promoted: a:1 (Connection refused), "
+         "wait: no other member reports whether one of them was promoted: a:1 (Connection refused), "
          "c:1 (no answer within 2 s)" + FORCE),
         (WAITS, ["a:1 Connection refused", "c:1 slave T0 [0.1@0] 0–500"], "serve"),
         (WAITS, ["a:1 slave T0 [] 0–0"], "serve"),
@@ -150,7 +150,7 @@ def test_a_master_that_has_less_of_its_own_history_than_another_takes_nothing(ow
                 "serve" if held else "stay: ", True
             )  # fmt: skip
     if longer:
-        back = said(own.format("held"), other, takes_back=True)
+        back = said(own.format("held"), other, recovers_tail=True)
         assert back == "serve", "it takes back what it lost"
         forced = said(own.format("held"), other, forced=True)
         assert forced.startswith("forgot"), "not for one start: only a promotion gives that up"
@@ -228,8 +228,8 @@ def test_an_operator_may_let_a_start_go_on_but_not_against_a_higher_term():
         (SLAVE, ["a:1 async T4 [0.7@0 4.7@550] 0–700"], False,
          "stay: the broker at a:1 is of term 4, of another history by the same name (b)"),
         (SLAVE, ["a:1 async T300 [0.1@0 300.7@550] 0–700"], False,
-         "stay: the broker at a:1 tells of term 300, more than 256 above 0, the highest known "
-         "here: it is not believed"),
+         "stay: the broker at a:1 reports term 300, more than 256 above 0, the highest known "
+         "here: it is ignored"),
         ("slave T2 [0.1@0] 0–600", ["a:1 async T1 [0.1@0 1.1@550] 0–700"], False, "stay: "),
         # Somebody is being promoted.
         (SLAVE, ["a:1 slave T1 [0.1@0 0.2@500] 0–600 for=a"], True,
@@ -253,7 +253,7 @@ def test_an_operator_may_let_a_start_go_on_but_not_against_a_higher_term():
          "follow a:1 T9: the broker at a:1 is the master of term 9"),
         # Its own promise, of which it knows nothing: the directory is older.
         (SLAVE, ["a:1 slave T8 [0.1@0] 0–500 for=x"], True,
-         "forgot: the broker at a:1 has promised term 8 to this member, which knows nothing of it: "
+         "forgot: the broker at a:1 has promised term 8 to this member, which has no record of it: "
          "its directory is older"),
         ("slave T0 [] 0–0", ["a:1 async T1 [0.7@0 1.1@550] 0–700"], False,
          "follow a:1 T1: the broker at a:1 is the master of term 1"),

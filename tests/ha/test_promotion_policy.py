@@ -2,18 +2,18 @@
 (`tests.ha.peer_statuses`)."""
 
 import pytest
-from stratamq_ha.promotion import Heard, assess, candidate_term, reach
+from stratamq_ha.promotion import MasterView, assess, candidate_term, reach
 
 from stratamq.formats.generation_number import next_term, slot_of
 from tests.ha.peer_statuses import SLAVE, among, answers, broker
 
 MASTER = "async T0 [0.1@0 0.2@500] 0–600"
 WAITS = "async held T0 [0.1@0 0.2@500] 0–600"
-ALL_HEARD = Heard("m:1", 0, 600, 600)
+ALL_HEARD = MasterView("m:1", 0, 600, 600)
 
 
 def judged(
-    own: str, *others: str, heard: Heard = ALL_HEARD, promised: int = 0, members: str = "xa 1"
+    own: str, *others: str, heard: MasterView = ALL_HEARD, promised: int = 0, members: str = "xa 1"
 ) -> list[str]:
     listed = among(members)
     found = assess(broker(own, members=listed), answers(*others, members=listed), heard, promised)
@@ -125,10 +125,10 @@ def test_other_members_in_force_speak_against_a_promotion():
 
 
 def test_an_empty_log_and_a_stranger_are_not_promoted_by_mistake():
-    assert judged("slave T0 [0.1@0] 0–0", heard=Heard("m:1", 0, 0, 0)) == [
+    assert judged("slave T0 [0.1@0] 0–0", heard=MasterView("m:1", 0, 0, 0)) == [
         "against: this log is empty: what the lost master had would be gone"
     ]
-    assert judged(SLAVE, heard=Heard("m:1", 0, 600, 600, stranger=True)) == [
+    assert judged(SLAVE, heard=MasterView("m:1", 0, 600, 600, unrelated=True)) == [
         "against: this log has nothing of its master's history: it would replace it"
     ]
 
@@ -136,20 +136,20 @@ def test_an_empty_log_and_a_stranger_are_not_promoted_by_mistake():
 @pytest.mark.parametrize(
     ("own", "heard", "expected"),
     [
-        (SLAVE, Heard("m:1", 0, 900, 700),
+        (SLAVE, MasterView("m:1", 0, 900, 700),
          ["the master had at least 900 bytes of log, and this one ends at 600: the last 300 bytes "
           "are on the master only"]),
-        (SLAVE, Heard("m:1", 0, 600, 750),
+        (SLAVE, MasterView("m:1", 0, 600, 750),
          ["the master had at least 750 bytes of log, and this one ends at 600: the last 150 bytes "
           "are on the master only"]),
-        (SLAVE, Heard("m:1"),
+        (SLAVE, MasterView("m:1"),
          ["this broker's replication service has not heard how far the master's log went: whether "
           "all of it is here is not known"]),
-        ("slave T0 [0.1@0] 400–600", Heard("m:1", 100, 600, 600),
+        ("slave T0 [0.1@0] 400–600", MasterView("m:1", 100, 600, 600),
          ["the log begins at 400, and the master's began at 100: these 300 bytes were never "
           "shipped (ha.sync_from=LAST)"]),
-        ("slave T0 [0.1@0] 400–600", Heard("m:1", 500, 600, 600), []),
-        ("slave T0 [0.1@0] 400–600", Heard("r:1", end=600, rocketmq=True),
+        ("slave T0 [0.1@0] 400–600", MasterView("m:1", 500, 600, 600), []),
+        ("slave T0 [0.1@0] 400–600", MasterView("r:1", end=600, rocketmq=True),
          ["the log begins at 400: what the master had before that is not here (a RocketMQ master "
           "ships the last segment only to a new slave)"]),
     ],

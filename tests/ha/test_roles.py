@@ -97,7 +97,7 @@ def test_an_old_master_waits_for_another_member_and_takes_nothing_alone(tmp_path
         message = log_pb.Message(topic="t", body=b"x")
         answer = brokers["a"].log.Append(log_pb.AppendRequest(messages=[message])).results[0]
         assert answer.status == common_pb2.PUT_MESSAGE_STATUS_SERVICE_NOT_AVAILABLE
-        assert "no other member says" in answer.error
+        assert "no other member reports" in answer.error
         brokers.start("b")
         brokers.serving("b")
         brokers.same("b", "a")

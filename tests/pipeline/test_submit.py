@@ -11,7 +11,7 @@ import zipfile
 import pytest
 from stratamq_pipeline.code_zip import LIBRARIES, PACKAGES, write_code_zip
 from stratamq_pipeline.commands import running
-from stratamq_pipeline.jobs.session import told_by_executors
+from stratamq_pipeline.jobs.session import executor_errors
 
 from stratamq.errors import ConfigurationError, CorruptionError, InvalidRequestError
 from tests.pipeline.cluster import SETTINGS, START_SECONDS, cluster, environment, spark_home
@@ -67,7 +67,7 @@ def test_an_error_in_an_executor_keeps_its_class_and_its_sentence():
     )
     with (
         pytest.raises(CorruptionError, match=r"^x/00: the log is damaged at offset 7 \(magic\)$"),
-        told_by_executors(),
+        executor_errors(),
     ):
         raise PySparkException(text)
 

@@ -66,20 +66,20 @@ def spark_session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
             served = until_end.enter_context(tempfile.TemporaryDirectory(prefix="stratamq-"))
             spark = _start(name, options, Path(served))
             until_end.callback(spark.stop)
-        with told_by_executors():
+        with executor_errors():
             yield spark
 
 
 @contextmanager
-def told_by_executors() -> Iterator[None]:
+def executor_errors() -> Iterator[None]:
     """StrataError instead of the Spark exception that carries its traceback as text."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _told(str(error)) from error
+        raise _reduced(str(error)) from error
 
 
-def _told(text: str) -> StrataError:
+def _reduced(text: str) -> StrataError:
     raised = _RAISED.findall(text)
     if raised:
         name, sentence = raised[-1]

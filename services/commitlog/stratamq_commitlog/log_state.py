@@ -23,7 +23,7 @@ class LogState:
     """Role, term and candidate as they are in role.json, or will be after the next start."""
     generations: tuple[Generation, ...] = ()
     """In the order of their starts; the last one is the current one."""
-    taking_back: str = ""
+    recovering_tail: str = ""
     """A SYNC_MASTER copies its own log's end from its slaves: until then it acts as a slave."""
     held: str = ""
     """A master takes no messages for the time being."""
@@ -37,7 +37,7 @@ class LogState:
     @property
     def role(self) -> Role:
         """The role that the log acts in."""
-        return Role.SLAVE if self.taking_back else self.assigned.role
+        return Role.SLAVE if self.recovering_tail else self.assigned.role
 
     @property
     def is_slave(self) -> bool:

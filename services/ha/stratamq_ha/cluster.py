@@ -1,6 +1,6 @@
 """This broker among the others of its cluster: how it stands, and what they answer.
 
-What the log says decides: how this broker stands is whatever the log last said.
+The log is the authority: this broker's peer status is what the log last reported.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peers import ask_all
 from stratamq_ha.slave import Slave
 
-PATIENCE, PAUSE_S = 15, 0.2
-"""How long an operator's word waits for the log, and for others."""
+ATTEMPTS, PAUSE_S = 15, 0.2
+"""How often, and at what pause, an operator's command asks the log and the other members."""
 ASKING = "the other members (ha.members) are being asked whether one of them was promoted"
 
 
@@ -77,7 +77,7 @@ class Cluster:
         )
 
     def found_longer(self, facts: LogFacts, sentence: str) -> None:
-        """A slave has more of this log's history than this log, as `facts` tell of it."""
+        """A slave has more of this log's history than this log, as in `facts`."""
         self._longer = facts.term, sentence
 
     def longer(self, facts: LogFacts) -> str:
@@ -87,13 +87,13 @@ class Cluster:
         return sentence if term == facts.term else ""
 
     def configured(self, facts: LogFacts) -> Members | None:
-        """What the settings say, whatever is in force."""
+        """The members by the settings, whatever is in force."""
         named = self._config.named_members
         return configured_members(named, facts.required) if named else None
 
     async def keep_members(self, facts: LogFacts) -> LogFacts:
-        """The log knows its cluster, durably, before it goes on with anybody of it: the configured
-        members at first, with the configured addresses later."""
+        """The members are durable in the log before any exchange with another member: first the
+        configured members, later with the configured addresses."""
         configured, now = self.configured(facts), facts.members
         wanted = now
         if configured is not None:
@@ -101,7 +101,7 @@ class Cluster:
         if wanted is not None and (wanted != now or self._member not in ("", facts.member)):
             await self._own.put_members(wanted, self._member or facts.member)
             facts = await self.facts()
-            # A master that it follows already knows it by no name, or by another.
+            # The master that it follows has it under no name, or under another.
             self._slave.drop()
         members = facts.members
         has_peers = members is not None and bool(members.others(facts.member))
@@ -115,12 +115,12 @@ class Cluster:
         facts = await self._own.facts()
         self._view.learned(facts)
         if facts.role is None:
-            raise UnavailableError("the log does not say what it is")
+            raise UnavailableError("the log does not report its role")
         return facts
 
     async def facts_soon(self) -> LogFacts:
         """The same, for an operator who may have started the log a moment ago."""
-        for _ in range(PATIENCE):
+        for _ in range(ATTEMPTS):
             with contextlib.suppress(UnavailableError):
                 return await self.facts()
             await asyncio.sleep(PAUSE_S)
@@ -135,7 +135,7 @@ class Cluster:
         self.answers = [one for one in answers if one.address in theirs]
         for one in answers:
             if one.peer_status is not None and one.address == own.follows:
-                self._slave.heard_of_master(one.peer_status)
+                self._slave.learn_of_master(one.peer_status)
         return answers
 
     def _followed(self, own: PeerStatus) -> list[str]:

@@ -19,7 +19,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True)
 class HaConfig(FollowerConfig):
-    """One broker's replication, master or slave: the log's role says which."""
+    """One broker's replication, master or slave: the log's role decides which."""
 
     replication_address: str = setting(
         "127.0.0.1:10912",
@@ -87,7 +87,7 @@ class HaConfig(FollowerConfig):
         minimum=10,
         maximum=3_600_000,
         rocketmq="haSendHeartbeatInterval",
-        doc="How long either side says nothing at most.",
+        doc="The longest interval between two messages of either side.",
     )
     housekeeping_ms: int = setting(
         20_000,
@@ -95,7 +95,7 @@ class HaConfig(FollowerConfig):
         minimum=10,
         maximum=3_600_000,
         rocketmq="haHousekeepingInterval",
-        doc="A peer that says nothing for so long is left.",
+        doc="The connection to a peer that sends nothing for so long is closed.",
     )
     transfer_bytes: int = setting(
         1 * MIB,
@@ -171,7 +171,7 @@ class HaConfig(FollowerConfig):
 
     def own_member(self, own_address: str) -> str:
         """This broker's name among the members, "" without them. ConfigurationError when it cannot
-        be told."""
+        be determined."""
         named = self.named_members
         if not named:
             return ""
@@ -182,7 +182,7 @@ class HaConfig(FollowerConfig):
             return found[0]
         raise ConfigurationError(
             [
-                f"ha.member must say which of the members this broker is: none of them, or more "
+                f"ha.member must name the member that this broker is: none of them, or more "
                 f"than one, has its own address, {own_address}"
             ]
         )

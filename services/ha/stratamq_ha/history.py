@@ -14,7 +14,7 @@ from stratamq.formats.replication_opening import Generations, MasterAnswer, Slav
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A log as far as another needs to know it. Log offsets."""
+    """A log, as far as it is compared with another. Log offsets."""
 
     generations: Generations
     minimum: int
@@ -32,8 +32,8 @@ class History:
         return last_term((number, 0) for number in reached), max(numbers, default=0), self.end
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """(generation, start, end) of those that are not empty. The next one's start may lie beyond
-        the end: a slave knows of generations whose first byte it does not have yet."""
+        """(generation, start, end) of those that are not empty. The next one's start may be above
+        the end: a slave has generations in its list whose first byte has not arrived."""
         for at, (number, start) in enumerate(self.generations):
             later = self.generations[at + 1 : at + 2]
             end = min(later[0][1], self.end) if later else self.end
@@ -71,8 +71,8 @@ def longer_end(master: History, other: History, *, own_terms: bool) -> int | Non
 def refusal_to_follow(
     slave: History, term: int, promised_to: str, keeps: MasterAnswer, new: bool
 ) -> str:
-    """Why a slave that knows `term`, promised to `promised_to`, follows no master that answers
-    `keeps`; "" if it may. `new`: it knows nothing of its cluster yet."""
+    """Why a slave at `term`, promised to `promised_to`, follows no master that answers
+    `keeps`; "" if it may. `new`: it has no members and no term yet."""
     theirs = last_term(keeps.generations)
     if theirs < term:
         return (
@@ -82,7 +82,7 @@ def refusal_to_follow(
     if theirs > term + LARGEST_TERM_STEP and not new:
         return (
             f"it is a master of term {theirs}, more than {LARGEST_TERM_STEP} above {term}, the "
-            "highest known here: it is not believed. If it is right, mark this broker, stopped, as "
+            "highest known here: it is ignored. If it is right, mark this broker, stopped, as "
             "new (`stratamq replica restored`)"
         )
     if theirs > term:
@@ -122,7 +122,7 @@ def judge(
     address: str,
     own_terms: bool,
 ) -> MasterAnswer:
-    """What the slave that says `has` shall do. `own_terms`: see `longer_end`."""
+    """What the slave that opened with `has` must do. `own_terms`: see `longer_end`."""
 
     def answer(verdict: Verdict, cut_to: int, sentence: str = "") -> MasterAnswer:
         return MasterAnswer(
@@ -179,7 +179,7 @@ def judge(
 
 
 def longer_sentence(who: str, end: int, master: History) -> str:
-    """What a master says that hears of more of its own history than it has."""
+    """The message of a master when another log has more of its own history than it has itself."""
     return (
         f"{who.strip()} has this log's history up to {end}, and this log ends at {master.end}: its "
         "directory was put back from a backup, or lost its end. Nothing is taken, and no slave is "

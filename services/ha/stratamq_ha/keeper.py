@@ -39,7 +39,7 @@ from stratamq_ha.peer_decisions import (
 from stratamq_ha.peer_policy import Joining, decide
 from stratamq_ha.peers import reached_at
 from stratamq_ha.slave import Slave
-from stratamq_ha.taking_back import holder, silent, take_back
+from stratamq_ha.tail_recovery import holder, recover_tail, silent
 
 log = logging.getLogger(__name__)
 
@@ -96,12 +96,14 @@ class RoleKeeper:
     # --- what is heard from outside ---
 
     def _asked(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
-        """A broker asks, and says how it stands itself; None while we do not know how we do."""
+        """The answer to another broker's peer status; None while this broker's own is not known."""
         facts = self._view.facts
         if facts is None or facts.role is None:
             return None
         ours = self._cluster.peer_status(facts)
-        if theirs.name == ours.name and (theirs.term > ours.term or _knows_later(theirs, ours)):
+        if theirs.name == ours.name and (
+            theirs.term > ours.term or _has_later_members(theirs, ours)
+        ):
             self._heard[theirs.instance] = Answer(self._address_of(theirs, ours, source), theirs)
             self.wake()
         return ours
@@ -116,12 +118,12 @@ class RoleKeeper:
         facts = self._view.facts
         if facts is None:
             return ""
-        if facts.rejoining and not facts.taking_back:
+        if facts.rejoining and not facts.recovering_tail:
             return "this master's directory is new in its cluster: it serves no slave"
         if not related(facts.generations, has.generations):
             return ""
-        if facts.taking_back:
-            return "this master takes back first what its slaves hold and it has lost"
+        if facts.recovering_tail:
+            return "this master first recovers from its slaves what it has lost"
         term = last_term(has.generations)
         if term > facts.term:
             if term <= facts.term + LARGEST_TERM_STEP:
@@ -130,7 +132,7 @@ class RoleKeeper:
                     f"the slave {source} has followed a master of term {term}",
                 )
                 self.wake()
-            return f"this master is of term {facts.term}, and the slave knows of term {term}"
+            return f"this master is of term {facts.term}, and the slave is at term {term}"
         ours = self._view.history
         theirs = History(has.generations, has.minimum, has.end)
         longer = longer_end(ours, theirs, own_terms=facts.members is not None)
@@ -156,7 +158,7 @@ class RoleKeeper:
             [*answers, *heard],
             forced=self._config.force_master,
             connected=self._slave.state.connected,
-            takes_back=facts.taking_back,
+            recovers_tail=facts.recovering_tail,
             longer=self._cluster.longer(facts),
         )
         if term_heard is not None and term_heard[0] <= own.term:
@@ -181,8 +183,8 @@ class RoleKeeper:
             if facts.held != decision.reason:
                 log.warning("no messages are taken", extra={"reason": decision.reason})
                 await self._own.hold(decision.reason, has_peers=facts.has_peers)
-        elif isinstance(decision, Serve) and facts.taking_back:
-            await self._take_back(facts, own, answers)
+        elif isinstance(decision, Serve) and facts.recovering_tail:
+            await self._recover_tail(facts, own, answers)
         elif isinstance(decision, Serve):
             await self._own.hold("", has_peers=facts.has_peers)
             log.info("messages are taken", extra={"members": len(self._config.members)})
@@ -258,13 +260,15 @@ class RoleKeeper:
         )
         self._slave.again()
 
-    async def _take_back(self, facts: LogFacts, own: PeerStatus, answers: Sequence[Answer]) -> None:
+    async def _recover_tail(
+        self, facts: LogFacts, own: PeerStatus, answers: Sequence[Answer]
+    ) -> None:
         unheard = [] if self._config.force_master else silent(answers)
         if unheard:
             reason = (
-                "this master lost what it had not flushed, and takes it back from its slaves "
+                "this master lost what it had not flushed, and recovers it from its slaves "
                 f"before it takes messages: {', '.join(unheard)} must answer, too; `stratamq "
-                "replica promote --force` goes on with what is here"
+                "replica promote --force` continues with what is here"
             )
             if facts.held != reason:
                 log.warning("no messages are taken", extra={"reason": reason})
@@ -272,18 +276,18 @@ class RoleKeeper:
             return
         address = holder(own, answers)
         if address:
-            await take_back(self._own, facts, address, self._now_ms)
+            await recover_tail(self._own, facts, address, self._now_ms)
             self.wake()
             return
         assert facts.role is not None
-        await self._own.set_role(facts.role, goes_on=True)
+        await self._own.set_role(facts.role, resumes=True)
         log.info("messages are taken: no slave has more than this log")
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
 
 
-def _knows_later(theirs: PeerStatus, ours: PeerStatus) -> bool:
+def _has_later_members(theirs: PeerStatus, ours: PeerStatus) -> bool:
     """Members of a later version."""
     return (
         ours.members is not None

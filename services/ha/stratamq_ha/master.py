@@ -1,6 +1,6 @@
-"""The master's side: takes slaves' connections, and tells the log how far each slave is.
+"""The master's side: takes slaves' connections, and reports to the log how far each slave is.
 
-The log hears once a second; under SYNC_MASTER at every acknowledgement, because producers wait for
+It reports once a second; under SYNC_MASTER at every acknowledgement, because producers wait for
 it: those that come while one report is under way share the next.
 """
 
@@ -31,9 +31,9 @@ from stratamq_ha.sockets import address_of, prepare
 log = logging.getLogger(__name__)
 
 REPORT_S = 1.0
-SAY_AGAIN_S = 2.0
-"""The log hears at least so often that its slaves are there: after five seconds of silence it takes
-them for lost, with the replication service."""
+MAX_REPORT_INTERVAL_S = 2.0
+"""The log receives a report at least so often: after five seconds without one it counts no slave as
+connected."""
 MAX_PEERS = 64
 _ACCEPT_AGAIN_S = 0.1
 
@@ -55,9 +55,9 @@ class Master:
         self.address = reachable_address(bound, name) if name else bound
         self.slaves = Slaves(view, config.rocketmq_slaves)
         self.log_address = log_address
-        """Where producers reach this log; told to slaves."""
+        """Where producers reach this log; sent to slaves."""
         self.asked: Callable[[PeerStatus, str], PeerStatus | None] = lambda theirs, source: None
-        """A broker asks how this one stands, and says how it does itself."""
+        """Called with the peer status of a broker that asks for this one's."""
         self.opened: Callable[[SlaveOpening, str], str] = lambda has, source: ""
         """A slave opens with that history; why it is not served, if it is not."""
         self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
@@ -100,7 +100,7 @@ class Master:
                 task.result()
 
     def moved(self) -> None:
-        """The log has grown, or says something new."""
+        """The log has grown, or its facts have changed."""
         for peer in self._tasks.values():
             peer.moved.set()
 
@@ -174,7 +174,7 @@ class Master:
             problem, reason = str(error) or type(error).__name__, "lost"
         finally:
             peer.close()
-            if not (peer.asked or peer.takes_back):
+            if not (peer.asked or peer.recovers_tail):
                 self._left(peer, problem, reason)
 
     def _left(self, peer: Peer, problem: str, reason: str) -> None:
@@ -230,19 +230,19 @@ class Master:
         self._acknowledged.set()
 
     def _end_older(self, peer: Peer) -> None:
-        """A slave that connects again has left its older connections, whatever they know of it."""
+        """A slave that connects again has left its older connections, noticed or not."""
         older = self.slaves.older(peer)
         for task, each in self._tasks.items():
             if each in older:
                 task.cancel()
 
-    # --- the log hears ---
+    # --- reports to the log ---
 
     async def _report(self) -> None:
         loop = asyncio.get_running_loop()
         measured = loop.time()
-        told: tuple[object, ...] = ()
-        told_at = measured
+        reported: tuple[object, ...] = ()
+        reported_at = measured
         while True:
             self._acknowledged.clear()
             facts = self._view.facts
@@ -252,13 +252,13 @@ class Master:
                 measured = now
             if facts is not None and facts.role is not Role.SLAVE:
                 reports = self.slaves.reports(self._now_ms())
-                telling = (facts.generation, facts.role, *reports)
+                report = (facts.generation, facts.role, *reports)
                 try:
-                    if telling != told or now - told_at >= SAY_AGAIN_S:
+                    if report != reported or now - reported_at >= MAX_REPORT_INTERVAL_S:
                         await self._own.report(facts.generation, reports)
-                        told, told_at = telling, now
+                        reported, reported_at = report, now
                 except StrataError as error:
-                    log.debug("the log took no report", extra={"error": str(error)})
+                    log.debug("the log refused a report", extra={"error": str(error)})
             self._observe()
             if facts is not None and facts.role is Role.SYNC_MASTER:
                 with contextlib.suppress(TimeoutError):

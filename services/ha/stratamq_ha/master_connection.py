@@ -6,7 +6,7 @@
                    └──► refused: what is asked for was deleted, or the slave's log is longer
 
 A request of 0 means, to RocketMQ, the last segment only. Between our own a new slave asks for the
-master's minimum by its number, and for 0 when that is where the log begins and it is told so.
+master's minimum by its number, and for 0 when the master answers that its log begins there.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from stratamq.formats.replication import (
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What a master needs to know of its log, log offsets all: it moves from call to call."""
+    """The master's log at the time of a call. Log offsets."""
 
     minimum: int
     shippable: int
@@ -31,19 +31,19 @@ class LogView:
     appended: int
     segment_bytes: int
     confirmed: int = 0
-    """What consumers may see; a slave of ours is told, and shows its own no more."""
+    """What consumers may see; sent to StrataMQ slaves, whose consumers see no more than that."""
 
 
 @dataclass(frozen=True, slots=True)
 class MasterSettings:
     heartbeat_ms: int = 5_000
     housekeeping_ms: int = 20_000
-    """A slave that says nothing for so long is cut off."""
+    """The connection to a slave that sends nothing for so long is closed."""
     transfer_bytes: int = ROCKETMQ_TRANSFER_BYTES
     whole_log: bool = False
     """A request of 0 gets the whole log: the slave is one of ours that asked for it."""
     notices: bool = False
-    """The slave is one of ours, and is told what is confirmed."""
+    """The slave runs StrataMQ, and receives the confirmed offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Closed:
 
 
 class MasterConnection:
-    """Feed it what comes and what time it is; it says what to write and when to close.
+    """Input: received bytes and the time. Output: what to write, and when to close.
 
     The shell writes one transfer at a time and calls `written` when it is out. Times are monotonic
     milliseconds.
@@ -89,7 +89,7 @@ class MasterConnection:
         self._reports = ReportReader()
         self._heard_ms = self._wrote_ms = now_ms
         self._writing = False
-        self._told_confirmed = -1
+        self._sent_confirmed = -1
 
     def received(self, data: bytes, log: LogView, now_ms: int) -> Iterator[Acknowledged | Closed]:
         """Bytes of the slave."""
@@ -126,9 +126,9 @@ class MasterConnection:
         return Transfer(notice + head, offset, length)
 
     def _notice(self, log: LogView) -> bytes:
-        if not self._settings.notices or log.confirmed <= self._told_confirmed:
+        if not self._settings.notices or log.confirmed <= self._sent_confirmed:
             return b""
-        self._told_confirmed = log.confirmed
+        self._sent_confirmed = log.confirmed
         return TRANSFER_HEAD.pack(log.confirmed, NOTICE)
 
     def written(self, now_ms: int) -> None:
@@ -142,7 +142,7 @@ class MasterConnection:
             return None
         if now_ms - self._heard_ms > self._settings.housekeeping_ms:
             silent_ms = now_ms - self._heard_ms
-            self.closed = Closed("silent", f"the slave has said nothing for {silent_ms} ms")
+            self.closed = Closed("silent", f"the slave has sent nothing for {silent_ms} ms")
         elif self.requested is not None and self.next_offset < log.minimum:
             self.closed = _deleted(self.next_offset, log)
         return self.closed

@@ -3,9 +3,9 @@ offsets, and the next offsets of queues whose messages are gone.
 
     slave   ask the master it follows, every `metadata_interval_ms`, by a connection of its own,
             until there is no more
-    master  ask the owners for each kind that the slave wants; send what is new
+    master  ask the owners for each kind that the slave requests; send what is new
 
-What is in a page, and what its mark means, only the owners know.
+Pages and marks are opaque here; their owners interpret them.
 """
 
 import asyncio
@@ -155,7 +155,7 @@ class MetadataFollower:
             try:
                 await self.exchange()
             except (OSError, EOFError, StrataError) as error:
-                self._told(str(error) or type(error).__name__)
+                self._report(str(error) or type(error).__name__)
             await asyncio.sleep(self._interval_s)
 
     async def exchange(self) -> None:
@@ -165,7 +165,7 @@ class MetadataFollower:
         """
         number, address = self._following.followed
         if not address:
-            self._told("")  # that no master is followed is said elsewhere
+            self._report("")  # that no master is followed is reported elsewhere
             return
         if number != self._had.connection:
             self._had = _Had(number)
@@ -176,9 +176,9 @@ class MetadataFollower:
                 news = await master.ask(Ask(name, self._marks(wanted)))
                 generation = (await self._own.facts()).generation
                 if self._following.followed != (number, address) or news.generation != generation:
-                    # It is not the master's any more, or not yet: what it says may be old.
+                    # The answer is of another master, or of another generation: it may be outdated.
                     return
-                self._told(news.sentence)
+                self._report(news.sentence)
                 pages = dict(news.pages)
                 if self._had.queues_waiting is not None:
                     pages[Kind.QUEUE_OFFSETS] = self._had.queues_waiting
@@ -206,7 +206,7 @@ class MetadataFollower:
             self._had.queues_waiting = page
             return False
         except UnavailableError as error:
-            self._told(f"{kind.name}: {error.message}")
+            self._report(f"{kind.name}: {error.message}")
             return False
         self._had.marks[kind] = page.mark
         if kind is Kind.QUEUE_OFFSETS:
@@ -215,7 +215,7 @@ class MetadataFollower:
             metrics.METADATA.labels(kind.name).inc()
         return page.more
 
-    def _told(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem and problem != self._following.metadata_problem:
             log.warning("metadata is not up to date", extra={"reason": problem})
         self._following.metadata_problem = problem

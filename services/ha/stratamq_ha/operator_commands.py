@@ -3,7 +3,7 @@
 promote         ask ──► promotion.assess ──► the term is promised here, then by others ──► assess
                 again ──► the log
 demote          hold ──► slaves catch up ──► the log
-remove, admit   ask ──► all that are left have everything ──► the log; others hear of it when
+remove, admit   ask ──► all that are left have everything ──► the log; others receive it when
                 they ask
 """
 
@@ -18,7 +18,7 @@ from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Member, Members
 from stratamq.formats.replication_peers import PeerStatus
-from stratamq_ha.cluster import PATIENCE, PAUSE_S, Cluster
+from stratamq_ha.cluster import ATTEMPTS, PAUSE_S, Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
@@ -42,7 +42,7 @@ class Promoted:
 
 
 class OperatorCommands:
-    """Each is carried out alone. StrataError of the log; NotWritableError with what speaks against
+    """Each is carried out alone. StrataError of the log; NotWritableError with the reasons against
     it; InvalidRequestError for what cannot be done here."""
 
     def __init__(
@@ -64,7 +64,7 @@ class OperatorCommands:
         self._clock = clock
 
     async def promote(self, wanted: Role | None, *, force: bool) -> Promoted:
-        """NotWritableError with what speaks against it; StrataError of the log."""
+        """NotWritableError with the reasons against it; StrataError of the log."""
         if wanted is Role.SLAVE:
             raise InvalidRequestError("a promotion makes an ASYNC_MASTER or a SYNC_MASTER")
         async with self._cluster.one_at_a_time:
@@ -107,8 +107,8 @@ class OperatorCommands:
         *,
         force: bool,
     ) -> Assessment:
-        """Nobody of those that answer follows an older master any more, this broker first of all;
-        then ends are compared for good. NotWritableError with what speaks against it."""
+        """Every member that answers, and this broker first, has left an older master; from then on
+        ends are final and are compared. NotWritableError with the reasons against it."""
         if own.rejoining:
             # The operator takes the answer for what it has forgotten.
             await self._own.set_joined(True, facts.generation)
@@ -118,7 +118,7 @@ class OperatorCommands:
             candidate=own.member,
         )  # fmt: skip
         own = self._cluster.peer_status(await self._cluster.facts())
-        for _ in range(PATIENCE):
+        for _ in range(ATTEMPTS):
             answers = await self._cluster.ask(own, master_too=False)
             if all(theirs.promised_to == own.member for _, theirs in usable(own, answers)):
                 break
@@ -214,7 +214,7 @@ class OperatorCommands:
     async def _lacking(self, end: int, members: Members, own: str) -> list[str]:
         """Those of the members that do not count with all of the log below `end`, after a while."""
         wanted = {member.name for member in members.others(own)}
-        for _ in range(PATIENCE):
+        for _ in range(ATTEMPTS):
             whole = {one.member for one in self._slaves() if one.counts and one.acknowledged >= end}
             if wanted <= whole:
                 break
@@ -222,7 +222,7 @@ class OperatorCommands:
         return sorted(wanted - whole)
 
     async def _release(self) -> None:
-        """A promotion is an operator's word: the log does not wait for peers any more."""
+        """A promotion is an operator's decision: it ends the log's wait for its peers."""
         facts = await self._cluster.facts()
         if facts.held:
             await self._own.hold("", has_peers=facts.has_peers)
@@ -243,7 +243,7 @@ class OperatorCommands:
                 return await self._follow_another(facts, master), []
             if not master and facts.members is None and self._cluster.configured(facts) is None:
                 raise InvalidRequestError(
-                    "say whom it shall follow (--master HOST:PORT): there are no members "
+                    "name the master to follow (--master HOST:PORT): there are no members "
                     "(ha.members) to ask"
                 )
             await self._own.hold("it is being demoted", has_peers=facts.has_peers)
@@ -270,9 +270,9 @@ class OperatorCommands:
         now = self._slave.address(facts)
         if not master:
             raise NotWritableError(
-                f"this broker is a slave already, it follows {now or 'nobody'}", "role"
+                f"this broker is a slave already, it follows {now or 'no master'}", "role"
             )
-        await self._own.set_role(Role.SLAVE, master=master, reason="it was told whom to follow")
+        await self._own.set_role(Role.SLAVE, master=master, reason="an operator named its master")
         await self._cluster.facts()
         self._slave.drop()
         return master

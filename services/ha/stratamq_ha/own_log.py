@@ -1,6 +1,6 @@
 """What this broker's log has for slaves: followed up to what may be replicated.
 
-The service reads no frames: it wants to know how far bytes may go out, where the log begins, and
+The service reads no frames. It requires how far bytes may be shipped, where the log begins, and
 when another generation begins, after which every slave has to compare its history again.
 """
 
@@ -69,7 +69,7 @@ class OwnLogView:
         return History(self.facts.generations, self._minimum, self.view.appended)
 
     def learned(self, facts: LogFacts) -> None:
-        """The log's answer; of another generation it says nothing."""
+        """The log's answer; one of another generation is ignored."""
         if facts.generation == self.generation:
             before, self.facts = self.facts, facts
             if before is not None and before.role is not facts.role:

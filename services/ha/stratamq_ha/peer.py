@@ -1,7 +1,7 @@
 """One slave's connection on the master: a socket around `MasterConnection`.
 
-accepted ──► its first four bytes ──► a peer's mark: tell each other how both stand, and close
-                                 ├──► its master's mark: the same, and it gets back what it lost
+accepted ──► its first four bytes ──► a peer's mark: exchange peer statuses, and close
+                                 ├──► its master's mark: the same, and it receives what it lost
                                  ├──► a slave's mark: compare histories ──► a slave of ours
                                  └──► anything else: an offset, RocketMQ's slave
          ──► reading acknowledgements, writing transfers, until either ends
@@ -59,8 +59,8 @@ class PeerSettings:
 
 
 class Peer:
-    """`judge` answers what a slave of ours says it has; `heard` is called at its request and at
-    every acknowledgement; `tell` says how this broker stands to one that asks."""
+    """`judge` answers a StrataMQ slave's opening; `heard` is called at its request and at
+    every acknowledgement; `status_for` returns this broker's peer status for one that asks."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class Peer:
         now_ms: Now,
         judge: Callable[[SlaveOpening], MasterAnswer],
         heard: Callable[["Peer"], None],
-        tell: Callable[[PeerStatus, str], PeerStatus | None],
+        status_for: Callable[[PeerStatus, str], PeerStatus | None],
         documents: Callable[[socket.socket], Awaitable[None]],
     ) -> None:
         self.address = address
         self.name = ""
         """What a slave of ours calls itself."""
         self.has: SlaveOpening | None = None
-        """What a slave of ours said of itself; None of RocketMQ's."""
+        """The opening of a StrataMQ slave; None of RocketMQ's."""
         self.moved = asyncio.Event()
         """The log has grown."""
         self.machine: MasterConnection | None = None
@@ -90,10 +90,10 @@ class Peer:
         self._now_ms = now_ms
         self._judge = judge
         self._heard = heard
-        self._tell = tell
+        self._status_for = status_for
         self._documents = documents
-        self._wants_documents = False
-        self.takes_back = False
+        self._asks_for_documents = False
+        self.recovers_tail = False
         """It is this slave's master, which takes back what it has lost."""
         self.asked = False
         """It is no slave: it asked how this broker stands, or for documents."""
@@ -118,13 +118,13 @@ class Peer:
         return self.machine.acknowledged if self.machine is not None else -1
 
     async def run(self) -> None:
-        """Until the connection ends: PeerClosed, OSError, EOFError, CorruptRecordError say why."""
+        """Until the connection ends, with PeerClosed, OSError, EOFError or CorruptRecordError."""
         try:
             async with asyncio.timeout(self._settings.ours.housekeeping_ms / 1000):
                 await self._open()
         except TimeoutError:
-            raise PeerClosed("silent", "the peer connected and said nothing") from None
-        if self._wants_documents:
+            raise PeerClosed("silent", "the peer connected and sent nothing") from None
+        if self._asks_for_documents:
             await self._documents(self._socket)
         if self.asked:
             return
@@ -158,14 +158,14 @@ class Peer:
             await answer(self._socket, self._stands)
             return
         if first == METADATA_MARK:
-            self.asked = self._wants_documents = True
+            self.asked = self._asks_for_documents = True
             return
         is_slave = self._log.facts is None or self._log.facts.role is Role.SLAVE
-        self.takes_back = first == BACK_MARK
-        if is_slave is not self.takes_back:
+        self.recovers_tail = first == BACK_MARK
+        if is_slave is not self.recovers_tail:
             ours = "a slave itself" if is_slave else "a master, and has nothing of another's"
             raise PeerClosed("refused", f"this broker is {ours}")
-        if not self.takes_back and first != MARK:
+        if not self.recovers_tail and first != MARK:
             self.machine = MasterConnection(self._settings.rocketmq, self._now_ms())
             self._take(self.machine, first)
             return
@@ -180,7 +180,7 @@ class Peer:
         self.machine = MasterConnection(self._settings.ours, self._now_ms())
 
     def _stands(self, theirs: PeerStatus) -> PeerStatus:
-        ours = self._tell(theirs, self.address)
+        ours = self._status_for(theirs, self.address)
         if ours is None:
             raise PeerClosed("asked", "the log is being opened")
         return ours
@@ -202,7 +202,7 @@ class Peer:
             if isinstance(action, Closed):
                 raise PeerClosed(action.reason, action.sentence)
             assert isinstance(action, Acknowledged)
-        if machine.requested is not None and not self.takes_back:
+        if machine.requested is not None and not self.recovers_tail:
             self._heard(self)
         self.moved.set()
 

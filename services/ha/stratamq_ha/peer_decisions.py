@@ -8,7 +8,7 @@ from stratamq.formats.replication_peers import PeerStatus
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was heard of the broker at `address`: how it stands, or why not."""
+    """What the broker at `address` answered: its peer status, or why there is none."""
 
     address: str
     peer_status: PeerStatus | None
@@ -56,8 +56,8 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Be a slave of the broker at `address`, "" if that is not known yet. `term`: what was heard
-    of; `reason`: a sentence that is kept."""
+    """Be a slave of the broker at `address`, "" if that is not known yet. `term`: the
+    term received; `reason`: a sentence that is kept."""
 
     address: str
     term: int
@@ -69,8 +69,8 @@ class Promise:
     """Promise `term` to the member `candidate` at `address`: be a slave, and follow no master of a
     lower term.
 
-    It is durable before whoever is promoted takes a message: a master that was only cut off gets no
-    acknowledgement any more when it is back.
+    It is durable before the promoted member takes a message: an old master that was only cut off
+    gets no acknowledgement when it is back.
     """
 
     address: str
@@ -81,7 +81,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """All is as it should be, or as it was. `problem`: what people should know."""
+    """No change. `problem`: what an operator should read."""
 
     problem: str = ""
 

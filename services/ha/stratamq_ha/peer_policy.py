@@ -1,29 +1,28 @@
-"""What a broker does when it knows how the other members of its cluster stand. Pure.
+"""What a broker does by the peer statuses of the other members of its cluster. Pure.
 
     this broker is                and                                       it
-    any                           hears of a later version of the members   makes it its own
+    any                           receives a later version of the members   adopts it
                                   was removed from them                     takes no messages
-                                  hears of its own promise, and has none    counts for nothing (it
-                                                                            has forgotten)
-                                  hears that one is being promoted to a     promises it, a master
+                                  receives a promise to itself of which it  counts for nothing (its
+                                  has no record                             directory is older)
+                                  receives that one is being promoted to a  promises it, a master
                                   higher term                               becomes a slave
-    a master                      hears of a higher term of its history     stops writing, follows
+    a master                      receives a higher term of its history     stops writing, follows
                                   another is a master of the same term      waits for an operator
                                   another has more of the same history      waits for an operator
-    a master that waits           nobody of the others answers              waits, unless forced
+    a master that waits           no other member answers                   waits, unless forced
                                   it has nothing, and another is the master follows that one
                                   it has nothing, and another has something waits for an operator
                                   it is new in the cluster                  waits, or founds it
                                   its term is another member's              opens one of its own if
-                                                                            nobody has anything
+                                                                            all logs are empty
                                   none of these                             takes messages
-    a master that takes messages  none of these                             goes on
-    a slave                       knows no master that answers, and another follows that one
+    a master that takes messages  none of these                             continues
+    a slave                       has no master that answers, and another   follows that one
                                   is one that it may follow
 
 A history is the same as ours if any generation is in both lists: a broker of another history, by
-the same name or not, can stop nobody. A term more than LARGEST_TERM_STEP above ours is not
-believed.
+the same name or not, stops no broker. A term more than LARGEST_TERM_STEP above ours is ignored.
 """
 
 from collections.abc import Sequence
@@ -88,12 +87,12 @@ def decide(
     *,
     forced: bool = False,
     connected: bool = False,
-    takes_back: bool = False,
+    recovers_tail: bool = False,
     longer: str = "",
 ) -> Decision:
-    """`forced`: an operator lets this start go on although no other answers. `connected`: this
-    slave follows its master. `takes_back`: this master gets back what it has lost. `longer`: why a
-    slave that opened was refused, which has more of this history."""
+    """`forced`: an operator lets this start continue although no other answers. `connected`: this
+    slave follows its master. `recovers_tail`: this master copies its lost tail from its slaves.
+    `longer`: why a slave that opened was refused, which has more of this history."""
     newer = _newer_members(own, answers)
     if newer is not None:
         return Adopt(newer)
@@ -108,10 +107,10 @@ def decide(
     rival = next((pair for pair in others if _is_rival(own, pair[1])), None)
     if rival is not None:
         return Wait(_of_rival(rival, own.term))
-    if not takes_back:
+    if not recovers_tail:
         longer = longer or _longer(own, others)
     if longer:
-        # Durable: after a restart it does not go on either, with the others silent.
+        # Durable: it does not resume after a restart either, when the others do not answer.
         return Wait(longer) if own.members is None or own.rejoining else Forgot(longer)
     if not own.held:
         return Stay(problem or _different_members(own, others))
@@ -126,7 +125,7 @@ def _of_held(
     if forced:
         return Join() if own.rejoining else Serve()
     if not others:
-        return Wait(_nobody(answers) + _FORCE) if _has_others(own) else Serve()
+        return Wait(_no_answer(answers) + _FORCE) if _has_others(own) else Serve()
     different = _different_members(own, others)
     if different:
         return Wait(different)
@@ -197,7 +196,7 @@ def _higher(own: PeerStatus, others: Others) -> tuple[Decision | None, str]:
     """What a higher term asks for; or what is wrong with it."""
     problem = ""
     for answer, theirs in others:
-        if theirs.term <= own.term and not _only_heard(own, theirs):
+        if theirs.term <= own.term and not _only_received(own, theirs):
             break
         if not same_history(own, theirs):
             problem = (
@@ -206,8 +205,8 @@ def _higher(own: PeerStatus, others: Others) -> tuple[Decision | None, str]:
             )
         elif theirs.term > own.term + LARGEST_TERM_STEP and not (own.is_empty or own.rejoining):
             problem = (
-                f"the broker at {answer.address} tells of term {theirs.term}, more than "
-                f"{LARGEST_TERM_STEP} above {own.term}, the highest known here: it is not believed"
+                f"the broker at {answer.address} reports term {theirs.term}, more than "
+                f"{LARGEST_TERM_STEP} above {own.term}, the highest known here: it is ignored"
             )
         elif theirs.is_master:
             return (_followed(answer, theirs) if own.is_master else None), problem
@@ -220,8 +219,8 @@ def _higher(own: PeerStatus, others: Others) -> tuple[Decision | None, str]:
     return None, problem
 
 
-def _only_heard(own: PeerStatus, theirs: PeerStatus) -> bool:
-    """It is promised to one that this broker has heard of, and has promised to nobody itself."""
+def _only_received(own: PeerStatus, theirs: PeerStatus) -> bool:
+    """Another member promised the term; this broker has received it, and promised it to none."""
     return (
         theirs.term == own.term > own.last_term
         and not own.is_master
@@ -239,7 +238,7 @@ def _promise(own: PeerStatus, answer: Answer, theirs: PeerStatus) -> Decision | 
     if candidate.name == own.member:
         reason = (
             f"the broker at {answer.address} has promised term {theirs.term} to this member, which "
-            "knows nothing of it: its directory is older"
+            "has no record of it: its directory is older"
         )
         return None if own.rejoining else Forgot(reason)
     reason = f"the member {candidate.name} is being promoted to term {theirs.term}"
@@ -295,8 +294,8 @@ def _different_members(own: PeerStatus, others: Others) -> str:
 
 
 def _founds(own: PeerStatus, others: Others) -> bool:
-    """Nobody has acknowledged or promised anything that could have been forgotten: all that must be
-    heard have nothing and know of no term; or no member of all has ever counted, and none has more.
+    """No acknowledgement or promise can have been lost: all members that must answer have empty
+    logs and term 0; or no member of all has ever counted, and none has more.
     """
     assert own.members is not None
     empty = all(theirs.is_empty and theirs.term == 0 for _, theirs in others)
@@ -322,9 +321,9 @@ def _is_new(own: PeerStatus, others: Others, answers: Sequence[Answer]) -> str:
     )
 
 
-def _nobody(answers: Sequence[Answer]) -> str:
-    told = ", ".join(f"{one.address} ({one.problem or 'not a member'})" for one in answers)
-    return f"no other member says whether one of them was promoted: {told or 'none asked'}"
+def _no_answer(answers: Sequence[Answer]) -> str:
+    asked = ", ".join(f"{one.address} ({one.problem or 'not a member'})" for one in answers)
+    return f"no other member reports whether one of them was promoted: {asked or 'none asked'}"
 
 
 def _of_slave(own: PeerStatus, others: Others, connected: bool, problem: str) -> Decision:
@@ -349,19 +348,18 @@ def may_follow(own: PeerStatus, master: PeerStatus) -> bool:
 
 
 class Joining:
-    """When a rejoining slave counts again: it has heard enough other members that count, or all
-    others, none of which knows a higher term than the master that it follows and all of which have
-    the same members in force, and then has all that this master had at that moment. Whatever its
-    directory has forgotten lies below that: what was acknowledged since may be confirmed only
-    later.
+    """When a rejoining slave counts again: enough other members that count have answered, or all
+    others; none of them is at a higher term than the master that it follows, all have the same
+    members in force; and it then has all that this master had at that moment. Whatever its
+    directory has lost is below that: what was acknowledged since may be confirmed only later.
     """
 
     def __init__(self) -> None:
         self._goal: tuple[int, int] | None = None
-        """(generation, end) of the master, as it was heard."""
+        """(generation, end) of the master, by its answer."""
 
     def has_joined(self, own: PeerStatus, answers: Sequence[Answer], safe: int) -> bool:
-        """`safe`: below here this log has its bytes as its flush setting says."""
+        """`safe`: below here this log has its bytes as its flush setting requires."""
         others = usable(own, answers)
         master = self._master(own, others)
         if master is None:

@@ -22,7 +22,7 @@ _WILDCARDS = ("0.0.0.0", "::")
 
 
 async def ask_all(addresses: Iterable[str], own: PeerStatus) -> list[Answer]:
-    """Every broker's answer, all asked at once; those that do not answer say why."""
+    """Every broker's answer, all asked at once; those that do not answer carry the reason."""
     return list(await asyncio.gather(*(ask(address, own) for address in addresses)))
 
 
@@ -42,8 +42,8 @@ async def ask(address: str, own: PeerStatus) -> Answer:
     except EOFError:
         return Answer(address, None, "it closed the connection")
     except OSError as error:
-        said = os.strerror(error.errno) if error.errno else str(error)
-        return Answer(address, None, said or type(error).__name__)
+        error_text = os.strerror(error.errno) if error.errno else str(error)
+        return Answer(address, None, error_text or type(error).__name__)
 
 
 async def _exchange(connection: socket.socket, own: PeerStatus) -> PeerStatus:
@@ -54,12 +54,12 @@ async def _exchange(connection: socket.socket, own: PeerStatus) -> PeerStatus:
     return await _receive(connection)
 
 
-async def answer(connection: socket.socket, tell: Callable[[PeerStatus], PeerStatus]) -> None:
-    """The other side, after the asker's mark has come. `tell` hears how the asker stands and says
-    how this broker does. EOFError, OSError, CorruptRecordError."""
+async def answer(connection: socket.socket, status_for: Callable[[PeerStatus], PeerStatus]) -> None:
+    """The other side, after the asker's mark has come. `status_for` takes the asker's peer status
+    and returns this broker's. EOFError, OSError, CorruptRecordError."""
     await send(connection, PEER_MARK)
     theirs = await _receive(connection)
-    await send(connection, encode_peer_status(tell(theirs)))
+    await send(connection, encode_peer_status(status_for(theirs)))
 
 
 async def _receive(connection: socket.socket) -> PeerStatus:
@@ -68,8 +68,8 @@ async def _receive(connection: socket.socket) -> PeerStatus:
 
 
 def reached_at(theirs: PeerStatus, source: str) -> str:
-    """Where the slaves of a broker that asked connect: what it says, and where it says only
-    "everywhere", the host it asked from. `source` is that connection's address."""
+    """Where the slaves of a broker that asked connect: the address that it names, and for a
+    wildcard address the host it asked from. `source` is that connection's address."""
     try:
         host, port = split_address(theirs.replication_address)
     except ConfigurationError:

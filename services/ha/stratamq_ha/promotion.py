@@ -1,9 +1,9 @@
-"""What speaks against a promotion, and what will be missing after it. Pure.
+"""The reasons against a promotion, and what will be missing after it. Pure.
 
 The broker to promote is the one with the greatest (generation, end) of n − k members that have
 promised the term to it: among them is one that has each acknowledged message (`formats.members`),
-and none of them acknowledges to an older master any more. What the lost master had and shipped to
-nobody is known as far as it was heard of.
+and each of them has stopped acknowledging to an older master. What the lost master had and shipped
+to no member is known up to the end that it last reported.
 """
 
 from collections.abc import Sequence
@@ -17,29 +17,29 @@ from stratamq_ha.peer_policy import history_of, usable
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What this slave knows of its master. `end`: how far the master's log went when it last said
-    so, −1 if it never did; `minimum`: where it begins, −1 likewise. `received`: up to here its
-    bytes have come. `stranger`: the two logs have no history in common."""
+class MasterView:
+    """This slave's last view of its master. `end`: the end of the master's log by its last report,
+    −1 without one; `minimum`: where it begins, −1 likewise. `received`: up to here its
+    bytes have come. `unrelated`: the two logs have no history in common."""
 
     address: str = ""
     minimum: int = -1
     end: int = -1
     received: int = -1
-    stranger: bool = False
+    unrelated: bool = False
     rocketmq: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """`against`: why not, unless it is forced; `missing`: what nobody can bring back. Sentences."""
+    """`against`: why not, unless it is forced; `missing`: what cannot be recovered. Sentences."""
 
     against: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
 
 def assess(
-    own: PeerStatus, answers: Sequence[Answer], heard: Heard, promised: int = 0
+    own: PeerStatus, answers: Sequence[Answer], heard: MasterView, promised: int = 0
 ) -> Assessment:
     """Before `own` is promoted. `answers`: of the other members and of the master it follows;
     `promised`: the term that they have been asked to promise, 0 before that."""
@@ -70,14 +70,14 @@ def assess(
     return Assessment(against, missing + candidacy.uncovered())
 
 
-def _of_itself(own: PeerStatus, heard: Heard) -> list[str]:
+def _of_itself(own: PeerStatus, heard: MasterView) -> list[str]:
     against: list[str] = []
     if own.is_master and not own.held:
         against.append(f"this broker is the master already, of term {own.term}")
     if own.members is None:
         against.append(
-            "members are not configured (ha.members): nobody knows who may have acknowledged "
-            "messages that are not here, and nothing keeps the old master from going on"
+            "members are not configured (ha.members): which brokers acknowledged messages "
+            "that are not here is unknown, and nothing stops the old master"
         )
     elif not own.members.is_active(own.member):
         against.append(f"this broker, {own.member}, was removed from its cluster")
@@ -88,7 +88,7 @@ def _of_itself(own: PeerStatus, heard: Heard) -> list[str]:
         )
     if own.is_empty:
         against.append("this log is empty: what the lost master had would be gone")
-    if heard.stranger:
+    if heard.unrelated:
         against.append("this log has nothing of its master's history: it would replace it")
     return against
 
@@ -116,7 +116,7 @@ class _Candidacy:
                 )
             if theirs.term > max(own.term, promised) + LARGEST_TERM_STEP:
                 against.append(
-                    f"the broker at {answer.address} tells of term {theirs.term}: too high"
+                    f"the broker at {answer.address} reports term {theirs.term}: too high"
                 )
             elif theirs.term > promised > 0 and theirs.promised_to:
                 against.append(
@@ -141,7 +141,7 @@ class _Candidacy:
         return [
             f"only {have} of the {members.quorum} members that must promise have: acknowledged "
             f"messages (PUT_OK) that are only at {self._lacking()} are lost, and so is what the "
-            "old master goes on acknowledging through them"
+            "old master continues to acknowledge through them"
         ]
 
     def _have(self) -> int:
@@ -192,7 +192,7 @@ def _missing(
     own: PeerStatus,
     others: Sequence[tuple[Answer, PeerStatus]],
     answers: Sequence[Answer],
-    heard: Heard,
+    heard: MasterView,
 ) -> list[str]:
     missing: list[str] = []
     if heard.minimum >= 0 and heard.minimum < own.minimum:

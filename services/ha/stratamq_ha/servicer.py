@@ -1,4 +1,4 @@
-"""ReplicationService: messages of the wire in, what master and slave know out."""
+"""ReplicationService: wire messages to calls of the master's and the slave's side."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ class ReplicationServicer(ReplicationServiceServicer):
     async def Resync(self, request: pb.ResyncRequest, context: Any) -> pb.ResyncResponse:
         facts = self._view.facts
         if facts is None or facts.role is not Role.SLAVE:
-            raise NotWritableError("this broker follows nobody: there is nothing to resync", "role")
+            raise NotWritableError("this broker follows no master: nothing to resync", "role")
         self._slave.resync()
         return pb.ResyncResponse()
 

@@ -5,7 +5,7 @@
           └──────── back-off ◀── anything that goes wrong ◀────────────────────────┘
 
 While one append is under way, what comes meanwhile is gathered into the next: the slower the disk,
-the larger the appends. An acknowledgement leaves after the append it speaks of.
+the larger the appends. An acknowledgement is sent after the append that it covers.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.history import History, refusal_to_follow
-from stratamq_ha.promotion import Heard
+from stratamq_ha.promotion import MasterView
 from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
 from stratamq_ha.sockets import connect, receive, receive_exactly, send
 
@@ -58,12 +58,12 @@ class MasterLeft(Exception):
 
 
 class NoSlave(Exception):
-    """This broker is a master: there is nobody to follow."""
+    """This broker is a master, and follows none."""
 
 
 @dataclass(slots=True)
 class Following:
-    """What is told of it. Offsets of the log."""
+    """What the status reports of it. Offsets of the log."""
 
     connected: bool = False
     problem: str = ""
@@ -95,15 +95,15 @@ class Slave:
         self._drop = asyncio.Event()
         self._override = ""
         """A peer that was found to be the master: not kept, asked for again after a restart."""
-        self._told_master = ""
-        self.of_master = Heard()
+        self._assigned_master = ""
+        self.of_master = MasterView()
         """What is known of the master, for a promotion."""
         self.master_role: Role | None = None
 
     def address(self, facts: LogFacts) -> str:
         """Where the master's slaves connect, "" if that is not known."""
-        if facts.master != self._told_master:
-            self._told_master, self._override = facts.master, ""
+        if facts.master != self._assigned_master:
+            self._assigned_master, self._override = facts.master, ""
         return self._override or facts.master or self._config.master
 
     @property
@@ -127,14 +127,14 @@ class Slave:
         """The role, or whom to follow, has changed."""
         self._again.set()
 
-    def heard_of_master(self, peer_status: PeerStatus) -> None:
+    def learn_of_master(self, peer_status: PeerStatus) -> None:
         """It was asked how it stands."""
         self.of_master = replace(self.of_master, minimum=peer_status.minimum, end=peer_status.end)
         if peer_status.is_master:
             self.master_role = Role(peer_status.role.value)
 
     def resync(self) -> None:
-        """An operator says: what this log has may go aside, and it begins anew."""
+        """By an operator's command: this log may be moved aside, and begins empty."""
         self._may_begin_anew = True
         self._again.set()
 
@@ -147,11 +147,11 @@ class Slave:
             except NoSlave:
                 self.state.problem, self.state.needs_resync = "", False
             except MasterLeft as left:
-                self._told(left.sentence, left.reason)
+                self._report(left.sentence, left.reason)
             except StrataError as error:
-                self._told(str(error), "own_log")
+                self._report(str(error), "own_log")
             except (OSError, EOFError) as error:
-                self._told(f"{self.master}: {str(error) or type(error).__name__}", "lost")
+                self._report(f"{self.master}: {str(error) or type(error).__name__}", "lost")
             if self.state.connected:
                 delay_s = FIRST_DELAY_S
             self.state.connected = False
@@ -163,9 +163,9 @@ class Slave:
                     await self._again.wait()
             delay_s = min(2 * delay_s, self._config.reconnect_longest_ms / 1000)
 
-    def _told(self, problem: str, reason: str) -> None:
+    def _report(self, problem: str, reason: str) -> None:
         metrics.LEFT.labels(reason).inc()
-        # Said once; that nobody answers is said again and again at DEBUG only.
+        # A new problem is logged once; repeated failures to connect at DEBUG only.
         news = problem != self.state.problem and reason != "own_log"
         level = logging.WARNING if news else logging.DEBUG
         log.log(level, "the master is not followed", extra={"reason": problem})
@@ -174,7 +174,7 @@ class Slave:
     # --- one connection ---
 
     async def _follow(self) -> None:
-        # Whoever wants the master to be left from here on knows more than the facts say.
+        # A request to leave the master from here on is newer than the facts.
         self._drop.clear()
         facts = await self._own.facts()
         self.state.appended = facts.appended
@@ -188,7 +188,9 @@ class Slave:
                 "ha.master), or members to ask (ha.members)",
             )
         if self.of_master.address != self.master:
-            self.of_master = Heard(self.master, rocketmq=self._config.master_kind == "ROCKETMQ")
+            self.of_master = MasterView(
+                self.master, rocketmq=self._config.master_kind == "ROCKETMQ"
+            )
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await connect(self.master)
@@ -223,13 +225,13 @@ class Slave:
             raise MasterLeft(
                 "kind",
                 f"{self.master} does not answer as a StrataMQ master does; if it is "
-                "RocketMQ's, say so: ha.master_kind=ROCKETMQ",
+                "RocketMQ's, set ha.master_kind=ROCKETMQ",
             ) from None
         self.of_master = replace(
             self.of_master,
             minimum=keeps.minimum,
             end=max(self.of_master.end, keeps.end),
-            stranger=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
+            unrelated=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
         )
         if keeps.verdict is Verdict.REFUSED:
             raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")
@@ -315,7 +317,7 @@ class Slave:
         metrics.RECEIVED.inc(size)
 
     async def dropped(self) -> None:
-        """Until somebody wants the master to be left."""
+        """Until another part requests that the master be left."""
         await self._drop.wait()
         raise MasterLeft("role", "the role, or whom this broker follows, has changed")
 
@@ -339,7 +341,7 @@ class _Stream:
         self._now_ms: Callable[[], int] = slave._now_ms
         self._waiting: deque[Append] = deque()
         self._waiting_bytes = 0
-        self._told_confirmed: int | None = None
+        self._passed_confirmed: int | None = None
         """Of the master's confirmed offsets the last that the log was given."""
         self._came = asyncio.Event()
         self._went = asyncio.Event()
@@ -379,11 +381,11 @@ class _Stream:
                 self._slave.heard(machine.received_end, len(data))
             elif data is not None:
                 raise EOFError("the master closed the connection")
-            said = machine.tick(self._now_ms())
-            if isinstance(said, Left):
-                raise MasterLeft(said.reason, said.sentence)
-            if said is not None:
-                await self._send(said)
+            answer = machine.tick(self._now_ms())
+            if isinstance(answer, Left):
+                raise MasterLeft(answer.reason, answer.sentence)
+            if answer is not None:
+                await self._send(answer)
             while self._waiting_bytes > WAITING_BYTES:
                 self._went.clear()
                 await self._went.wait()
@@ -396,17 +398,17 @@ class _Stream:
             self._waiting.append(action)
             self._waiting_bytes += len(action.data)
             self._came.set()
-        if self._machine.master_confirmed != self._told_confirmed:
+        if self._machine.master_confirmed != self._passed_confirmed:
             self._came.set()
 
     async def _append(self) -> None:
         machine = self._machine
         while True:
-            while not self._waiting and machine.master_confirmed == self._told_confirmed:
+            while not self._waiting and machine.master_confirmed == self._passed_confirmed:
                 self._came.clear()
                 await self._came.wait()
             offset, pieces = self._next_append() if self._waiting else (machine.appended, [])
-            confirmed = self._told_confirmed = machine.master_confirmed
+            confirmed = self._passed_confirmed = machine.master_confirmed
             end = await self._slave.append(self._generation, offset, pieces, confirmed)
             self._waiting_bytes -= sum(map(len, pieces))
             self._went.set()
@@ -415,7 +417,7 @@ class _Stream:
                 await self._send(report)
 
     def _next_append(self) -> tuple[int, list[bytes]]:
-        """What waits, as far as it lies in one segment and is not too much; its offset first."""
+        """What waits, up to a segment's end and to the limit of an append; its offset first."""
         first = self._waiting.popleft()
         parts, size = [first.data], len(first.data)
         base = first.offset // self._segment_bytes

@@ -18,13 +18,13 @@ from stratamq.formats.replication import REPORT, Confirmed, TransferReader
 @dataclass(frozen=True, slots=True)
 class SlaveSettings:
     report_ms: int = 5_000
-    """The master hears from the slave at least so often."""
+    """The slave reports to the master at least so often."""
     housekeeping_ms: int = 20_000
-    """A master that says nothing for so long is left."""
+    """The connection to a master that sends nothing for so long is closed."""
     append_bytes: int = 256 * 1024
     """Frames are gathered to about so many bytes while more is coming."""
     notices: bool = False
-    """The master is one of ours, and tells what it has confirmed."""
+    """The master runs StrataMQ, and sends its confirmed offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class SlaveConnection:
         """Up to here the slave's log has it."""
         self.left: Left | None = None
         self.master_confirmed: int | None = None
-        """What the master has told last."""
+        """The confirmed offset that the master sent last."""
         self._settings = settings
         self._transfers = TransferReader(notices=settings.notices)
         self._gatherer = Gatherer(segment_bytes)
@@ -182,7 +182,7 @@ class SlaveConnection:
             return None
         if now_ms - self._heard_ms > self._settings.housekeeping_ms:
             silent_ms = now_ms - self._heard_ms
-            return self._leave("silent", f"the master has said nothing for {silent_ms} ms")
+            return self._leave("silent", f"the master has sent nothing for {silent_ms} ms")
         if now_ms - self._reported_ms >= self._settings.report_ms:
             return self._report(now_ms)
         return None

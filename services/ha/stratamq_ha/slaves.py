@@ -9,7 +9,7 @@ from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer
 
 FORGOTTEN_MS = 600_000
-"""A slave that went away so long ago is no longer told of."""
+"""A slave that disconnected so long ago is left out of reports and of the status."""
 
 
 @dataclass(slots=True)

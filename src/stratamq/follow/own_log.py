@@ -41,7 +41,7 @@ class LogFacts:
     held: str = ""
     """Why a master takes no messages for the time being."""
     has_peers: bool = False
-    taking_back: bool = False
+    recovering_tail: bool = False
     """A master whose log takes its own bytes from its slaves."""
     master_confirmed: int | None = None
     """Of a slave: how far its master is known to have confirmed; None: not known."""
@@ -100,7 +100,7 @@ class OwnLog:
             master=status.master_replication_address,
             held=status.held_reason,
             has_peers=status.has_peers,
-            taking_back=status.taking_back,
+            recovering_tail=status.taking_back,
             master_confirmed=(
                 status.master_confirmed_offset
                 if status.HasField("master_confirmed_offset")
@@ -123,10 +123,10 @@ class OwnLog:
         term: int = 0,
         master: str = "",
         reason: str = "",
-        goes_on: bool = False,
+        resumes: bool = False,
         candidate: str = "",
     ) -> tuple[int, int]:
-        """The log's last generation and its start, once the role is durable. `goes_on`: a master
+        """The log's last generation and its start, once the role is durable. `resumes`: a master
         has taken back what its slaves held, and goes on in its term. `candidate`: a slave promises
         `term` to that member."""
         response = await self._call(
@@ -136,7 +136,7 @@ class OwnLog:
                 term=term,
                 master_replication_address=master,
                 reason=reason,
-                goes_on=goes_on,
+                goes_on=resumes,
                 candidate=candidate,
             ),
         )

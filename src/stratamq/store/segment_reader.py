@@ -136,11 +136,11 @@ class SegmentReader:
             index = bisect_right(self._offsets, offset) - 1
             if index >= 0 and offset < self._offsets[index] + self._segment_bytes:
                 return self._offsets[index]
-            if attempt == 0 and not self._goes_on(offset):
+            if attempt == 0 and not self._is_followed(offset):
                 self._discover()
         raise self._out_of_range(offset)
 
-    def _goes_on(self, offset: int) -> bool:
+    def _is_followed(self, offset: int) -> bool:
         """Whether the segment behind the last known one is there and holds `offset`: a log that
         grows is followed without listing all of it for each segment."""
         if not self._offsets:

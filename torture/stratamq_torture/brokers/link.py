@@ -24,7 +24,7 @@ from stratamq_ha.history import (
     related,
 )
 from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
-from stratamq_ha.promotion import Heard
+from stratamq_ha.promotion import MasterView
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
 from stratamq.errors import StrataError
@@ -234,12 +234,12 @@ class Link:
         forgot = not has.rejoining and has.end < master.remembered.get(has.identity, -1)
         answer = replace(answer, member=theirs.membership.member, forgot=forgot)
         keeps = decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
-        slave.heard = Heard(
+        slave.heard = MasterView(
             master.address,
             keeps.minimum,
             max(slave.heard.end, keeps.end),
             history.end,
-            stranger=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
+            unrelated=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
         )
         if keeps.verdict in (Verdict.UNRELATED, Verdict.REFUSED):
             self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")

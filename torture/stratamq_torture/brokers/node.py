@@ -16,7 +16,7 @@ from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
 from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peer_policy import Joining
-from stratamq_ha.promotion import Heard
+from stratamq_ha.promotion import MasterView
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedFiles, SimulatedScheduler, random_choice
@@ -48,7 +48,7 @@ class Node:
         """A change of role, or of what is held back, is under way."""
         self.override = ""
         """A peer that was found to be the master."""
-        self.heard = Heard()
+        self.heard = MasterView()
         self.joining = Joining()
         self.longer = ""
         """Why a slave was refused that has more of this log's history."""
@@ -114,7 +114,7 @@ class Node:
         self.engine = None
         self.changing = False
         self.override = ""
-        self.heard = Heard()
+        self.heard = MasterView()
         self.joining = Joining()
         self.longer = ""
         """Why a slave was refused that has more of this log's history."""

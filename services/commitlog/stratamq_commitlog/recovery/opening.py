@@ -213,7 +213,7 @@ def begin_generation(
     known = state.generations if opened.history_known else []
     if opened.cut_generations:
         known = list(opened.cut_generations)
-    if (role.state.role is Role.SLAVE or role.takes_back) and known:
+    if (role.state.role is Role.SLAVE or role.recovers_tail) and known:
         state.store_generations(known, opened.recovered.segment_bytes)
         return known
     newest = known[-1] if known else None

@@ -245,7 +245,7 @@ class Session:
         self._position = position
         self._replicable = replicable
         self._wake = wake
-        self._told = (-1, -1, -1)
+        self._announced = (-1, -1, -1)
         self._closed = False
 
     @property
@@ -267,11 +267,11 @@ class Session:
             if end > self._position:
                 return self._event(taken, end)
         if hub.closing and self._position >= horizon:
-            if self._told != self._news():
+            if self._announced != self._news():
                 return self._event([], self._position)
             self._closed = True
             return Closing(self._position)
-        if self._told != self._news():
+        if self._announced != self._news():
             return self._event([], self._position)
         return None
 
@@ -297,7 +297,7 @@ class Session:
 
     def _event(self, taken: list[Appended], end: int) -> Event:
         offsets = self._hub.offsets
-        self._told = self._news()
+        self._announced = self._news()
         lengths: NDArray[np.uint32] | None = None
         runs: list[FollowRun] | None = None
         if taken and not self._replicable:

@@ -31,7 +31,7 @@ from stratamq_commitlog.replica.membership import Membership
 from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.replica.roles import (
     REMOVED,
-    TAKING_BACK,
+    RECOVERING_TAIL,
     ChosenBy,
     RoleFile,
     RoleState,
@@ -57,7 +57,7 @@ class RoleChange:
     term: int = 0
     master: str = ""
     reason: str = ""
-    goes_on: bool = False
+    resumes: bool = False
     """It took back what its slaves held, and goes on in its term."""
     candidate: str = ""
     """Of a slave: the member to which the term is promised."""
@@ -100,7 +100,7 @@ def state_at_start(
     return LogState(
         assigned=assigned,
         generations=tuple(generations),
-        taking_back=TAKING_BACK if started.takes_back else "",
+        recovering_tail=RECOVERING_TAIL if started.recovers_tail else "",
         held=started.held or removal(membership, assigned),
         uncertain=started.uncertain,
     )
@@ -153,9 +153,9 @@ class RoleChanges:
             yield from self._weigh_again(change)
             yield Flush(self.offsets.appended)
             now = self.states.now
-            term = change.term or now.highest_term + (not change.goes_on)
+            term = change.term or now.highest_term + (not change.resumes)
             assigned = now.assigned
-            if not change.goes_on:
+            if not change.resumes:
                 assigned = replace(
                     assigned,
                     role=change.role,
@@ -168,7 +168,7 @@ class RoleChanges:
             yield from self._persist_role(assigned)
             generations = self._with_next_generation(now.generations, term)
             yield from self._persist_generations(generations)
-            if not change.goes_on:
+            if not change.resumes:
                 log.warning("promoted", extra={"role": assigned.role.value, "term": term})
             self._swap(assigned, generations, tail_unconfirmed=False)
 
@@ -269,7 +269,7 @@ class RoleChanges:
         self.states.swap(
             assigned=assigned,
             generations=generations,
-            taking_back="",
+            recovering_tail="",
             held=removed,
             uncertain="",
             tail_unconfirmed=tail_unconfirmed or bool(removed),
@@ -306,8 +306,10 @@ class RoleChanges:
         now = self.states.now
         if not 0 <= change.term <= GREATEST_TERM:
             return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
-        if change.goes_on:
-            return None if now.taking_back else NotWritableError("nothing is taken back", "role")
+        if change.resumes:
+            return (
+                None if now.recovering_tail else NotWritableError("nothing is taken back", "role")
+            )
         if change.role is Role.SLAVE:
             return self._refusal_of_slave(change)
         return self._refusal_of_master(change)
@@ -366,7 +368,7 @@ class RoleChanges:
         now = self.states.now
         if now.changing or self.storing_peers:
             raise UnavailableError(now.changing or _STORING_PEERS)
-        if now.is_slave and not now.taking_back:
+        if now.is_slave and not now.recovering_tail:
             raise NotWritableError("a slave takes no messages anyway", "role")
         if reason:
             self.states.swap(held=reason)
@@ -386,7 +388,7 @@ class RoleChanges:
     def _hold(self, reason: str) -> None:
         now = self.states.now
         reason = reason or removal(self.membership, now.assigned)
-        confirms = not reason and not now.taking_back and now.tail_unconfirmed
+        confirms = not reason and not now.recovering_tail and now.tail_unconfirmed
         self.states.swap(held=reason, tail_unconfirmed=now.tail_unconfirmed and not confirms)
         if confirms:
             self.high_water_mark.advance()
@@ -411,6 +413,6 @@ def term_step_fault(state: LogState, membership: Membership, offsets: LogOffsets
         return ""
     return (
         f"term {term} is more than {LARGEST_TERM_STEP} above term {known}, the highest known here: "
-        "it is not believed. If it is right, mark this broker, stopped, as new (`stratamq replica "
+        "it is ignored. If it is right, mark this broker, stopped, as new (`stratamq replica "
         "restored`)"
     )

@@ -30,7 +30,7 @@ MEMBERS_ARE_PROMOTED = (
 )
 REMOVED = "this broker was removed from its cluster"
 RESTORED = "its directory was restored from a backup (`stratamq replica restored`)"
-TAKING_BACK = (
+RECOVERING_TAIL = (
     "this master was not stopped cleanly, and may have lost what it had not flushed: it takes back "
     "what its slaves hold before it takes messages"
 )
@@ -73,14 +73,14 @@ class RoleState:
 class Start:
     """What a start makes of the stored state. `promotes`: a slave begins as a master. `held`: why
     no messages are taken before the peers were asked. `uncertain`: why the role itself is not
-    known, so that only an operator can say. `takes_back`: a SYNC_MASTER may have lost what its
+    known, so that only an operator can say. `recovers_tail`: a SYNC_MASTER may have lost what its
     slaves acknowledged; until it has asked them its log goes on like a slave's."""
 
     state: RoleState
     promotes: bool = False
     held: str = ""
     uncertain: str = ""
-    takes_back: bool = False
+    recovers_tail: bool = False
 
 
 def at_start(
@@ -114,8 +114,8 @@ def at_start(
         "--force` makes it one, `stratamq replica demote --master HOST:PORT` a slave)"
     )
     held = PEERS_NOT_ASKED if state.peers else ""
-    takes_back = tail_at_risk and state.role is Role.SYNC_MASTER and state.peers and not promotes
-    return Start(state, promotes, held, uncertain if damage else "", takes_back)
+    recovers_tail = tail_at_risk and state.role is Role.SYNC_MASTER and state.peers and not promotes
+    return Start(state, promotes, held, uncertain if damage else "", recovers_tail)
 
 
 class RoleFile:

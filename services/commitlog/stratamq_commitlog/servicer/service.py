@@ -129,7 +129,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         head, (payload,) = APPEND_DATA_REQUEST.decode(data)
         error = await answer(
             lambda done: engine.append_data(
-                head.generation, head.offset, payload, done, _told_confirmed(head)
+                head.generation, head.offset, payload, done, _received_confirmed(head)
             )
         )
         if error is not None:
@@ -241,13 +241,13 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         learned = 0
         # A master without queues tells that, too: a table is named by its generation.
-        told_queues = bool(request.generation or request.queues)
-        if told_queues:
+        has_queues = bool(request.generation or request.queues)
+        if has_queues:
             table = [(one.topic, one.queue_id, one.next_queue_offset) for one in request.queues]
             learned = engine.slave_data.learn_queues(
                 request.generation, request.appended_offset, table, more=request.more
             )
-        if request.topics_json or not told_queues:
+        if request.topics_json or not has_queues:
             engine.topics.import_json(request.topics_json)
             await _saved(engine)
         return pb.ImportMetadataResponse(learned_queues=learned)
@@ -326,7 +326,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def _cut(self, request: pb.CutRequest) -> pb.CutResponse:
         engine = self._ready()
         generations = [Generation(g.generation, g.start_offset) for g in request.generations]
-        confirmed = _told_confirmed(request)
+        confirmed = _received_confirmed(request)
         cut = Cut(request.offset, request.empty, tuple(generations), confirmed)
         done: CutDone = await answer(lambda done: engine.cut(cut, done))
         if done.error is not None:
@@ -388,7 +388,7 @@ def _required(_: None, error: BaseException | None) -> None:
         raise error
 
 
-def _told_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
+def _received_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
     told = request.HasField("master_confirmed_offset")
     return request.master_confirmed_offset if told else None
 

@@ -23,7 +23,7 @@ class StallWatch:
         self._engine = engine
         self._lanes = lanes
         self._stall_ms = stall_ms
-        self._told: dict[str, bool] = dict.fromkeys(lanes, False)
+        self._logged: dict[str, bool] = dict.fromkeys(lanes, False)
 
     def look(self) -> str:
         """Why appends are not taken, "" if they are. Called about once a second."""
@@ -32,17 +32,17 @@ class StallWatch:
         for lane, milliseconds in waiting.items():
             DISK_WAIT.labels(lane).set(milliseconds / 1000)
             stalled = milliseconds >= self._stall_ms
-            if stalled is not self._told[lane]:
+            if stalled is not self._logged[lane]:
                 say: Callable[..., None] = log.error if stalled else log.warning
                 say(
                     "disk stands still" if stalled else "disk moves again",
                     extra={"lane": lane, "waiting_ms": milliseconds},
                 )
-            self._told[lane] = stalled
+            self._logged[lane] = stalled
         reason = ""
-        if self._told["flush"]:
+        if self._logged["flush"]:
             reason = f"the disk stands still: a flush has not ended for {waiting['flush']} ms"
-        elif self._told["allocate"] and engine.appender.blocked:
+        elif self._logged["allocate"] and engine.appender.blocked:
             reason = f"the disk stands still: no segment was allocated for {waiting['allocate']} ms"
         if reason or engine.gate.stalled:
             engine.write_path.stand_still(reason, refuse=engine.role is not Role.SLAVE)

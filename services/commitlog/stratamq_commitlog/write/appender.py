@@ -355,7 +355,7 @@ class Appender:
         if parts and not self._publish(b"".join(parts)):
             for item in [*finished, *islice(self._pending, 1)]:
                 if isinstance(item, PutItem):
-                    item.take_back(start, self._not_written())
+                    item.withdraw(start, self._not_written())
         elif parts:
             self.last_frame = (start + size - len(parts[-1]), len(parts[-1]))
             self._count(len(parts), size)

@@ -96,7 +96,7 @@ class HighWaterMark:
         if bound.value is not None:
             self._lower(bound.value)
             return
-        waits = bool(state.held or state.taking_back or state.uncertain)
+        waits = bool(state.held or state.recovering_tail or state.uncertain)
         holds = state.role is Role.SYNC_MASTER and self._hold_without_slave
         if not (holds or (waits and state.assigned.role is not Role.SLAVE)):
             return

@@ -43,7 +43,7 @@ class PutItem:
                 return len(outcome.frame)
         return 0
 
-    def take_back(self, start: int, error: StrataError) -> None:
+    def withdraw(self, start: int, error: StrataError) -> None:
         """What was placed from log offset `start` on was not written."""
         self.results = [
             result

@@ -47,8 +47,8 @@ class WriteGate:
             return UnavailableError(state.changing)
         if state.uncertain:
             return NotWritableError(state.uncertain, "role")
-        if state.taking_back:
-            return NotWritableError(state.held or state.taking_back, "held")
+        if state.recovering_tail:
+            return NotWritableError(state.held or state.recovering_tail, "held")
         if state.is_slave:
             at = f" at {self.master_address}" if self.master_address else ""
             return NotWritableError(

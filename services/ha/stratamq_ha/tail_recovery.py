@@ -1,10 +1,11 @@
-"""A SYNC_MASTER under asynchronous flush takes back, after an unclean stop, what its slaves hold.
+"""Tail recovery: a SYNC_MASTER under asynchronous flush copies, after an unclean stop, what its
+slaves hold of its own log.
 
     every peer has answered ──► the one with the greatest (generation, end) ──► has it more than we?
           ──► connect under a mark of its own ──► compare histories ──► its bytes, appended
-          ──► the log goes on as a master: its next generation begins behind them
+          ──► the log resumes as a master: its next generation begins behind them
 
-What it had acknowledged is on some slave, and on which nobody knows: it waits for all of its peers,
+What it had acknowledged is on some slave, and on which is unknown: it waits for all of its peers,
 or for an operator (`stratamq replica promote --force`).
 """
 
@@ -40,7 +41,7 @@ SILENT_S = 10.0
 
 
 def silent(answers: Sequence[Answer]) -> list[str]:
-    """Peers whose log nobody knows."""
+    """Peers that have not answered, so that their logs are unknown."""
     return [one.address for one in answers if one.peer_status is None]
 
 
@@ -59,7 +60,7 @@ def holder(own: PeerStatus, answers: Sequence[Answer]) -> str:
     return best[1] if best[0] > reach(own) else ""
 
 
-async def take_back(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> int:
+async def recover_tail(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> int:
     """Append what the broker at `address` has more; the log's end then. UnavailableError when the
     other goes away before: what has come stays, and the rest is taken at the next look."""
     try:
@@ -88,8 +89,8 @@ async def take_back(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> 
         log.warning("taking back", extra={"slave": address, "from": begin, "to": keeps.end})
         return await _copy(own, facts, connection, begin, keeps.end, now_ms)
     except (OSError, EOFError, TimeoutError, CorruptRecordError) as error:
-        said = str(error) or type(error).__name__
-        raise UnavailableError(f"taking back from {address} broke off: {said}") from error
+        problem = str(error) or type(error).__name__
+        raise UnavailableError(f"tail recovery from {address} broke off: {problem}") from error
     finally:
         connection.close()
 
