@@ -89,8 +89,8 @@ RIVAL = (
         (MASTER, ["a:1 async held T0 [0.1@0 0.3@550] 0–700"], RIVAL),
         # A master that waits.
         (WAITS, ["a:1 Connection refused", "c:1 no answer within 2 s"],
-         "wait: no other member reports whether one of them was promoted: a:1 (Connection refused), "
-         "c:1 (no answer within 2 s)" + FORCE),
+         "wait: no other member reports whether one of them was promoted: a:1 (Connection "
+         "refused), c:1 (no answer within 2 s)" + FORCE),
         (WAITS, ["a:1 Connection refused", "c:1 slave T0 [0.1@0] 0–500"], "serve"),
         (WAITS, ["a:1 slave T0 [] 0–0"], "serve"),
         (WAITS, ["a:1 async held T1 [0.1@0 1.1@550] 0–700"],
