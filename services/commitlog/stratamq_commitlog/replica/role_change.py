@@ -30,8 +30,8 @@ from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.membership import Membership
 from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.replica.roles import (
-    REMOVED,
     RECOVERING_TAIL,
+    REMOVED,
     ChosenBy,
     RoleFile,
     RoleState,
