@@ -5,28 +5,23 @@ promotes whatever broker at whatever moment. Faults happen here, and what counts
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
-from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import PutMessage, PutResult, Role
-from stratamq_commitlog.replica.role_change import RoleChange
 
-from stratamq.errors import StrataError
-from stratamq.files.simulated import SimulatedClock, SimulatedCrash
+from stratamq.files.simulated import SimulatedCrash
 from stratamq.files.simulated_faults import keep_everything
 from stratamq.formats.hosts import Host
-from stratamq.formats.members import configured_members
 from stratamq.store.identity import mark_restored
-from stratamq_torture.brokers import keeper
+from stratamq_torture.brokers.keeper import Keeper
 from stratamq_torture.brokers.ledger import Ledger, Promise
 from stratamq_torture.brokers.link import Link
-from stratamq_torture.brokers.masters_side import Connection, HalfOpen, Serving
+from stratamq_torture.brokers.masters_side import Masters
 from stratamq_torture.brokers.node import Node
 from stratamq_torture.brokers.operator import promotion
 from stratamq_torture.brokers.settings import Settings
+from stratamq_torture.brokers.world import World
 from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.disk import TortureDisk
 from stratamq_torture.simulated.model import Violation
@@ -35,26 +30,20 @@ TICK_MS = 100
 BORN = Host("10.0.0.7", 4711)
 
 
-class Cluster:
-    """`chance` decides every order and every loss."""
+class Cluster(World):
+    """The world with its brokers in it."""
 
     def __init__(self, settings: Settings, chance: random.Random) -> None:
-        self.settings = settings
-        self.chance = chance
-        self.clock = SimulatedClock()
+        super().__init__(settings, chance)
         self.nodes = [
             Node(self, number, settings.role if number == 0 else Role.SLAVE)
             for number in range(settings.brokers)
         ]
-        named = [(node.address, node.address) for node in self.nodes]
-        self.members = configured_members(named, settings.required)
-        self.links = {node.number: Link(self, node) for node in self.nodes}
-        self.apart: set[frozenset[int]] = set()
-        """Pairs that cannot hear each other."""
-        self.paused: set[int] = set()
-        """Brokers that stand still, as if stopped by a signal."""
-        self.half_open: list[HalfOpen] = []
-        self._serving: dict[int, Serving] = {}
+        self._masters = Masters(self)
+        self.links = {
+            node.number: Link(self, node, self.nodes, self._masters) for node in self.nodes
+        }
+        self._keeper = Keeper(self, self.nodes, self.links, self.check)
         self.ledger = Ledger()
         self.forgetful: set[int] = set()
         """Brokers whose disk was replaced, or put back, since all was whole."""
@@ -64,50 +53,11 @@ class Cluster:
         self.newest = 0
         """The highest term that was opened."""
         self.crash_means_power = False
-        self.situations: Counter[str] = Counter()
         self.kills = self.power_losses = self.crash_points = self.promotions = 0
-        self.notes: list[str] | None = None
         self._sent = 0
-
-    def note(self, line: str) -> None:
-        """For the trace."""
-        if self.notes is not None:
-            self.notes.append(line)
-
-    def met(self, situation: str) -> None:
-        self.situations[situation] += 1
-
-    def fail(self, rule: str, sentence: str) -> None:
-        raise Violation(rule, sentence)
-
-    def config(self, role: Role) -> CommitLogConfig:
-        return replace(self.settings.log, role=role.value)
-
-    # --- who hears whom ---
-
-    def find(self, address: str) -> Node | None:
-        return self.nodes[int(address)] if address else None
-
-    def reach(self, one: Node, other: Node) -> bool:
-        return frozenset((one.number, other.number)) not in self.apart
-
-    def misses(self) -> bool:
-        """A question, or its answer, does not arrive in time."""
-        return self.chance.random() < self.settings.misses
 
     def masters(self) -> list[Node]:
         return [node for node in self.nodes if node.is_master]
-
-    def serving(self, master: Node) -> Serving:
-        """What this master holds of its slaves, in its present generation."""
-        found = self._serving.get(master.number)
-        if found is None or found.over:
-            found = self._serving[master.number] = Serving(self, master)
-        return found
-
-    def close(self, connection: Connection) -> None:
-        """The master closes it."""
-        self.half_open = [old for old in self.half_open if old.connection is not connection]
 
     # --- lives ---
 
@@ -187,7 +137,7 @@ class Cluster:
 
     def _gone(self, node: Node) -> None:
         self.paused.discard(node.number)
-        self.half_open = [old for old in self.half_open if old.serving.master is not node]
+        self._masters.gone(node)
         for link in self.links.values():
             if link.slave is node and self.chance.random() < 0.5:
                 link.half_open()
@@ -254,48 +204,24 @@ class Cluster:
                 continue
             yield from ((node, step) for step in node.steps())
             if node.looked is not None:
-                yield node, partial(keeper.act, self, node)
+                yield node, partial(self._keeper.act, node)
             elif node.curious and node.promotion is None and not node.changing:
-                yield node, partial(keeper.look, self, node)
+                yield node, partial(self._keeper.look, node)
             if node.promotion is not None:
                 yield node, partial(self._go_on, node)
-        for old in self.half_open:
-            master = old.serving.master
-            if master.number not in self.paused:
-                yield from ((master, step) for step in old.steps())
+        yield from self._masters.steps()
 
     def tick(self) -> None:
         self.clock.advance_ms(self.chance.choice((TICK_MS, TICK_MS, 10 * TICK_MS)))
-        now = self.clock.monotonic_ns() // 1_000_000
-        for old in list(self.half_open):
-            if old.serving.master.number not in self.paused and old.closes(now):
-                self.close(old.connection)
-                old.serving.left(old.connection)
+        self._masters.tick()
         for node in self.nodes:
             self.links[node.number].tick()
             if node.number in self.paused:
                 continue
             self.act(node, node.tick)
             if self.chance.random() < 0.5:
-                self.act(node, partial(keeper.look, self, node))
+                self.act(node, partial(self._keeper.look, node))
         self.take_stock()
-
-    def step_down(self, node: Node, term: int, master: str) -> None:
-        """A master becomes a slave, because another was promoted."""
-        engine = node.log
-        if engine is None or node.changing:
-            return
-        node.promotion = None
-        self.met("a master heard of a higher term and stepped down")
-        self.note(f"{node.address} steps down for term {term}")
-        node.changing = True
-        node.override = ""
-
-        def done(error: StrataError | None) -> None:
-            node.changing = False
-            self.note(f"{node.address} is a slave: {error or 'done'}")
-
-        engine.set_role(RoleChange(Role.SLAVE, term, master, "another was promoted"), done)
 
     # --- the operator ---
 
@@ -304,17 +230,19 @@ class Cluster:
         if node.log is None or node.changing or node.promotion is not None:
             return f"{node.address} does not answer"
         node.looked = None
-        node.promotion = promotion(self, node, force=force)
+        node.promotion = promotion(self, self._keeper, node, force=force)
         return node.address
 
     def _go_on(self, node: Node) -> None:
         assert node.promotion is not None
         try:
             next(node.promotion)
-        except StopIteration:
+        except StopIteration as over:
+            if over.value is not None:
+                self._promoted(node, over.value)
             node.promotion = None
 
-    def promoted(self, node: Node, term: int) -> None:
+    def _promoted(self, node: Node, term: int) -> None:
         """A broker is the master of a term."""
         first = self.opened.setdefault(term, node.address)
         if first != node.address:

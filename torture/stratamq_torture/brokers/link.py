@@ -9,9 +9,8 @@ how much of it, is chance. A wire that is cut loses what is under way.
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.recovery.cut_file import Cut
@@ -39,12 +38,10 @@ from stratamq.formats.replication_opening import (
     encode_master_answer,
     encode_slave_opening,
 )
-from stratamq_torture.brokers import keeper
-from stratamq_torture.brokers.masters_side import Connection, HalfOpen, Serving
+from stratamq_torture.brokers.masters_side import Connection, HalfOpen, Masters, Serving
 from stratamq_torture.brokers.node import BROKER_NAME, Node
-
-if TYPE_CHECKING:
-    from stratamq_torture.brokers.cluster import Cluster
+from stratamq_torture.brokers.world import World
+from stratamq_torture.simulated.model import Violation
 
 MASTER_SETTINGS = MasterSettings(
     heartbeat_ms=1_000,
@@ -63,12 +60,14 @@ REPORT_BYTES = 8
 class Link:
     """Belongs to one slave, whomever it follows."""
 
-    def __init__(self, cluster: "Cluster", slave: Node) -> None:
+    def __init__(self, world: World, slave: Node, nodes: Sequence[Node], masters: Masters) -> None:
         self.slave = slave
         self.master: Node | None = None
         self.refused: Node | None = None
         """The master that the slave would not follow when it last reached one."""
-        self._cluster = cluster
+        self._world = world
+        self._nodes = nodes
+        self._masters = masters
         self._down = bytearray()
         """On its way to the slave."""
         self._up = bytearray()
@@ -121,8 +120,8 @@ class Link:
         """The slave gives the connection up; its master knows nothing of it."""
         if self._serving is not None and self._at_master is not None:
             old = HalfOpen(self._serving, self._at_master, bytes(self._up))
-            self._cluster.half_open.append(old)
-            self._cluster.met("a connection was half-open")
+            self._masters.half_open.append(old)
+            self._world.met("a connection was half-open")
             self._serving = None
         self.break_off()
 
@@ -154,15 +153,15 @@ class Link:
         if broken:
             yield self.break_off
             return
-        if not self._cluster.reach(self.slave, self.master):
-            yield self.half_open if self._cluster.chance.random() < 0.5 else self.break_off
+        if not self._world.reach(self.slave.number, self.master.number):
+            yield self.half_open if self._world.chance.random() < 0.5 else self.break_off
             return
         if self._of_slave is None or self._of_master is None or master is None:
             return
         if master.generation != self._master_generation or master.role is Role.SLAVE:
             yield self.break_off
             return
-        paused = self._cluster.paused
+        paused = self._world.paused
         if not self._down and self.master.number not in paused:
             yield self._ship
         if self._down and self.slave.number not in paused:
@@ -174,7 +173,7 @@ class Link:
             yield self._hear
 
     def tick(self) -> None:
-        now, paused = self._now_ms(), self._cluster.paused
+        now, paused = self._world.now_ms, self._world.paused
         if self._of_slave is not None and self.slave.number not in paused:
             said = self._of_slave.tick(now)
             if isinstance(said, Left):
@@ -187,18 +186,19 @@ class Link:
         if self.master.log is not None:
             closed = self._of_master.tick(self.master.view(self.master.log), now)
             if closed is not None:
-                self._cluster.note(f"{self.master.address} closes {self.slave.address}: {closed}")
+                self._world.note(f"{self.master.address} closes {self.slave.address}: {closed}")
                 self.break_off()
 
     # --- the beginning ---
 
     def _connect(self) -> None:
-        slave, master = self.slave, self._cluster.find(self.slave.follows)
+        slave, follows = self.slave, self.slave.follows
+        master = self._nodes[int(follows)] if follows else None
         engine = slave.log
         assert engine is not None
-        if master is None or master is slave or not self._cluster.reach(slave, master):
+        if master is None or master is slave or not self._world.reach(slave.number, master.number):
             return
-        if {slave.number, master.number} & self._cluster.paused:
+        if {slave.number, master.number} & self._world.paused:
             return
         theirs = master.log
         if theirs is None or theirs.role is Role.SLAVE:
@@ -242,18 +242,18 @@ class Link:
             unrelated=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
         )
         if keeps.verdict in (Verdict.UNRELATED, Verdict.REFUSED):
-            self._cluster.note(f"{slave.address} is not served: {keeps.sentence}")
+            self._world.note(f"{slave.address} is not served: {keeps.sentence}")
             return
         new = has.rejoining or history.end == history.minimum
         promised_to = engine.state.assigned.candidate
         refusal = refusal_to_follow(history, engine.state.highest_term, promised_to, keeps, new)
         self.refused = master if refusal else None
         if refusal:
-            self._cluster.note(f"{slave.address} does not follow {master.address}: {refusal}")
+            self._world.note(f"{slave.address} does not follow {master.address}: {refusal}")
             return
         if keeps.forgot:
-            self._cluster.met("a master remembered more of a slave than it has")
-            keeper.set_joined(slave, joined=False)
+            self._world.met("a master remembered more of a slave than it has")
+            slave.set_joined(joined=False)
             return
         self.master = master
         self._master_generation = theirs.generation
@@ -271,12 +271,12 @@ class Link:
         if not related(ours.generations, has.generations):
             return False
         if term > engine.state.highest_term:
-            self._cluster.step_down(master, term, "")
+            master.step_down(term, "")
             return True
         theirs = History(has.generations, has.minimum, has.end)
         longer = longer_end(ours, theirs, own_terms=True)
         if longer is not None:
-            self._cluster.met("a master heard of a longer history of its own")
+            self._world.met("a master heard of a longer history of its own")
             master.longer = longer_sentence(f"the slave {has.member}", longer, ours)
         return longer is not None
 
@@ -285,25 +285,25 @@ class Link:
         empty = keeps.verdict is Verdict.BEGIN
         generations = tuple(Generation(number, start) for number, start in keeps.generations)
         cut = Cut(keeps.minimum if empty else keeps.cut_to, empty, generations, keeps.confirmed)
-        self._cluster.note(f"{self.slave.address} follows {keeps.address}: {cut.offset}, {empty=}")
+        self._world.note(f"{self.slave.address} follows {keeps.address}: {cut.offset}, {empty=}")
 
         def cut_done(error: StrataError | None) -> None:
             if life != self._life or self.master is None:
                 return
             slave = self.slave.log
             if error is not None or slave is None:
-                self._cluster.note(f"{self.slave.address} is not cut: {error}")
+                self._world.note(f"{self.slave.address} is not cut: {error}")
                 self.break_off()
                 return
             end = slave.offsets.appended
             self._generation = slave.generation
-            self._of_master = MasterConnection(MASTER_SETTINGS, self._now_ms())
-            self._serving = self._cluster.serving(self.master)
+            self._of_master = MasterConnection(MASTER_SETTINGS, self._world.now_ms)
+            self._serving = self._masters.serving(self.master)
             self._at_master = Connection(f"{self.slave.address}:{self._life}", has, self._of_master)
             self._of_slave = SlaveConnection(
-                SLAVE_SETTINGS, slave.segment_bytes, end, self._now_ms()
+                SLAVE_SETTINGS, slave.segment_bytes, end, self._world.now_ms
             )
-            self._up += self._of_slave.begin(self._now_ms()).data
+            self._up += self._of_slave.begin(self._world.now_ms).data
 
         self.slave.cut(cut, cut_done)
 
@@ -314,28 +314,27 @@ class Link:
         assert self.master is not None and self._of_master is not None
         engine = self.master.log
         assert engine is not None
-        transfer = self._of_master.next_transfer(self.master.view(engine), self._now_ms())
+        transfer = self._of_master.next_transfer(self.master.view(engine), self._world.now_ms)
         if transfer is None:
             return
         self._down += transfer.head
         if transfer.length:
             self._down += engine.reads.read_back(transfer.offset, transfer.length)
-        self._of_master.written(self._now_ms())
+        self._of_master.written(self._world.now_ms)
 
     def _receive(self) -> None:
         """A piece of what is under way arrives at the slave."""
         machine = self._of_slave
         assert machine is not None
         piece = self._piece(self._down)
-        actions = list(machine.received(piece, self._now_ms()))
+        actions = list(machine.received(piece, self._world.now_ms))
         if not self._down:
             actions += machine.drained()
         self.slave.heard = replace(self.slave.heard, received=machine.received_end)
         for action in actions:
             if isinstance(action, Left):
-                self._cluster.fail("slave", f"{self.slave.address} leaves: {action.sentence}")
-            else:
-                self._appends.append(action)
+                raise Violation("slave", f"{self.slave.address} leaves: {action.sentence}")
+            self._appends.append(action)
 
     def _append(self) -> None:
         engine, machine, life = self.slave.log, self._of_slave, self._life
@@ -349,11 +348,11 @@ class Link:
                 return
             self._appending = False
             if error is not None:
-                self._cluster.note(f"{self.slave.address} does not append: {error}")
+                self._world.note(f"{self.slave.address} does not append: {error}")
                 self.break_off()
                 return
             end = append.offset + len(append.data)
-            report = self._of_slave.was_appended(end, self._now_ms())
+            report = self._of_slave.was_appended(end, self._world.now_ms)
             if report is not None:
                 self._up += report.data
 
@@ -366,19 +365,16 @@ class Link:
         assert engine is not None
         piece = self._piece(self._up)
         view = self.master.view(engine)
-        for action in self._of_master.received(piece, view, self._now_ms()):
+        for action in self._of_master.received(piece, view, self._world.now_ms):
             if isinstance(action, Acknowledged):
                 assert self._serving is not None and self._at_master is not None
                 self._serving.heard(self._at_master)
             else:
-                self._cluster.fail("master", f"{self.master.address} closes: {action.sentence}")
+                raise Violation("master", f"{self.master.address} closes: {action.sentence}")
 
     def _piece(self, waiting: bytearray) -> bytes:
-        chance: random.Random = self._cluster.chance
+        chance: random.Random = self._world.chance
         count = chance.choice((1, 7, 8, 100, len(waiting), len(waiting)))
         piece = bytes(waiting[:count])
         del waiting[:count]
         return piece
-
-    def _now_ms(self) -> int:
-        return self._cluster.clock.monotonic_ns() // 1_000_000

@@ -2,7 +2,6 @@
 each is, by the production's own count."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.replicas import Replica
@@ -12,9 +11,7 @@ from stratamq_ha.slaves import Slaves
 
 from stratamq.formats.replication_opening import SlaveOpening
 from stratamq_torture.brokers.node import BROKER_NAME, Node
-
-if TYPE_CHECKING:
-    from stratamq_torture.brokers.cluster import Cluster
+from stratamq_torture.brokers.world import World
 
 
 class Connection:
@@ -37,14 +34,15 @@ class Connection:
 class Serving:
     """Of one master in one generation."""
 
-    def __init__(self, cluster: "Cluster", master: Node) -> None:
+    def __init__(self, world: World, master: Node, close: Callable[[Connection], None]) -> None:
         engine = master.log
         assert engine is not None
+        self.world = world
         self.master = master
         self.engine = engine
         self.generation = engine.generation
         self.slaves = Slaves(self)
-        self._cluster = cluster
+        self._close = close
 
     @property
     def over(self) -> bool:
@@ -80,15 +78,15 @@ class Serving:
         if connection not in self.slaves.peers():
             self.slaves.joined(connection)
             for older in self.slaves.older(connection):
-                self._cluster.met("an older connection of a member was closed")
-                self._cluster.close(older)
+                self.world.met("an older connection of a member was closed")
+                self._close(older)
         known = self.master.remembered.get(connection.has.identity, -1)
         self.master.remembered[connection.has.identity] = max(known, connection.offset)
         self.report()
 
     def left(self, connection: Connection) -> None:
         if connection in self.slaves.peers():
-            self.slaves.left(connection, "lost", self._now_ms())
+            self.slaves.left(connection, "lost", self.world.now_ms)
         self.report()
 
     def report(self) -> None:
@@ -97,13 +95,10 @@ class Serving:
             return
         replicas = [
             Replica(one.address, one.acknowledged, one.connected, counts=one.counts)
-            for one in self.slaves.reports(self._now_ms())
+            for one in self.slaves.reports(self.world.now_ms)
             if one.acknowledged >= 0
         ]
         self.engine.report_replication(self.generation, replicas)
-
-    def _now_ms(self) -> int:
-        return self._cluster.clock.monotonic_ns() // 1_000_000
 
 
 class HalfOpen:
@@ -128,6 +123,44 @@ class HalfOpen:
     def _hear(self) -> None:
         piece = bytes(self._up)
         self._up.clear()
-        now_ms = self.serving._now_ms()
+        now_ms = self.serving.world.now_ms
         for _ in self.connection.machine.received(piece, self.serving.view, now_ms):
             self.serving.heard(self.connection)
+
+
+class Masters:
+    """What each master holds of its slaves, and the connections of all that are half-open."""
+
+    def __init__(self, world: World) -> None:
+        self.half_open: list[HalfOpen] = []
+        self._world = world
+        self._serving: dict[int, Serving] = {}
+
+    def serving(self, master: Node) -> Serving:
+        """What this master holds of its slaves, in its present generation."""
+        found = self._serving.get(master.number)
+        if found is None or found.over:
+            found = self._serving[master.number] = Serving(self._world, master, self.close)
+        return found
+
+    def close(self, connection: Connection) -> None:
+        """The master closes it."""
+        self.half_open = [old for old in self.half_open if old.connection is not connection]
+
+    def gone(self, master: Node) -> None:
+        """Its process has ended."""
+        self.half_open = [old for old in self.half_open if old.serving.master is not master]
+
+    def steps(self) -> Iterator[tuple[Node, Callable[[], None]]]:
+        """What could happen next."""
+        for old in self.half_open:
+            master = old.serving.master
+            if master.number not in self._world.paused:
+                yield from ((master, step) for step in old.steps())
+
+    def tick(self) -> None:
+        for old in list(self.half_open):
+            paused = old.serving.master.number in self._world.paused
+            if not paused and old.closes(self._world.now_ms):
+                self.close(old.connection)
+                old.serving.left(old.connection)

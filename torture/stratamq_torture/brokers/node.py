@@ -5,13 +5,14 @@ in the same order, one task at a time, so that the process can die between any t
 """
 
 import random
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
 from stratamq_ha.peer_decisions import Answer
@@ -21,12 +22,10 @@ from stratamq_ha.promotion import MasterView
 from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedFiles, SimulatedScheduler, random_choice
 from stratamq.formats.replication_peers import PeerRole, PeerStatus
+from stratamq_torture.brokers.world import World
 from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.disk import TortureDisk
 from stratamq_torture.simulated.model import Violation
-
-if TYPE_CHECKING:
-    from stratamq_torture.brokers.cluster import Cluster
 
 BROKER_NAME = "broker-a"
 
@@ -34,15 +33,15 @@ BROKER_NAME = "broker-a"
 class Node:
     """Brokers are addressed by their numbers, as text."""
 
-    def __init__(self, cluster: "Cluster", number: int, role: Role) -> None:
+    def __init__(self, world: World, number: int, role: Role) -> None:
         self.number = number
         self.address = str(number)
-        self.cluster = cluster
-        self.disk = TortureDisk(cluster.chance, clock=cluster.clock)
+        self.world = world
+        self.disk = TortureDisk(world.chance, clock=world.clock)
         self.configured = role
         self.engine: CommitLog | None = None
         self.files: SimulatedFiles | None = None
-        self.scheduler = SimulatedScheduler(cluster.chance)
+        self.scheduler = SimulatedScheduler(world.chance)
         self.woken = False
         self.changing = False
         """A change of role, or of what is held back, is under way."""
@@ -60,8 +59,8 @@ class Node:
         """It was asked, and looks at once."""
         self.looked: tuple[PeerStatus, list[Answer]] | None = None
         """How it stood and what it heard when it asked last; nothing was done about it yet."""
-        self.promotion: Iterator[None] | None = None
-        """Under way."""
+        self.promotion: Generator[None, None, int | None] | None = None
+        """Under way; it ends in the term that was opened, or None."""
         self.refused = ""
         """Why the last change of role has not happened."""
         self.starts = 0
@@ -82,12 +81,12 @@ class Node:
         """SimulatedCrash when it dies on the way."""
         self.starts += 1
         self.files = self.disk.files(name=f"{self.address}-{self.starts}")
-        self.scheduler = SimulatedScheduler(self.cluster.chance)
+        self.scheduler = SimulatedScheduler(self.world.chance)
         engine = CommitLog(
             self.files,
-            self.cluster.config(self.configured),
-            clock=self.cluster.clock,
-            random=random.Random(self.cluster.chance.getrandbits(32)),
+            replace(self.world.settings.log, role=self.configured.value),
+            clock=self.world.clock,
+            random=random.Random(self.world.chance.getrandbits(32)),
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             pid=self.starts,
         )
@@ -115,11 +114,6 @@ class Node:
         self.changing = False
         self.override = ""
         self.heard = MasterView()
-        self.joining = Joining()
-        self.longer = ""
-        """Why a slave was refused that has more of this log's history."""
-        self.remembered: dict[int, int] = {}
-        """Of a master: how much each directory has acknowledged, by identity."""
         self.joining, self.longer, self.remembered = Joining(), "", {}
         self.asked_by, self.looked, self.promotion = {}, None, None
         self.curious = False
@@ -127,17 +121,17 @@ class Node:
 
     def lose_power(self, choice: CrashChoice | None = None) -> None:
         self.die()
-        self.disk.crash(choice or random_choice(self.cluster.chance))
+        self.disk.crash(choice or random_choice(self.world.chance))
 
     def replace(self, role: Role) -> None:
         """A new machine by the same name, with nothing on its disk."""
         self.die()
-        self.disk = TortureDisk(self.cluster.chance, clock=self.cluster.clock)
+        self.disk = TortureDisk(self.world.chance, clock=self.world.clock)
         self.configured = role
 
     def has(self, offset: int, raw: bytes) -> bool:
         """Whether its disk shows these bytes of the log, whoever runs on it."""
-        size = self.cluster.settings.log.segment_bytes
+        size = self.world.settings.log.segment_bytes
         base = offset - offset % size
         if base not in log_reader.segments(self.disk):
             return False
@@ -236,6 +230,45 @@ class Node:
         """Whom it follows: what it found, what it was told, what is configured."""
         told = self.engine.state.assigned.master if self.engine is not None else ""
         return self.override or told or "0"
+
+    # --- one change of its state at a time: `changing` while it is under way ---
+
+    def set_role(self, change: RoleChange) -> None:
+        """`refused` says why it has not happened."""
+        assert self.log is not None
+        self.log.set_role(change, self.change())
+
+    def set_joined(self, *, joined: bool) -> None:
+        """Whether its directory counts as a member."""
+        assert self.log is not None
+        self.log.membership.set_joined(joined, self.change())
+
+    def change(self) -> Callable[[StrataError | None], None]:
+        """A change begins; call what is returned at its end."""
+        self.changing, self.refused = True, ""
+
+        def done(error: StrataError | None) -> None:
+            self.changing = False
+            self.refused = str(error or "")
+
+        return done
+
+    def step_down(self, term: int, master: str) -> None:
+        """A master becomes a slave, because another was promoted."""
+        engine = self.log
+        if engine is None or self.changing:
+            return
+        self.promotion = None
+        self.world.met("a master heard of a higher term and stepped down")
+        self.world.note(f"{self.address} steps down for term {term}")
+        self.changing = True
+        self.override = ""
+
+        def done(error: StrataError | None) -> None:
+            self.changing = False
+            self.world.note(f"{self.address} is a slave: {error or 'done'}")
+
+        engine.set_role(RoleChange(Role.SLAVE, term, master, "another was promoted"), done)
 
     def cut(self, cut: Cut, done: Callable[[StrataError | None], None]) -> None:
         """As the service does it: `done` once the log is open again."""

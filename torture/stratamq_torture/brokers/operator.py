@@ -5,69 +5,69 @@ The steps are the keeper's (`stratamq_ha.keeper.RoleKeeper.promote`), with whate
 between: two promotions may go on side by side, and what was heard may be old.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
 
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.peer_policy import usable
 from stratamq_ha.promotion import assess, candidate_term
 
-from stratamq_torture.brokers import keeper
+from stratamq_torture.brokers.keeper import Keeper
 from stratamq_torture.brokers.node import Node
-
-if TYPE_CHECKING:
-    from stratamq_torture.brokers.cluster import Cluster
+from stratamq_torture.brokers.world import World
 
 PATIENCE = 15
 
 
-def promotion(cluster: "Cluster", node: Node, *, force: bool = False) -> Iterator[None]:
-    """Goes on each time it is asked to; over when the node is a master, or is not to be one."""
+def promotion(
+    world: World, keeper: Keeper, node: Node, *, force: bool = False
+) -> Generator[None, None, int | None]:
+    """Goes on each time it is asked to; over when the node is the master of the term that is
+    returned, or is not to be one (None)."""
     own = node.peer_status()
     if own is None:
-        return
-    answers = keeper.ask(cluster, node, own)
+        return None
+    answers = keeper.ask(node, own)
     yield
     against = assess(own, answers, node.heard).against
     if against and not force:
-        cluster.note(f"{node.address} is not promoted: {'; '.join(against)}")
-        return
+        world.note(f"{node.address} is not promoted: {'; '.join(against)}")
+        return None
     term = candidate_term(own, answers)
     if own.rejoining:
-        keeper.set_joined(node, joined=True)
+        node.set_joined(joined=True)
         yield from _done(node)
-    cluster.links[node.number].break_off()
+    keeper.leave(node)
     if node.log is None:
-        return
+        return None
     reason = f"it is being promoted to term {term}"
-    keeper.set_role(node, RoleChange(Role.SLAVE, term, reason=reason, candidate=own.member))
+    node.set_role(RoleChange(Role.SLAVE, term, reason=reason, candidate=own.member))
     yield from _done(node)
     candidate = node.peer_status()
     if node.refused or candidate is None:
-        cluster.note(f"{node.address} is not promoted: {node.refused}")
-        return
+        world.note(f"{node.address} is not promoted: {node.refused}")
+        return None
     for _ in range(PATIENCE):
-        answers = keeper.ask(cluster, node, candidate)
-        yield from _pause(cluster)
+        answers = keeper.ask(node, candidate)
+        yield from _pause(world)
         if all(theirs.promised_to == own.member for _, theirs in usable(candidate, answers)):
             break
     own = node.peer_status()
     if own is None:
-        return
+        return None
     against = assess(own, answers, node.heard, term).against
     if against and not force:
-        cluster.note(f"{node.address} is not promoted after all: {'; '.join(against)}")
-        return
+        world.note(f"{node.address} is not promoted after all: {'; '.join(against)}")
+        return None
     yield
     if node.log is None:
-        return
-    keeper.set_role(node, RoleChange(cluster.settings.role, term, reason="promoted"))
+        return None
+    node.set_role(RoleChange(world.settings.role, term, reason="promoted"))
     yield from _done(node)
     if node.refused:
-        cluster.note(f"{node.address} is not promoted: {node.refused}")
-        return
-    cluster.promoted(node, term)
+        world.note(f"{node.address} is not promoted: {node.refused}")
+        return None
+    return term
 
 
 def _done(node: Node) -> Iterator[None]:
@@ -75,9 +75,9 @@ def _done(node: Node) -> Iterator[None]:
         yield
 
 
-def _pause(cluster: "Cluster") -> Iterator[None]:
+def _pause(world: World) -> Iterator[None]:
     """Until some time is over."""
-    before = cluster.clock.monotonic_ns()
+    before = world.clock.monotonic_ns()
     yield
-    while cluster.clock.monotonic_ns() == before:
+    while world.clock.monotonic_ns() == before:
         yield
