@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_ha.history import (
@@ -204,36 +205,10 @@ class Link:
         if theirs is None or theirs.role is Role.SLAVE:
             return
         history = slave.history(engine)
-        has = decode_slave_opening(
-            encode_slave_opening(
-                SlaveOpening(
-                    history.end,
-                    history.minimum,
-                    engine.segment_bytes,
-                    BROKER_NAME,
-                    history.generations,
-                    engine.membership.member,
-                    engine.membership.identity.number,
-                    engine.membership.rejoining,
-                )
-            )[LENGTH.size :]
-        )
+        has = self._opening(engine, history)
         if self._steps_down(master, has):
             return
-        view = master.view(theirs)
-        answer = judge(
-            master.history(theirs),
-            has,
-            shippable=view.shippable,
-            confirmed=view.confirmed,
-            segment_bytes=theirs.segment_bytes,
-            name=BROKER_NAME,
-            address=master.address,
-            own_terms=True,
-        )
-        forgot = not has.rejoining and has.end < master.remembered.get(has.identity, -1)
-        answer = replace(answer, member=theirs.membership.member, forgot=forgot)
-        keeps = decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
+        keeps = self._answer(master, theirs, has)
         slave.heard = MasterView(
             master.address,
             keeps.minimum,
@@ -258,6 +233,37 @@ class Link:
         self.master = master
         self._master_generation = theirs.generation
         self._cut(keeps, has)
+
+    def _opening(self, engine: CommitLog, history: History) -> SlaveOpening:
+        """What the slave tells its master, by way of the wire's bytes."""
+        has = SlaveOpening(
+            history.end,
+            history.minimum,
+            engine.segment_bytes,
+            BROKER_NAME,
+            history.generations,
+            engine.membership.member,
+            engine.membership.identity.number,
+            engine.membership.rejoining,
+        )
+        return decode_slave_opening(encode_slave_opening(has)[LENGTH.size :])
+
+    def _answer(self, master: Node, engine: CommitLog, has: SlaveOpening) -> MasterAnswer:
+        """What the master answers, by way of the wire's bytes."""
+        view = master.view(engine)
+        answer = judge(
+            master.history(engine),
+            has,
+            shippable=view.shippable,
+            confirmed=view.confirmed,
+            segment_bytes=engine.segment_bytes,
+            name=BROKER_NAME,
+            address=master.address,
+            own_terms=True,
+        )
+        forgot = not has.rejoining and has.end < master.remembered.get(has.identity, -1)
+        answer = replace(answer, member=engine.membership.member, forgot=forgot)
+        return decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
 
     def _steps_down(self, master: Node, has: SlaveOpening) -> bool:
         """A master that hears of a higher term of its history, or of more of its own than it has,

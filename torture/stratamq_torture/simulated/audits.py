@@ -4,8 +4,6 @@ Whoever opens the directory next, RocketMQ among them, believes what lies in it:
 follower may ever hold anything above what the log has flushed, not even in the page cache.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from stratamq.files.simulated_inode import Inode
@@ -15,21 +13,19 @@ from stratamq.formats.index_layout import index_file_bytes
 from stratamq.formats.queue_unit import PRE_BLANK_SIZE
 from stratamq.formats.queue_units import decode_units
 from stratamq_torture.simulated.model import Violation
-
-if TYPE_CHECKING:
-    from stratamq_torture.simulated.broker import Broker
+from stratamq_torture.simulated.world import World
 
 
-def check_below_flushed(broker: "Broker", flushed: int) -> None:
+def check_below_flushed(world: World, flushed: int) -> None:
     """Every unit and every item belongs to a message below `flushed`."""
-    tree = broker.disk.tree
+    tree = world.disk.tree
     for topic, below in _entries(tree.find("consumequeue")):
         for queue_id, files in _entries(below):
             for name, node in _entries(files):
                 if isinstance(node, Inode) and _reach(node) > flushed:
                     where = f"consumequeue/{topic}/{queue_id}/{name}"
                     raise Violation("ahead", f"{where} reaches to {_reach(node)}, above {flushed}")
-    settings = broker.settings.index
+    settings = world.settings.index
     slots, items = settings.index_slots or 0, settings.index_items or 0
     for name, node in _entries(tree.find("index")):
         if isinstance(node, Inode) and node.size == index_file_bytes(slots, items):

@@ -3,7 +3,6 @@ happen to them: steps, stops, deaths, power losses. What it must mean is `checks
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from stratamq_commitlog.engine import CommitLog
@@ -31,8 +30,9 @@ from stratamq_torture.simulated.rooms import (
     LogRoom,
     Room,
 )
-from stratamq_torture.simulated.settings import ASYNC, BrokerSettings
+from stratamq_torture.simulated.settings import BrokerSettings
 from stratamq_torture.simulated.situations import PowerLoss, Situation
+from stratamq_torture.simulated.world import World
 
 TICK_MS = 100
 SETTLE_STEPS = 8_000
@@ -41,8 +41,8 @@ SETTLED_TICKS = 3
 Check = Callable[["Broker"], None]
 
 
-class Broker:
-    """`chance` decides every order and every loss; it is set anew before each operation.
+class Broker(World):
+    """The world with the three processes, their producers and consumers in it.
 
     `on_log_started` is called after each start of the log, before anything else happens.
     """
@@ -58,70 +58,32 @@ class Broker:
         model: Model | None = None,
         clock: SimulatedClock | None = None,
     ) -> None:
-        self.settings = settings
-        self.chance = chance
-        self.clock = clock or SimulatedClock()
-        self.disk = disk or TortureDisk(
-            chance, clock=self.clock, capacity_bytes=settings.capacity_bytes
-        )
-        self.model = model or Model()
+        super().__init__(settings, chance, disk=disk, model=model, clock=clock)
         self.on_log_started: Check | None = None
         self.audits = audits
         """Whether invariants are looked at that no consumer would notice at once."""
         self.flushed = 0
         """What the log has said to be durable, at its last end or start."""
-        self.sync_flush = settings.log.flush_disk_type != ASYNC
-        self.segment_bytes = settings.log.segment_bytes
-        self.queue_file_bytes = settings.dispatcher.queue_file_bytes
-        self.log = LogRoom(self)
-        self.dispatcher = DispatcherRoom(self)
-        self.index = IndexRoom(self)
+        self.log = LogRoom(self, self)
+        self.dispatcher = DispatcherRoom(self, self)
+        self.index = IndexRoom(self, self)
         self.rooms: dict[str, Room] = {
             COMMITLOG: self.log,
             DISPATCHER: self.dispatcher,
             INDEX: self.index,
         }
         self.followers: list[FollowerRoom] = [self.dispatcher, self.index]
-        self.connections = {room.name: Connection(self, room) for room in self.followers}
-        self.producers = Producers(self, sizes or Sizes())
-        self.consumers = Consumers(self)
+        self.connections = {room.name: Connection(self, self.log, room) for room in self.followers}
+        self.producers = Producers(self, self.log, sizes or Sizes())
+        self.consumers = Consumers(self, self.dispatcher, self.index)
         self.crash_means_power = False
         """What a planned crash point is: the end of the process that meets it, or of all power."""
         self.power_choice: CrashChoice | None = None
         """What survives a planned loss of power; None: chance decides."""
-        self.cache_lies = False
-        """Pages were dropped whose write-back had failed: readers may see anything there."""
-        self.foreign = False
-        """RocketMQ held the store last."""
         self.unsure_queues = False
         """RocketMQ left the queues as it does, or messages were deleted before they were
         dispatched, and the dispatcher has not been through the queues since."""
-        self.uncut: set[str] = set()
-        """Followers that know a history of the log that was lost where that is allowed, and have
-        not asked the log since."""
-        self.notes: list[str] | None = None
-        self.situations: Counter[str] = Counter()
-        """What came up, and how often: see `situations`."""
-        self.acknowledged = self.refused = 0
         self.kills = self.power_losses = self.crash_points = self.log_starts = 0
-
-    def note(self, line: str) -> None:
-        """For the trace."""
-        if self.notes is not None:
-            self.notes.append(line)
-
-    def met(self, situation: Situation) -> None:
-        self.situations[situation] += 1
-
-    @property
-    def starved(self) -> bool:
-        """The disk has little room left."""
-        return self.disk.capacity_bytes < self.settings.capacity_bytes
-
-    @property
-    def sick(self) -> bool:
-        """Some file's background write-back has failed, and no flush has said so yet."""
-        return any(inode.pending_error for inode in self.disk.tree.inodes())
 
     # --- starts and ends ---
 
@@ -169,7 +131,7 @@ class Broker:
         self._remember_flushed()
         for room in self.rooms.values():
             self._end(room, cache_survives=False)
-        before = PowerLoss(self)
+        before = PowerLoss(self.disk)
         choose = choice or random_choice(self.chance)
 
         def noted(item: CrashItem) -> bool | int:
@@ -179,7 +141,8 @@ class Broker:
             return kept
 
         self.disk.crash(noted)
-        before.compare(self)
+        for situation in before.changed():
+            self.met(situation)
         self.model.torn = True
         self.cache_lies = False
 
@@ -246,6 +209,10 @@ class Broker:
             self.note(f"{room.name} dies at a crash point")
             self.kills += 1
             self._end(room)
+
+    def leaves(self, room: FollowerRoom) -> None:
+        """It follows the log no more: it stops."""
+        self.connections[room.name].leave()
 
     def end_streams(self) -> None:
         """The log ends all streams: it stops."""

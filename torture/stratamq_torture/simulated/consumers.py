@@ -1,7 +1,6 @@
 """What consumers do, and what they remember: whatever they were shown must stay what it was."""
 
 import random
-from typing import TYPE_CHECKING
 
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullLimits, PullQuery, plan_pull
@@ -12,10 +11,8 @@ from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.properties import KEYS, UNIQ_KEY, split_keys
 from stratamq_torture.simulated.model import Grade, Message, Violation
 from stratamq_torture.simulated.producers import KEY_COUNT, TOPICS
-from stratamq_torture.simulated.rooms import DISPATCHER, INDEX
-
-if TYPE_CHECKING:
-    from stratamq_torture.simulated.broker import Broker
+from stratamq_torture.simulated.rooms import DISPATCHER, INDEX, DispatcherRoom, IndexRoom
+from stratamq_torture.simulated.world import World
 
 QueueKey = tuple[str, int]
 LIMITS = PullLimits()
@@ -25,8 +22,10 @@ REWOUND = 0.25
 class Consumers:
     """One reader of each queue, and people who ask for keys."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, world: World, dispatcher: DispatcherRoom, index: IndexRoom) -> None:
+        self._world = world
+        self._dispatcher = dispatcher
+        self._index = index
         self._next: dict[QueueKey, int] = {}
         self.pulled = 0
         self.questions = 0
@@ -35,9 +34,9 @@ class Consumers:
 
     def pull(self, chance: random.Random) -> str:
         """A pull from one queue, from where its reader is or from somewhere before."""
-        engine = self._broker.dispatcher.engine
+        engine = self._dispatcher.engine
         assert engine is not None
-        if DISPATCHER in self._broker.uncut:
+        if DISPATCHER in self._world.uncut:
             return "pull: the dispatcher has not heard yet that the log was cut"
         keys = sorted({(q.topic, q.queue_id) for q in engine.queues} | self._next.keys())
         if not keys:
@@ -56,13 +55,13 @@ class Consumers:
                 return
 
     def pull_from(self, engine: DispatchEngine, key: QueueKey, offset: int) -> str:
-        broker = self._broker
+        world = self._world
         try:
             answer = self._pull(engine, PullQuery(*key, offset, 16, 0))
         except UnavailableError:
             return "not served yet"
         except (CorruptionError, OSError) as error:
-            if broker.dispatcher.excused or broker.cache_lies:
+            if self._dispatcher.excused or world.cache_lies:
                 return f"not read: {error}"
             raise Violation("pull", f"{key[0]}/{key[1]} at {offset}: {error}") from error
         try:
@@ -78,8 +77,8 @@ class Consumers:
         """Without the record checksum nobody can tell torn properties from written ones, in pages
         that the kernel has dropped after their write-back had failed, and before a flush says so.
         """
-        broker = self._broker
-        return broker.cache_lies and not broker.settings.log.property_checksum
+        world = self._world
+        return world.cache_lies and not world.settings.log.property_checksum
 
     def _pull(self, engine: DispatchEngine, query: PullQuery) -> PullAnswer:
         engine.require_serving()
@@ -123,7 +122,7 @@ class Consumers:
             size, _ = BLANK.unpack_from(raw, position)
             frame = raw[position : position + size]
             offset = int.from_bytes(frame[28:36], "big", signed=True)
-            found.append(self._broker.model.observe(offset, frame, "pull"))
+            found.append(self._world.model.observe(offset, frame, "pull"))
             position += size
         if len(found) != answer.count:
             raise Violation("pull", f"{len(found)} frames, and the answer says {answer.count}")
@@ -131,7 +130,7 @@ class Consumers:
 
     def _went_on(self, key: QueueKey, offset: int, answer: PullAnswer) -> None:
         """Deletion moves a reader forward, over deleted messages only."""
-        model = self._broker.model
+        model = self._world.model
         for message in model.log:
             if (message.topic, message.queue_id) == key and message.counted:
                 passed = offset <= message.queue_offset < answer.next_offset
@@ -141,7 +140,7 @@ class Consumers:
 
     def saw(self, message: Message) -> None:
         message.seen = True
-        message.raise_to(Grade.DURABLE if self._broker.sync_flush else Grade.CACHED)
+        message.raise_to(Grade.DURABLE if self._world.sync_flush else Grade.CACHED)
 
     def lose(self, kept: dict[QueueKey, int]) -> None:
         """The log was cut where that is allowed: readers begin again where it ends."""
@@ -152,35 +151,33 @@ class Consumers:
 
     def ask(self, chance: random.Random) -> str:
         """A question for one key; its answer comes later."""
-        engine = self._broker.index.engine
+        engine = self._index.engine
         assert engine is not None
-        if INDEX in self._broker.uncut:
+        if INDEX in self._world.uncut:
             return "ask: the index has not heard yet that the log was cut"
         topic = chance.choice(TOPICS)
-        if chance.random() < 0.3 and self._broker.model.messages:
-            key = chance.choice(self._broker.model.messages).properties.get(UNIQ_KEY, "none")
+        if chance.random() < 0.3 and self._world.model.messages:
+            key = chance.choice(self._world.model.messages).properties.get(UNIQ_KEY, "none")
         else:
             key = f"key-{chance.randrange(KEY_COUNT)}"
         return self.ask_for(topic, key)
 
     def ask_for(self, topic: str, key: str) -> str:
-        engine, broker = self._broker.index.engine, self._broker
+        engine, world, index = self._index.engine, self._world, self._index
         assert engine is not None
         minimum, position = engine.minimum, engine.series.position
-        life = broker.index.starts, engine.cut_count
+        life = index.starts, engine.cut_count
 
         def done(answer: Answer | None, error: BaseException | None) -> None:
             if error is not None:
-                excused = isinstance(error, StrataError) and (
-                    broker.index.excused or broker.cache_lies
-                )
+                excused = isinstance(error, StrataError) and (index.excused or world.cache_lies)
                 if not (excused or isinstance(error, UnavailableError)):
                     raise Violation("query", f"{topic}#{key}: {error!r}")
             elif answer is not None:
                 self.questions += 1
                 # An index that has not heard yet that the log was cut answers for the lost history.
-                told = INDEX not in broker.uncut and not broker.cache_lies
-                whole = told and life == (broker.index.starts, engine.cut_count)
+                told = INDEX not in world.uncut and not world.cache_lies
+                whole = told and life == (index.starts, engine.cut_count)
                 self._judge_answer(topic, key, answer, minimum, position if whole else 0)
 
         try:
@@ -193,7 +190,7 @@ class Consumers:
         self, topic: str, key: str, answer: Answer, minimum: int, position: int
     ) -> None:
         """No stranger, and nothing missing that was indexed when the question came."""
-        model = self._broker.model
+        model = self._world.model
         found = set()
         for offset, frame in answer.frames:
             message = model.observe(offset, frame, "query")

@@ -11,7 +11,6 @@ the log dies, a stream that breaks, a queue table that comes from the next log) 
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.replica.follow_hub import Session
@@ -19,11 +18,9 @@ from stratamq_commitlog.replica.follow_hub import Session
 from stratamq.errors import StrataError
 from stratamq.follow.protocol import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
 from stratamq_torture.simulated.model import Violation
-from stratamq_torture.simulated.rooms import DISPATCHER, FollowerRoom
+from stratamq_torture.simulated.rooms import DISPATCHER, FollowerRoom, LogRoom
 from stratamq_torture.simulated.situations import Situation
-
-if TYPE_CHECKING:
-    from stratamq_torture.simulated.broker import Broker
+from stratamq_torture.simulated.world import World
 
 UNDER_WAY = 3
 """Messages that the network holds at most."""
@@ -34,8 +31,9 @@ PAGE_ENTRIES = 2
 class Connection:
     """Belongs to one follower's room, through all its processes."""
 
-    def __init__(self, broker: "Broker", room: FollowerRoom) -> None:
-        self._broker = broker
+    def __init__(self, world: World, log: LogRoom, room: FollowerRoom) -> None:
+        self._world = world
+        self._log_room = log
         self._room = room
         self._log: CommitLog | None = None
         self._session: Session | None = None
@@ -62,7 +60,7 @@ class Connection:
 
     def steps(self) -> list[Callable[[], None]]:
         """What could happen next."""
-        room, log = self._room, self._broker.log
+        room, log = self._room, self._log_room
         if room.engine is None or room.failed is not None or room.stopping:
             return []
         if self._session is None:
@@ -78,7 +76,7 @@ class Connection:
             ready.append(self._learn_queues)
         if self._closing and self._durable:
             ready.append(self._last_report)
-        now = self._broker.clock.monotonic_ns()
+        now = self._world.clock.monotonic_ns()
         if self._reports and not self._closing and now >= self._next_report_ns:
             ready.append(self._report)
         return ready
@@ -86,7 +84,7 @@ class Connection:
     # --- both ends ---
 
     def _connect(self) -> None:
-        engine, log = self._room.engine, self._broker.log.engine
+        engine, log = self._room.engine, self._log_room.engine
         assert engine is not None and log is not None
         generation, position = engine.resume_point()
         known = engine.applied
@@ -98,16 +96,16 @@ class Connection:
             wake=self._wake,
         )
         if opened.minimum < opened.cut_to < known:
-            self._broker.met(Situation.FOLLOWER_CUT)
+            self._world.met(Situation.FOLLOWER_CUT)
             if known < log.offsets.appended:
-                self._broker.met(Situation.OVERGROWN)
+                self._world.met(Situation.OVERGROWN)
         self._log = log
         self._machine = Follower()
         self._under_way.clear()
         self._under_way.append(opened)
         self._moved, self._asks, self._reports = True, False, False
         self._closing = self._durable = False
-        self._broker.note(
+        self._world.note(
             f"{self._room.name} opens at {position} of {generation:x}: cut to {opened.cut_to}"
         )
 
@@ -140,10 +138,10 @@ class Connection:
             self._engine(lambda: engine.opened(opened))
             if self.connected:
                 # Otherwise it is the answer of a log that is gone.
-                self._broker.uncut.discard(self._room.name)
+                self._world.uncut.discard(self._room.name)
             self._reports = True
             self._asks, self._next_page = self._room.name == DISPATCHER, 0
-            self._next_report_ns = self._broker.clock.monotonic_ns()
+            self._next_report_ns = self._world.clock.monotonic_ns()
         elif isinstance(action, Close):
             self._closing = True
             end = action.end
@@ -165,7 +163,7 @@ class Connection:
     def _learn_queues(self) -> None:
         """The table of the log that runs now: it may be another than the one that was opened."""
         self._asks = False
-        log, engine = self._broker.log.engine, self._room.engine
+        log, engine = self._log_room.engine, self._room.engine
         if log is None or engine is None or self._room.name != DISPATCHER:
             return
         place = self._next_page if log is self._log else 0
@@ -177,7 +175,7 @@ class Connection:
         engine = self._room.engine
         assert engine is not None and self._session is not None
         self._session.report(engine.report())
-        self._next_report_ns = self._broker.clock.monotonic_ns() + REPORT_INTERVAL_NS
+        self._next_report_ns = self._world.clock.monotonic_ns() + REPORT_INTERVAL_NS
 
     def _all_durable(self) -> None:
         self._durable = True
@@ -225,11 +223,11 @@ class Connection:
             if engine is None:
                 raise
             # An event that is under way may name bytes that the log has lost since.
-            excused = room.excused or self._broker.cache_lies or room.name in self._broker.uncut
+            excused = room.excused or self._world.cache_lies or room.name in self._world.uncut
             room.fail(error)
             self._applying = None
             self._under_way.clear()
             self.end()
-            self._broker.note(f"{room.name} stops following: {error!r}")
+            self._world.note(f"{room.name} stops following: {error!r}")
             if not excused:
                 raise Violation("follow", f"{room.name} stops following: {error!r}") from error

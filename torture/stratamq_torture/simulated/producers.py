@@ -5,7 +5,6 @@ history and of the one that takes its place begin at the same offsets.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from stratamq_commitlog.engine import CommitLog
@@ -35,9 +34,8 @@ from stratamq.formats.property_crc import reserve
 from stratamq.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from stratamq_torture.simulated.log_reader import read
 from stratamq_torture.simulated.model import Fate, Grade, Message, Model, Violation
-
-if TYPE_CHECKING:
-    from stratamq_torture.simulated.broker import Broker
+from stratamq_torture.simulated.rooms import LogRoom
+from stratamq_torture.simulated.world import World
 
 TOPICS = ("orders", "things")
 QUEUES = 2
@@ -64,13 +62,14 @@ class Sizes:
 class Producers:
     """Send to the broker's log, and hear its answers."""
 
-    def __init__(self, broker: "Broker", sizes: Sizes) -> None:
-        self._broker = broker
+    def __init__(self, world: World, log: LogRoom, sizes: Sizes) -> None:
+        self._world = world
+        self._log = log
         self._sizes = sizes
 
     def send(self, kind: str, chance: random.Random) -> str:
         """One call of a producer. What was sent, for the trace."""
-        engine = self._broker.log.engine
+        engine = self._log.engine
         assert engine is not None
         call: Callable[[CommitLog, random.Random], Sequence[Message]] = getattr(self, f"_{kind}")
         sent = call(engine, chance)
@@ -141,7 +140,7 @@ class Producers:
         frames = []
         for message in sent:
             properties = encode_properties(message.properties)
-            if self._broker.settings.log.property_checksum:
+            if self._world.settings.log.property_checksum:
                 properties = reserve(properties)
             frames.append(
                 encode(
@@ -185,7 +184,7 @@ class Producers:
 
     @property
     def _model(self) -> Model:
-        return self._broker.model
+        return self._world.model
 
     def _message(
         self,
@@ -314,21 +313,21 @@ class Producers:
         wait: bool = True,
     ) -> None:
         """What the answer to one message promises from now on."""
-        broker = self._broker
+        world = self._world
         if offset < 0:
             if status.stored:
                 raise Violation("answer", f"{message}: {status.name}, and no place")
             message.fate = Fate.REFUSED
-            broker.refused += 1
+            world.refused += 1
             return
-        durable = status is PutStatus.PUT_OK and broker.sync_flush and wait
-        if broker.cache_lies and not durable:
+        durable = status is PutStatus.PUT_OK and world.sync_flush and wait
+        if world.cache_lies and not durable:
             # The place may show anything by now, and nothing is promised.
             return
-        segment_bytes = broker.segment_bytes
-        head = read(broker.disk, offset, 4, segment_bytes)
-        raw = read(broker.disk, offset, int.from_bytes(head, "big"), segment_bytes)
-        if broker.model.observe(offset, raw, "answer") is not message:
+        segment_bytes = world.segment_bytes
+        head = read(world.disk, offset, 4, segment_bytes)
+        raw = read(world.disk, offset, int.from_bytes(head, "big"), segment_bytes)
+        if world.model.observe(offset, raw, "answer") is not message:
             raise Violation("answer", f"{message} is said to lie at {offset}")
         if result is not None and (result.queue_id, result.queue_offset, result.size) != (
             message.queue_id,
@@ -339,7 +338,7 @@ class Producers:
         message.fate = Fate.STORED
         if status is PutStatus.PUT_OK:
             message.acknowledged = True
-            broker.acknowledged += 1
+            world.acknowledged += 1
             message.raise_to(Grade.DURABLE if durable else Grade.CACHED)
         elif status.stored:
             message.raise_to(Grade.CACHED)

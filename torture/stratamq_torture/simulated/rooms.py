@@ -9,7 +9,7 @@ process, or a violation.
 import random
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
@@ -22,13 +22,27 @@ from stratamq.files.simulated import SimulatedFiles, SimulatedScheduler
 from stratamq.files.simulated_files import SimulatedFile
 from stratamq_torture.simulated.disk import TortureDisk, WatchedFile
 from stratamq_torture.simulated.model import Violation
-
-if TYPE_CHECKING:
-    from stratamq_torture.simulated.broker import Broker
+from stratamq_torture.simulated.world import World
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
 FOLLOWERS = (DISPATCHER, INDEX)
 ROOMS = (COMMITLOG, *FOLLOWERS)
+
+
+class Owner(Protocol):
+    """Of all rooms: what the end of one means for the others."""
+
+    def ended(self, room: "Room", error: BaseException) -> None:
+        """Its process ended by an error."""
+
+    def leaves(self, room: "FollowerRoom") -> None:
+        """It follows the log no more: it stops."""
+
+    def end_streams(self) -> None:
+        """The log ends all streams: it stops."""
+
+    def log_closed(self, engine: CommitLog, *, clean: bool) -> None:
+        """The log's process has stopped in order."""
 
 
 class Room:
@@ -36,11 +50,12 @@ class Room:
 
     name = ""
 
-    def __init__(self, broker: "Broker") -> None:
-        self.broker = broker
+    def __init__(self, world: World, owner: Owner) -> None:
+        self.world = world
+        self.owner = owner
         self.engine: Any = None
         self.files: SimulatedFiles | None = None
-        self.scheduler = SimulatedScheduler(broker.chance)
+        self.scheduler = SimulatedScheduler(world.chance)
         self.stopping = False
         self.starts = 0
         self.starved = False
@@ -59,7 +74,7 @@ class Room:
     def excused(self) -> bool:
         """Something was planned to go wrong in this process, and did."""
         assert self.files is not None
-        return self.starved or self.broker.disk.hit[self.files.name] > 0
+        return self.starved or self.world.disk.hit[self.files.name] > 0
 
     def start(self) -> bool:
         """Start the process. False when it refused the directory for a planned reason.
@@ -68,9 +83,9 @@ class Room:
         """
         self.starts += 1
         self.stopping = False
-        self.starved = self.broker.starved or self.broker.sick
-        self.files = self.broker.disk.files(name=f"{self.name}-{self.starts}")
-        self.scheduler = SimulatedScheduler(self.broker.chance)
+        self.starved = self.world.starved or self.world.sick
+        self.files = self.world.disk.files(name=f"{self.name}-{self.starts}")
+        self.scheduler = SimulatedScheduler(self.world.chance)
         try:
             self._open()
         except (StoreRefusedError, OSError) as error:
@@ -78,7 +93,7 @@ class Room:
             self.die()
             if not excused:
                 raise Violation("start", f"{self.name} does not start: {error!r}") from error
-            self.broker.note(f"{self.name} refuses to start: {error}")
+            self.world.note(f"{self.name} refuses to start: {error}")
             return False
         return True
 
@@ -102,7 +117,7 @@ class Room:
             raise
         except Exception as error:
             excused = self.excused and isinstance(error, OSError | StrataError)
-            self.broker.ended(self, error)
+            self.owner.ended(self, error)
             if not excused:
                 raise Violation("crash", f"{self.name} raised {error!r}") from error
             return None
@@ -124,8 +139,8 @@ class LogRoom(Room):
     name = COMMITLOG
     engine: CommitLog | None
 
-    def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker)
+    def __init__(self, world: World, owner: Owner) -> None:
+        super().__init__(world, owner)
         self.woken = False
         self._stop_deadline_ns = 0
 
@@ -133,28 +148,28 @@ class LogRoom(Room):
         """As any room, but for one refusal: RocketMQ deletes segments without a sync, and a power
         loss can leave a gap among those behind its end. Then an operator does what the refusal
         says, moves what lies behind the gap away, and the log must start."""
-        broker = self.broker
-        if not broker.foreign or not has_gap(broker.disk):
+        world = self.world
+        if not world.foreign or not has_gap(world.disk):
             return super().start()
         try:
             started = super().start()
         except Violation as refusal:
             if "is missing" not in refusal.sentence:
                 raise
-            broker.note(f"an operator is asked: {refusal.sentence}")
+            world.note(f"an operator is asked: {refusal.sentence}")
         else:
             return started
-        remove_behind_gap(broker.disk.files(name="operator"))
+        remove_behind_gap(world.disk.files(name="operator"))
         return super().start()
 
     def _open(self) -> None:
-        broker, files = self.broker, self.files
+        world, files = self.world, self.files
         assert files is not None
         engine = CommitLog(
             files,
-            broker.settings.log,
-            clock=broker.clock,
-            random=random.Random(broker.chance.getrandbits(32)),
+            world.settings.log,
+            clock=world.clock,
+            random=random.Random(world.chance.getrandbits(32)),
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             pid=self.starts,
         )
@@ -200,17 +215,17 @@ class LogRoom(Room):
         assert self.engine is not None
         self.stopping = True
         timeout_ms = self.engine.config.follower_stop_timeout_ms
-        self._stop_deadline_ns = self.broker.clock.monotonic_ns() + timeout_ms * 1_000_000
+        self._stop_deadline_ns = self.world.clock.monotonic_ns() + timeout_ms * 1_000_000
         self.guarded(self.engine.begin_close)
 
     def stop_step(self) -> bool:
         engine = self.engine
         if engine is None:
             return False
-        late = self.broker.clock.monotonic_ns() >= self._stop_deadline_ns
+        late = self.world.clock.monotonic_ns() >= self._stop_deadline_ns
         if not (late or engine.close_ready()):
             return False
-        self.broker.end_streams()
+        self.owner.end_streams()
         self.guarded(self.scheduler.run_until_idle)
         if self.engine is None:
             return False
@@ -221,7 +236,7 @@ class LogRoom(Room):
             if not self.excused:
                 raise Violation("stop", f"the log does not close: {error!r}") from error
             clean = False
-        self.broker.log_closed(engine, clean=clean)
+        self.owner.log_closed(engine, clean=clean)
         self.die()
         return True
 
@@ -231,8 +246,8 @@ class FollowerRoom(Room):
 
     engine: DispatchEngine | IndexEngine | None
 
-    def __init__(self, broker: "Broker") -> None:
-        super().__init__(broker)
+    def __init__(self, world: World, owner: Owner) -> None:
+        super().__init__(world, owner)
         self.lock: Lock | None = None
         self.failed: BaseException | None = None
         """Following has ended for good, until the next start."""
@@ -256,7 +271,7 @@ class FollowerRoom(Room):
     def begin_stop(self) -> None:
         self.stopping = True
         self._stopped = False
-        self.broker.connections[self.name].leave()
+        self.owner.leaves(self)
         self.guarded(self._shut)
 
     def _shut(self) -> None:
@@ -288,10 +303,10 @@ class DispatcherRoom(FollowerRoom):
     engine: DispatchEngine | None
 
     def _make(self) -> DispatchEngine:
-        broker = self.broker
+        world = self.world
         assert self.files is not None
         return DispatchEngine(
-            self.files, broker.settings.dispatcher, self.scheduler.worker(), broker.clock
+            self.files, world.settings.dispatcher, self.scheduler.worker(), world.clock
         )
 
     def _shut(self) -> None:
@@ -304,10 +319,10 @@ class IndexRoom(FollowerRoom):
     engine: IndexEngine | None
 
     def _make(self) -> IndexEngine:
-        broker = self.broker
+        world = self.world
         assert self.files is not None
         write, query = self.scheduler.worker(), self.scheduler.worker()
-        return IndexEngine(self.files, broker.settings.index, write, query, broker.clock)
+        return IndexEngine(self.files, world.settings.index, write, query, world.clock)
 
     def _shut(self) -> None:
         assert self.engine is not None

@@ -4,14 +4,12 @@ A change of the engines, of the disk or of the weights could make a situation un
 seed would still pass. `EACH` is what the tests demand of a few hundred seeds.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from stratamq.files.simulated import SimulatedDisk
 from stratamq.files.simulated_inode import Inode
 from stratamq_torture.simulated import log_reader
-
-if TYPE_CHECKING:
-    from stratamq_torture.simulated.broker import Broker
 
 GENERATIONS = "stratamq/generations.json"
 
@@ -45,21 +43,22 @@ EACH = tuple(Situation)
 class PowerLoss:
     """What is seen before and after the power fails."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._segments = set(log_reader.segments(broker.disk))
-        self._generations = _contents(broker)
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self._segments = set(log_reader.segments(disk))
+        self._generations = _contents(disk)
 
-    def compare(self, broker: "Broker") -> None:
-        """Note what is gone, and what is back."""
-        now = set(log_reader.segments(broker.disk))
+    def changed(self) -> Iterator[Situation]:
+        """What is gone, and what is back."""
+        now = set(log_reader.segments(self._disk))
         if self._segments - now:
-            broker.met(Situation.LOST_SEGMENT)
+            yield Situation.LOST_SEGMENT
         if self._segments and min(now, default=0) < min(self._segments):
-            broker.met(Situation.BACK_SEGMENT)
-        if _contents(broker) != self._generations:
-            broker.met(Situation.LOST_GENERATIONS)
+            yield Situation.BACK_SEGMENT
+        if _contents(self._disk) != self._generations:
+            yield Situation.LOST_GENERATIONS
 
 
-def _contents(broker: "Broker") -> bytes:
-    node = broker.disk.tree.find(GENERATIONS)
+def _contents(disk: SimulatedDisk) -> bytes:
+    node = disk.tree.find(GENERATIONS)
     return bytes(node.cache) if isinstance(node, Inode) else b""
