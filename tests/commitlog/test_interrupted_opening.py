@@ -101,7 +101,7 @@ def test_an_interruption_after_the_opening_stops_nothing():
 
 
 def test_a_process_that_stops_while_it_recovers_holds_its_locks_until_its_last_write(tmp_path):
-    """SIGTERM comes while recovery writes again what it accepted, and the disk stands still."""
+    """SIGTERM comes while recovery writes again what it accepted, and the disk is stalled."""
     root = tmp_path / "store"
     store = Store(1 << 16, root=root)
     store.start()

@@ -107,9 +107,9 @@ def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
     until(lambda: service.health() == NOT_SERVING, "not serving")
     error = refusal(client)
     assert isinstance(error, BusyError)
-    assert "the disk stands still: a flush has not ended for" in str(error)
+    assert "the disk is stalled: a flush has not ended for" in str(error)
     state = client.log_state()
-    assert "the disk stands still" in state.not_writable_reason
+    assert "the disk is stalled" in state.not_writable_reason
     assert client.message_at(kept.physical_offset).body == b"kept"
     lane = 'commitlog_disk_wait_seconds{lane="flush"}'
     until(lambda: waited(service.metrics(), lane) >= 0.4, f"{lane} to wait")
@@ -122,7 +122,7 @@ def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
 
 
 def stored(client: Client, body: bytes) -> SendResult | None:
-    """None if the disk stands still, for all that the log knows."""
+    """None if the disk is stalled, for all that the log knows."""
     try:
         return client.send("t", body, queue_id=0)
     except BusyError:
@@ -174,7 +174,7 @@ def test_while_the_disk_stands_still_nothing_is_written_and_who_waits_is_answere
     log = store.start()
     store.put(b"before")
     store.send(message(b"waits"))
-    log.write_path.stand_still("the disk stands still", refuse=True)
+    log.write_path.stand_still("the disk is stalled", refuse=True)
     store.step()
     assert store.answers.statuses == [PutStatus.OS_PAGECACHE_BUSY]
     (result,) = store.answers.results

@@ -19,7 +19,7 @@ class Seen(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)
-        (self.stalled if "stands still" in record.getMessage() else self.runs).set()
+        (self.stalled if "stalled" in record.getMessage() else self.runs).set()
 
 
 def shown() -> float:
@@ -47,6 +47,6 @@ def test_a_loop_that_one_call_holds_up_is_told_with_the_place_and_again_when_it_
     finally:
         log.removeHandler(seen)
     first, second = (record.getMessage() for record in seen.records)
-    assert (first, second) == ("event loop stands still", "event loop runs again")
+    assert (first, second) == ("event loop stalled", "event loop runs again")
     assert "test_loop_watch.py" in seen.records[0].__dict__["in"]
     assert shown() == 0

@@ -55,7 +55,7 @@ class Closing:
         self._followers = followers
 
     def begin(self) -> None:
-        """Take nothing more, flush, and tell the followers where the log ends."""
+        """Refuse appends, flush, and send the followers the end of the log."""
         if self._gate.closing:
             return
         self._gate.closing = True

@@ -50,16 +50,16 @@ class CommitLogConfig(ServiceConfig):
         unit="ms",
         minimum=100,
         maximum=3_600_000,
-        doc="A flush, or a segment that appends wait for, that takes so long: the disk stands "
-        "still, health says so, and appends are refused with RESOURCE_EXHAUSTED until it moves.",
+        doc="A flush, or a segment that appends wait for, that takes so long: the disk is "
+        "stalled, health reports it, and appends get RESOURCE_EXHAUSTED until it ends.",
     )
     clock_jump_limit_ms: int = setting(
         3_600_000,
         unit="ms",
         minimum=0,
         maximum=365 * 24 * 3_600_000,
-        doc="A wall clock that jumps ahead by more is not believed until it is right again or "
-        "`stratamq clock --confirm` says so: messages get the log's own time; 0: always believed.",
+        doc="A wall clock that jumps ahead by more is not used until it is right again or "
+        "`stratamq clock --confirm` confirms it: messages get the log's own time; 0: always used.",
     )
     max_message_bytes: int = setting(
         4 * MIB,
@@ -155,7 +155,7 @@ class CommitLogConfig(ServiceConfig):
         minimum=0,
         maximum=1 << 31,
         rocketmq="brokerId",
-        doc="The broker's number as a slave, 0 counts as 1. As a master it is 0, whatever it says.",
+        doc="The broker's number as a slave, 0 counts as 1. As a master it is always 0.",
     )
     role: str = setting(
         "ASYNC_MASTER",
@@ -211,7 +211,7 @@ class CommitLogConfig(ServiceConfig):
         "127.0.0.1:10911",
         unit="host:port",
         rocketmq="brokerIP1",
-        doc="STOREHOST of every frame and message id: an IP address under which clients know us.",
+        doc="STOREHOST of every frame and message id: an IP address at which clients reach us.",
     )
     followers: tuple[str, ...] = setting(
         ("dispatcher", "index"),

@@ -2,7 +2,7 @@
 while there is nothing to do.
 
 Under sync flush a pass waits for the flush that runs: what it would append that flush does not
-cover, so that nobody is answered later, and one pass takes all that came meanwhile. It does not
+cover, so that no answer comes later, and one pass takes all that came meanwhile. It does not
 wait once a whole pass is there, nor longer than a tick.
 """
 

@@ -1,6 +1,6 @@
 """The commit log of one broker: opens its parts, drives them, closes them.
 
-The engine starts no thread and knows no event loop. Its driver calls `run_pass` after `wake`, and
+The engine starts no thread and uses no event loop. Its driver calls `run_pass` after `wake`, and
 `tick` every 50 ms or so; blocking work goes to workers, and comes back between calls.
 
     a message    puts ──► appender ──► segments ──► acknowledgement ──► the producer
@@ -45,7 +45,7 @@ from stratamq_commitlog.replica.role_change import RoleChange
 
 log = logging.getLogger(__name__)
 
-_DEVICE = ". Restore the file from a replica or a backup: what lies behind these bytes is not known"
+_DEVICE = ". Restore the file from a replica or a backup: what is behind these bytes is not known"
 
 QUEUES_PER_STEP = 1_000
 
@@ -129,7 +129,7 @@ class CommitLog:
             log.info("recovery", extra={"detail": line})
 
     def _open_store(self, foreign: bool, progress: Callable[[int, int], None] | None) -> None:
-        """Nothing is given to a worker: when this fails, nothing is written any more."""
+        """Nothing is given to a worker: when this fails, no write follows."""
         lasting = self._lasting
         opened, report = starting.start(lasting, foreign, progress, self._walkers)
         self.report = report
@@ -170,7 +170,7 @@ class CommitLog:
         self.report += self.scrubber.load()
         self.store_clock.load(recovered.store_timestamp_ms)
 
-    # --- what others may know ---
+    # --- status ---
 
     @property
     def state(self) -> LogState:
@@ -326,7 +326,7 @@ class CommitLog:
     # --- the end ---
 
     def begin_close(self) -> None:
-        """Take nothing more, flush, and tell the followers where the log ends."""
+        """Refuse appends, flush, and send the followers the end of the log."""
         if self.gate.open:
             self.closing.begin()
 

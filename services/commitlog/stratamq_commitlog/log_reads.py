@@ -1,6 +1,7 @@
 """Point and range reads of the log, by the process that writes it.
 
-They run where waiting for a disk harms nobody: on a worker, one after another, by 1 MiB at most.
+They run where waiting for a disk blocks no other call: on a worker, one after another, by 1 MiB at
+most.
 """
 
 import errno
@@ -76,7 +77,7 @@ class LogReads:
         """Pieces of at most 1 MiB that never cross a segment; `end` 0 means the log's end.
 
         `verify`: `start` is a frame's beginning, pieces hold whole frames (a larger one than 1 MiB
-        by itself) and blanks without what lies behind them, up to the last that ends below `end`;
+        by itself) and blanks without what is behind them, up to the last that ends below `end`;
         CorruptRecordError at the first damaged one.
         """
         offsets = self._offsets
@@ -96,12 +97,12 @@ class LogReads:
             raise OSError(errno.EIO, error.message) from error
 
     def release_below(self, offset: int) -> None:
-        """These segments are no longer in the log: `let_go` of them."""
+        """These segments have left the log: `let_go` of them."""
         self._tail.release_below(offset)
         self._release_below = offset
 
     def let_go(self) -> None:
-        """Close segments that are no longer in the log, so that their space comes back. Each read
+        """Close segments that have left the log, so that their space comes back. Each read
         begins with it."""
         offset, self._release_below = self._release_below, 0
         if offset:
@@ -142,7 +143,7 @@ class LogReads:
             data = self._readable(start, size)
             looked = examine(data, start, segment_end, self._offsets.sealed_from)
             if not looked.good and len(data) < size:
-                self._read(start + len(data), 1)  # the frame that lies there is refused
+                self._read(start + len(data), 1)  # the frame there is refused
             wanted = _PIECE_BYTES
             if looked.good:
                 yield start, data[: looked.good]

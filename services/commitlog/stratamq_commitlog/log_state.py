@@ -32,7 +32,7 @@ class LogState:
     changing: str = ""
     """A change of role is under way."""
     tail_unconfirmed: bool = False
-    """What lies above *confirmed* may be on this broker only: it is neither shown nor confirmed."""
+    """What is above *confirmed* may be on this broker only: it is neither shown nor confirmed."""
 
     @property
     def role(self) -> Role:

@@ -1,7 +1,7 @@
 """What goes into the engine and what comes out of it: plain values, no wire types.
 
 Results are delivered through callbacks on the engine's own thread: of what is stored in the order
-of the requests, refusals as soon as they are known. A result says *stored* exactly when
+of the requests, refusals as soon as they are known. A result means *stored* exactly when
 `physical_offset` is not −1.
 """
 
@@ -69,7 +69,7 @@ class PutMessage:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """How one message ended. `error` says why nothing was stored."""
+    """How one message ended. `error`: why nothing was stored."""
 
     status: PutStatus
     topic: str = ""

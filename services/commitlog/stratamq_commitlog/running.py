@@ -125,6 +125,6 @@ class Running:
         server.set_ready(True)
 
     def _interrupt(self) -> None:
-        """An opening that goes on ends at its next step; one that has ended does not notice."""
+        """An opening in progress ends at its next step; one that has ended is not affected."""
         self._interrupted.set()
         self._walkers.interrupt()

@@ -1,4 +1,4 @@
-"""A thread that sees when the event loop stands still, and says where.
+"""A thread that detects and logs where the event loop stalls.
 
 While a call blocks the loop (a write to a disk that does not answer), no handler, no health check
 and no time-out runs: only another thread can tell. The metric is served by the thread of the
@@ -57,9 +57,7 @@ class LoopWatch:
             stalled = silent_s >= self._limit_s
             STALLED.set(silent_s if stalled else 0.0)
             if stalled and not told:
-                log.critical(
-                    "event loop stands still", extra={"seconds": silent_s, "in": self._where()}
-                )
+                log.critical("event loop stalled", extra={"seconds": silent_s, "in": self._where()})
             elif told and not stalled:
                 log.warning("event loop runs again")
             told = stalled

@@ -29,7 +29,7 @@ class Cut:
     """Nothing is kept: the log begins anew, wherever its master's next bytes lie."""
     generations: tuple[Generation, ...]
     master_confirmed: int | None = None
-    """How far the master has confirmed; None: it tells nothing of it, as RocketMQ's."""
+    """How far the master has confirmed; None: it does not report it, as RocketMQ's."""
 
 
 @dataclass(frozen=True, slots=True)

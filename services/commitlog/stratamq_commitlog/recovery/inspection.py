@@ -20,7 +20,7 @@ from stratamq.store.segments import FamilyReport, FindingKind, SegmentEntry, sca
 from stratamq_commitlog.recovery.own_state import Snapshot, mark
 
 MIN_SEGMENT_BYTES = 128
-"""As the setting's bound: a shorter file tells nothing about the size of segments."""
+"""As the setting's bound: a shorter file is no evidence of the size of segments."""
 _NORMAL_RECOVERY_FILES = 3
 
 
@@ -57,7 +57,7 @@ class Evidence:
     snapshot: Snapshot | None
     """Only if RocketMQ did not run since and its frame is still there."""
     unclean: bool
-    """`abort` is there: nobody stopped the last run cleanly."""
+    """`abort` is there: the last run was not stopped cleanly."""
     checkpoint: Checkpoint
     wall_ms: int
     found_clean: bool = False
@@ -74,10 +74,10 @@ def is_empty(files: Files) -> bool:
 def inspect(
     files: Files, configured_bytes: int, known_bytes: int | None, deleted_below: int = 0
 ) -> Inspected:
-    """Decide the segment size and whether the files can be a log. StoreRefusedError says why not.
+    """Decide the segment size and whether the files can be a log; else StoreRefusedError.
 
     The size is the one our own state names, else that of the files, else the configured one. A file
-    that is shorter than our own state says was cut short, whatever its length. What lies before
+    that is shorter than that of our own state was cut short, whatever its length. What is before
     `deleted_below` is no part of the log if a segment is missing behind it.
     """
     sizes = (

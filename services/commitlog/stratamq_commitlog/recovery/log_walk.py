@@ -52,7 +52,7 @@ class Walked:
     """QUEUEOFFSETs that were not the next: RocketMQ restarts queues when a topic is deleted."""
     version2_frames: int = 0
     firsts: QueueTable | None = None
-    """The first QUEUEOFFSET of each queue that was met; None: nobody wants to know."""
+    """The first QUEUEOFFSET of each queue that was met; None: not requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ def survey(file: File, base: int, walked: Walked) -> Case | None:
     """Read one older segment by its lengths alone, for the queue table; None: to its end.
 
     Bodies are not verified, as RocketMQ does not look there; where the chain of lengths breaks the
-    rest of the segment is passed over, and the case says why.
+    rest of the segment is passed over, and the case gives the reason.
     """
     walk = SegmentWalk(file, base, walked, SURVEYED, True)
     walked.end = base
@@ -323,8 +323,8 @@ def _move_on(
     frames: FrameColumns,
     in_queue: NDArray[np.bool_],
 ) -> bool:
-    """Move the queue table over frames whose queue offsets all follow each other, and what it
-    knows. False, and nothing is moved, when one does not."""
+    """Move the queue table over frames whose queue offsets all follow each other and its
+    entries. False, and nothing is moved, when one does not."""
     rows = np.flatnonzero(in_queue)
     places = (topic_index[rows].astype(np.int64) << 32) | (
         frames.queue_id[rows].astype(np.int64) & 0xFFFFFFFF

@@ -31,7 +31,7 @@ class OpenedStore:
     checkpoint: Checkpoint
     foreign: bool
     history_known: bool
-    """Our generations still tell this log's history."""
+    """Our generations are still this log's history."""
     report: list[str]
     cut_generations: tuple[Generation, ...] = ()
     """A cut was done: the list that follows it."""
@@ -42,7 +42,7 @@ class OpenedStore:
 def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, bool]:
     """The store's lock; True if another program held it last, after `adopt` has run.
 
-    The text becomes ours only when nothing of ours tells of an older history any more: a start that
+    The text becomes ours only when no file of ours holds an older history: a start that
     is interrupted in between finds the other's text again. StoreRefusedError when another process,
     ours or RocketMQ's, holds the store.
     """
@@ -92,7 +92,7 @@ def open_store(
         report += done
         inspected = inspection.inspect(files, config.segment_bytes, state.segment_bytes)
     if snapshot is not None and not inspection.snapshot_holds(files, inspected, snapshot):
-        report.append("our snapshot no longer fits the log: it is not used")
+        report.append("our snapshot does not fit the log: it is not used")
         snapshot = None
     report += state.faults
     unclean = files.entry(ABORT_PATH) is not None
@@ -171,7 +171,7 @@ def _inspect(
     state: own_state.OwnState,
     snapshot: own_state.Snapshot | None,
 ) -> inspection.Inspected:
-    """What the directory holds. A snapshot that fits the log says what had been deleted of it."""
+    """What the directory holds. A snapshot that fits the log records what was deleted of it."""
     sizes = config.segment_bytes, state.segment_bytes
     if snapshot is not None and snapshot.minimum:
         inspected = inspection.inspect(files, *sizes, snapshot.minimum)
@@ -208,7 +208,7 @@ def begin_generation(
 ) -> list[Generation]:
     """Open a generation at the log's end; the list is durable on return.
 
-    A slave that knows its history goes on with it: its generations are its master's.
+    A slave whose history is known continues it: its generations are its master's.
     """
     known = state.generations if opened.history_known else []
     if opened.cut_generations:

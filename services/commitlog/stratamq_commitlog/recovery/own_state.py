@@ -9,8 +9,8 @@
                                     had stopped cleanly
 
 `frame` is [physical offset, size, SHA-256] of the last frame below the offset that the file stands
-on (null in an empty log). If RocketMQ ran in between, or the frame is no longer there, nothing of
-this is believed, and the log is recovered as RocketMQ's own directory would be: these files go, and
+on (null in an empty log). If RocketMQ ran in between, or the frame has gone, nothing of
+this is used, and the log is recovered as RocketMQ's own directory would be: these files go, and
 with them a cut that was not carried out yet, and what the scrubber found.
 """
 
@@ -50,8 +50,8 @@ _OF_THE_HISTORY = (
     ORIGIN_PATH,
     MASTER_CONFIRMED_PATH,
 )
-"""What tells of the log's bytes, or what is to be done to them. `role.json` does not: the role, and
-the terms that were promised, are the broker's, whoever wrote its log."""
+"""What describes the log's bytes, or what is to be done to them. `role.json` does not: the role,
+and the terms that were promised, are the broker's, whoever wrote its log."""
 
 KEPT_GENERATIONS = 1_000
 
@@ -61,7 +61,7 @@ QueueTable = dict[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class FrameMark:
-    """Identity of one frame: where it lies, its size and the SHA-256 of its bytes."""
+    """Identity of one frame: its offset, its size and the SHA-256 of its bytes."""
 
     offset: int
     size: int
@@ -81,7 +81,7 @@ class Snapshot:
     frame: FrameMark | None
     store_timestamp_ms: int
     minimum: int | None = None
-    """Where the log began: what lies below is no part of it. None: written before this was kept."""
+    """Where the log began: what is below is no part of it. None: written before this was kept."""
     queues: QueueTable = field(default_factory=dict)
     """As loaded; of one that is to be stored the table comes beside it."""
 
@@ -100,7 +100,7 @@ def lock_text(pid: int) -> bytes:
 
 
 def read_lock_text(files: Files) -> bytes:
-    """What the lock file holds; nothing if it cannot be read: whoever locks it will be told why."""
+    """The lock file's content; empty if it cannot be read: locking it then raises the reason."""
     try:
         file = files.open(LOCK_PATH)
     except OSError:
@@ -112,7 +112,7 @@ def read_lock_text(files: Files) -> bytes:
 
 
 def is_ours(previous_lock_text: bytes) -> bool:
-    """False when RocketMQ, or nobody, held the store last."""
+    """False when RocketMQ held the store last, or no process did."""
     return previous_lock_text.startswith(LOCK_MARK)
 
 
@@ -196,7 +196,7 @@ class OwnState:
             return None
 
     def discard(self) -> None:
-        """Remove everything: it tells of a history that others went on with. Durable on return."""
+        """Remove everything: it describes a history that others continued. Durable on return."""
         self.generations, self.segment_bytes = [], None
         for path in _OF_THE_HISTORY:
             for name in (path, f"{path}.previous", f"{path}.tmp"):
@@ -208,7 +208,7 @@ class OwnState:
             self._files.sync_directory(OWN_DIRECTORY)
 
     def drop_snapshot(self) -> None:
-        """It tells of what is no longer in the log. Durable on return."""
+        """It describes what has left the log. Durable on return."""
         for path in (OLD_SNAPSHOT_PATH, SNAPSHOT_PATH):
             remove_metadata(self._files, path)
         self._journal = Journal(self._files, SNAPSHOT_PATH)

@@ -25,7 +25,7 @@ class Progress:
         """Recovery has come to `done_bytes` of `total_bytes`, counted from the log's minimum."""
         now = self._clock.monotonic_ns()
         if self._first_bytes is None:
-            # What lies below is known to be good and was not read.
+            # What is below is known to be good and was not read.
             self._first_bytes, self._began_ns = done_bytes, now
         self.text = f"recovered {done_bytes // _MIB} of {total_bytes // _MIB} MiB"
         seconds = (now - self._began_ns) / 1e9

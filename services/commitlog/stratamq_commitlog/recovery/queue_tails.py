@@ -20,7 +20,7 @@ def queue_tails(
 ) -> QueueTable:
     """Next queue offset of each queue by its last unit below `end`, the log's.
 
-    A unit that points into the log ([minimum, end)) counts only if the frame there says the same.
+    A unit that points into the log ([minimum, end)) counts only if the frame there agrees.
     What cannot be read or does not fit is passed over.
     """
     tails: QueueTable = {}

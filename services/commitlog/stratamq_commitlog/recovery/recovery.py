@@ -5,7 +5,7 @@ Nothing is changed before the directory is known to be servable (`inspect`). The
 1. walks from the start that `choose_start` names to the log's end (`log_walk`, `recovery_cases`);
    after an unclean stop what it accepts is written again from the same bytes; later segments may
    be walked ahead by others (`walk_ahead`);
-2. copies aside what lies behind the end, zeroes the rest of that segment, removes later segments;
+2. copies aside what is behind the end, zeroes the rest of that segment, removes later segments;
 3. syncs the files and their directory.
 
 A crash at any point leaves a directory from which the same end is found again. Any step that fails
@@ -68,7 +68,7 @@ def recover(
     progress: Callable[[int, int], None] | None = None,
     walkers: Walkers | None = None,
 ) -> Recovered:
-    """Find the end and make the directory say nothing else. Raises StoreRefusedError, OSError."""
+    """Find the end and make the directory end there. Raises StoreRefusedError, OSError."""
     recovery = _Recovery(files, inspected, evidence, verify_bodies, progress, walkers)
     return recovery.run()
 
@@ -143,7 +143,7 @@ class _Recovery:
             )
 
     def _read_queue_files(self, walked: Walked) -> None:
-        """Queues go on where log and queue files say, whichever is further.
+        """Queues continue where the log or the queue files end, whichever is further.
 
         Of queues whose messages are all deleted, or lie where the log cannot be read, the number
         stands in their files only.
@@ -155,7 +155,7 @@ class _Recovery:
                 walked.queues[key] = following
 
     def _frame_at(self, offset: int, size: int) -> Frame | None:
-        """What lies at `offset`, if it is a whole frame of `size` bytes."""
+        """The frame at `offset`, if it is a whole one of `size` bytes."""
         base = offset - offset % self._size
         if base not in self._segments or not 0 < size <= self._size - (offset - base):
             return None
@@ -335,7 +335,7 @@ class _Recovery:
             used = last_used(file, 0)
             if used:
                 kept = self._keep_aside(file, segment, 0, used)
-                self._report.append(f"{path} lies behind the end: {used} bytes kept in {kept}")
+                self._report.append(f"{path} is behind the end: {used} bytes kept in {kept}")
         finally:
             file.close()
         self._files.unlink(path)

@@ -1,11 +1,11 @@
 """Recovery as a table: what is seen at one place of the log selects exactly one lettered case.
 
 The walk goes from a known good place frame by frame. At each place `judge` is asked, and `ENDS`
-says whether the log ends there. `tests/commitlog/test_recovery_cases.py` enumerates all inputs.
+holds whether the log ends there. `tests/commitlog/test_recovery_cases.py` enumerates all inputs.
 
 A  ACCEPT. A whole frame: lengths agree, the body matches, PHYSICALOFFSET is the place, the record
-   checksum fits or there is none. The walk goes on behind it.
-B  NEXT_SEGMENT. A blank, and the segment after it exists: the walk goes on there.
+   checksum fits or there is none. The walk continues behind it.
+B  NEXT_SEGMENT. A blank, and the segment after it exists: the walk continues there.
 C  END_AT_BLANK. A blank, and nothing after it: the log ends where the blank begins, as RocketMQ's
    does. The next append writes the same blank again.
 D  END_CLEAN. Zeros: nothing was ever written here, or recovery zeroed it.
@@ -13,12 +13,12 @@ E  END_TORN. The beginning of a frame that goes beyond the segment, or a length 
    a write that did not finish, or garbage.
 F  END_FOREIGN. No magic number of RocketMQ's, and not zero.
 G  END_BODY. The body does not match BODYCRC.
-H  END_MISPLACED. A frame that says it lies elsewhere: bytes of an earlier life of the file.
+H  END_MISPLACED. A frame whose PHYSICALOFFSET is another: bytes of an earlier use of the file.
 I  END_RECORD. The checksum over the whole record does not fit.
 J  END_SECTOR. Above our last durable position, without a record checksum: a whole 512-byte sector
    of the properties is zero, or the last byte of them (without properties: of the topic). The disk
    did not finish; RocketMQ would serve such a frame. A tear takes the checksum's name away, too.
-K  END_QUEUE. Above our last durable position, of a queue that the snapshot knows: QUEUEOFFSET is
+K  END_QUEUE. Above our last durable position, of a queue that is in the snapshot: QUEUEOFFSET is
    not the next one. A frame from a history that was cut.
 L  END_SEGMENT. The segment is used to its last byte and there is no next one.
 """

@@ -1,8 +1,8 @@
 """Segments walked elsewhere, ahead of recovery: every segment begins at the start of a frame.
 
 Only the queues tie a segment to those before it: its messages have the QUEUEOFFSETs that follow
-theirs. So a walk that knows nothing of what comes before says where each queue begins in its
-segment, and `join` goes on with what it learnt if that is where the queues stand. Wherever they do
+theirs. So a walk without what comes before finds where each queue begins in its
+segment, and `join` takes its result if that is where the queues stand. Wherever they do
 not fit, and wherever a walk elsewhere came to no end, recovery walks the segment itself: it never
 decides by anything but what its own walk would have found.
 
@@ -85,8 +85,8 @@ def carry_out(files: Files, task: Task) -> Found:
 def join(walked: Walked, found: Found, strictness: Strictness) -> bool:
     """Go on with what was found, as if the walk itself had gone through this segment.
 
-    False, and nothing is known that was not, where it might have ended at a queue that does not go
-    on where it stood: only the walk itself can say at which frame.
+    False, and nothing is known that was not, where it might have ended at a queue that does not
+    continue where it stood: only the walk itself finds at which frame.
     """
     there = found.walked
     firsts, queues = there.firsts, walked.queues
@@ -154,7 +154,7 @@ def plan(
 
 
 def _begins(files: Files, path: str) -> bool:
-    """Whether a frame seems to begin the segment. What cannot be read, recovery will say."""
+    """Whether a frame seems to begin the segment. Recovery reports what cannot be read."""
     try:
         file = files.open(path)
     except OSError:

@@ -68,7 +68,7 @@ class WalkerPool:
         return lane.take(base) if lane is not None else None
 
     def interrupt(self) -> None:
-        """For good: nothing is walked any more, and a `take` that waits comes back."""
+        """For good: the walks end, and a `take` that waits returns."""
         self._interrupted = True
         for lane in list(self._lanes):
             lane.interrupt()
@@ -97,7 +97,7 @@ class _Lane:
         return self._process.pid
 
     def take(self, base: int) -> Found | None:
-        """The answer for this segment; what lies before it and was not asked for is passed over."""
+        """The answer for this segment; earlier ones that were not taken are passed over."""
         while not self._dead and self._given and self._given[0] <= base:
             answered = self._given.popleft()
             found = self._answer()

@@ -27,7 +27,7 @@ def serve(files: Files, tasks: BinaryIO, answers: BinaryIO) -> None:
         try:
             found = carry_out(files, task)
         except OSError:
-            # Recovery reads it itself, and meets the error where it can say what to do.
+            # Recovery reads it itself, and meets the error where it can report what to do.
             found = None
         pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
@@ -39,7 +39,7 @@ def main() -> None:
     try:
         serve(RealFiles(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
     except BrokenPipeError:
-        # Nobody waits for the answer any more.
+        # The reader of the answer has gone.
         sys.stderr.close()
 
 

@@ -1,7 +1,7 @@
 """A slave's log is cut back to where its history is its master's, and takes over that history.
 
-Cut ──► nothing lies behind the offset ──► the generations, durable ──► followers open again
-    └─► stratamq/cut.json says what is to be done ──► the log closes and is opened again, and
+Cut ──► nothing is behind the offset ──► the generations, durable ──► followers open again
+    └─► stratamq/cut.json records what is to be done ──► the log closes and is opened again, and
         opening does it (`cut_file`); then the generations; then cut.json goes
 """
 
@@ -34,8 +34,8 @@ from stratamq_commitlog.write.write_gate import WriteGate
 def merged(own: list[Generation], cut: Cut) -> list[Generation]:
     """A slave's list after a cut: its own up to there, then its master's from there on.
 
-    What lies behind the cut becomes empty and stays listed, so that followers who know it are told
-    where it ended. The master's generation that covers the cut may be listed twice.
+    A generation behind the cut becomes empty and stays listed, so that followers that have it
+    receive where it ended. The master's generation that covers the cut may be listed twice.
     """
     if not cut.generations:
         return [Generation(g.number, min(g.start, cut.offset)) for g in own]
@@ -69,7 +69,7 @@ class Cutting:
     sync_flush: bool
 
     def cut(self, cut: Cut) -> Procedure[bool]:
-        """Ends once the log that is left is as safe as its flush setting says; True: the cut is
+        """Ends once the log that is left is as safe as its flush setting requires; True: the cut is
         written down, and the caller closes the log and opens it again."""
         refusal = self._refusal(cut)
         if refusal is not None:

@@ -1,9 +1,9 @@
-"""How often a follower hears: pure, so that it can be tested without a clock.
+"""How often a follower receives an event: pure, so that it can be tested without a clock.
 
 An event costs a follower 0.2 to 0.5 ms whatever it holds, and the log a third of that for each
-follower. A message that comes alone is told of at once; while more comes, every 5 ms; and once
-events are large, so that nobody waits for single messages, every 10 ms or as soon as a whole
-event's worth is there. A follower that producers wait for hears every 2 ms.
+follower. A message that comes alone is announced at once; while more comes, every 5 ms; and once
+events are large, so that no consumer waits for single messages, every 10 ms or as soon as a whole
+event's worth is there. A follower that producers wait for receives one every 2 ms.
 """
 
 STEADY_SECONDS, SHORT_SECONDS, LONG_SECONDS = 0.002, 0.005, 0.010
@@ -31,7 +31,7 @@ class EventPace:
             self._pause = LONG_SECONDS if event_bytes >= LARGE_EVENT_BYTES else SHORT_SECONDS
 
     def early(self, now: float, waiting_bytes: int) -> float:
-        """How many seconds too early it is to speak of so much; 0: speak."""
+        """How many seconds too early it is to announce so much; 0: announce."""
         if waiting_bytes >= WHOLE_EVENT_BYTES:
             return 0.0
         return max(0.0, self._spoke_at + self._pause - now)

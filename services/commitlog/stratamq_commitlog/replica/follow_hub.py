@@ -1,4 +1,4 @@
-"""The log's side of Follow: what each follower hears, and what they have told.
+"""The log's side of Follow: what each follower receives, and what it has reported.
 
 What was appended lately is remembered as the writer knew it for nothing: lengths and runs of each
 pass. A follower that keeps up gets these, several passes in one event; one that is behind gets bare
@@ -47,7 +47,7 @@ class FollowerState:
     durable_store_timestamp_ms: int = 0
     released: int = 0
     end_reported: bool = False
-    """It has reported since it was told where the log ends: what it puts off it has written."""
+    """It has reported since it received the end of the log: what it defers it has written."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class FollowHub:
     """All followers of one log. Single-threaded."""
 
     def __init__(self, segment_bytes: int, offsets: LogOffsets, states: StateCell) -> None:
-        """Followers hear of generations and role when they open: `end_all` after a change."""
+        """Followers receive generations and role when they open: `end_all` after a change."""
         self.followers: dict[str, FollowerState] = {}
         self.offsets = offsets
         self._states = states
@@ -99,7 +99,7 @@ class FollowHub:
             self._recent_messages -= len(self._recent.popleft().lengths)
 
     def unconfirmed(self, end: int) -> None:
-        """After a start: what lies above *confirmed* ends there, and was appended before."""
+        """After a start: what is above *confirmed* ends there, and was appended before."""
         self._ends.append(end)
 
     def last_end(self, offset: int) -> int:
@@ -113,7 +113,7 @@ class FollowHub:
         return last
 
     def moved(self) -> None:
-        """Some offset moved: wake everyone who may have something to hear."""
+        """Some offset moved: wake each session that may have something to send."""
         for session in list(self._sessions):
             session.poke()
 
@@ -136,7 +136,7 @@ class FollowHub:
         state.end_reported = False
         state.applied = cut_to
         if cut_to < state.durable:
-            # What it will have on disk after the cut it has yet to say.
+            # What it will have on disk after the cut it has yet to report.
             state.durable, state.durable_store_timestamp_ms = cut_to, 0
         state.released = min(state.released, cut_to)
         session = Session(self, state, cut_to, replicable, wake)
@@ -154,7 +154,7 @@ class FollowHub:
         return opened, session
 
     def end_all(self) -> None:
-        """End every stream: the log is about to be cut. Followers open again and are told."""
+        """End every stream: the log is about to be cut. Followers open again and receive it."""
         for session in list(self._sessions):
             session.ended = True
             session.poke()
@@ -162,8 +162,8 @@ class FollowHub:
         self._recent_messages = 0
 
     def unfinished(self, names: Sequence[str]) -> list[str]:
-        """Those that have not reported, since they were told, that all that is confirmed is
-        durable. What is not confirmed no follower has heard of."""
+        """Those that have not reported, since the closing was sent, that all that is confirmed is
+        durable. What is not confirmed no follower has received."""
         states, end = self.followers, self.offsets.confirmed
         return [
             name
@@ -172,13 +172,13 @@ class FollowHub:
         ]
 
     def released_by_all(self, offset: int) -> bool:
-        """Whether no connected follower reads below `offset` any more."""
+        """Whether every connected follower has released what is below `offset`."""
         return all(session.state.released >= offset for session in self._sessions)
 
     def _cut_to(self, generation: int, position: int) -> int:
         """The lesser of the position and its generation's end; the minimum if that is unknown.
 
-        A slave's list may hold a generation twice: the later one tells.
+        A slave's list may hold a generation twice: the later one counts.
         """
         minimum, generations = self.offsets.minimum, self._states.now.generations
         for index, known in reversed(list(enumerate(generations))):
@@ -250,7 +250,7 @@ class Session:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of the log it may hear of and has not."""
+        """How much of the log it may receive and has not."""
         return self._horizon() - self._position
 
     def poke(self) -> None:
@@ -291,7 +291,7 @@ class Session:
         return offsets.replicable if self._replicable else offsets.confirmed
 
     def _news(self) -> tuple[int, int, int]:
-        """What an event without a range tells; of what is confirmed, to those that ship bytes."""
+        """What an event without a range carries; of what is confirmed, to those that ship bytes."""
         offsets = self._hub.offsets
         return offsets.flushed, offsets.minimum, offsets.confirmed if self._replicable else -1
 

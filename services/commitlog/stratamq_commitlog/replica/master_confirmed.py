@@ -13,7 +13,7 @@ is missing was acknowledged, and consumers have seen it.
     the log is opened as a slave's          the file's; the checkpoint's, which is  –
                                             a lower bound that is saved each second
     the broker is a master, or its master   not known: nothing is bounded           file removed
-    is RocketMQ's, which tells no such
+    is RocketMQ's, which reports no such
     offset
 """
 
@@ -28,20 +28,20 @@ from stratamq_commitlog.recovery.own_state import MASTER_CONFIRMED_PATH
 def after_opening(
     known: int | None,
     confirmed: int,
-    told: int,
+    received: int,
     own: Iterable[Generation],
     masters: Iterable[Generation],
 ) -> int:
-    """What is known once a slave has compared its history with a master that told `told`.
+    """What is known once a slave has compared its history with a master that sent `received`.
 
-    `known` is what it knew before, None: nothing, then its own `confirmed` counts. What an earlier
-    master confirmed holds as far as its history goes on: up to the start of the first generation of
-    the master's list that is not in the slave's own.
+    `known` is the value before, None: unknown, then its own `confirmed` counts. What an earlier
+    master confirmed holds as far as its history continues: up to the start of the first generation
+    of the master's list that is not in the slave's own.
     """
     listed = {generation.number for generation in own}
     starts = [one.start for one in masters if one.number not in listed]
     before = confirmed if known is None else known
-    return max(told, min([before, *starts]))
+    return max(received, min([before, *starts]))
 
 
 class MasterConfirmed:
@@ -50,8 +50,8 @@ class MasterConfirmed:
     def __init__(self, files: Files) -> None:
         self.value: int | None = None
         self._replacements = 0
-        """So many other offsets are being written to the file, or are in it: `value` is not stored
-        any more."""
+        """So many other offsets are being written to the file, or are in it: `value` is then not
+        stored."""
         self._files = files
         self._stored: int | None = None
 
@@ -85,7 +85,7 @@ class MasterConfirmed:
             self.value = max(self.value, offset)
 
     def needs_store(self, flushed: int) -> bool:
-        """Whether a crash could forget that this log lacks something: what lies below its own
+        """Whether a crash could lose the fact that this log lacks something: what is below its own
         durable end it has."""
         if self.value is None or self._replacements:
             return False

@@ -33,7 +33,7 @@ class Membership:
         self.member = ""
         """This broker's name among them."""
         self.damage = ""
-        """Why nobody knows which members were in force."""
+        """Why it is not known which members were in force."""
         self._coming: Members | None = None
         """The latest that are being written: in force once they are durable."""
         self._files = files

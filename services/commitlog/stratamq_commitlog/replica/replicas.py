@@ -1,8 +1,8 @@
 """What slaves have acknowledged, and what that means for those who wait. A pure object.
 
 *replicated* is the k-th largest acknowledgement of connected slaves that are near enough
-(spec 5.5: strictly less than the gap behind). Fewer than k: nobody waits for them. A slave that
-acknowledges more than there is has another history, or lies: it does not count.
+(spec 5.5: strictly less than the gap behind). Fewer than k: no append waits for them. A slave that
+acknowledges more than there is has another history, or is faulty: it does not count.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A master's bytes as a slave's log has to know them: whole frames, whose they are, what follows.
+"""A master's bytes, checked for a slave's log: whole frames, their queues, what follows.
 
 What is looked at is what a dispatcher would fall over: the shape of each frame, its place, and the
 level of a delayed message. Properties are not read otherwise, and checksums neither: the master has
@@ -34,7 +34,7 @@ class ReplicatedFrames:
 def read_replicated_frames(
     data: bytes | memoryview, offset: int, remaining: int
 ) -> ReplicatedFrames:
-    """What lies in `data`, which begins at `offset`, `remaining` bytes before its segment's end.
+    """The frames in `data`, which begins at `offset`, `remaining` bytes before its segment's end.
 
     Raises CorruptRecordError, and InvalidRequestError for bytes that would leave a segment's end
     without a blank.

@@ -50,15 +50,15 @@ _STORING_PEERS = "whether the broker has peers is being written: try again"
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """What is asked for. `term` of a master: 0 takes the next; of a slave: what was heard of, 0 if
-    an operator wants it. `master`: where the new master's slaves connect."""
+    """What is asked for. `term` of a master: 0 takes the next; of a slave: the term received, 0 for
+    an operator's command. `master`: where the new master's slaves connect."""
 
     role: Role
     term: int = 0
     master: str = ""
     reason: str = ""
     resumes: bool = False
-    """It took back what its slaves held, and goes on in its term."""
+    """It has recovered its tail from its slaves, and resumes in its term."""
     candidate: str = ""
     """Of a slave: the member to which the term is promised."""
 
@@ -231,7 +231,7 @@ class RoleChanges:
         is_slave = assigned.role is Role.SLAVE
 
         def store() -> int:
-            # Readers know what records will look like before any comes.
+            # Readers find the records' format before the first record is written.
             sealed_from = self.own_state.begin_sealing(
                 self.offsets.appended,
                 seals=self.property_checksum and not is_slave,
@@ -329,8 +329,8 @@ class RoleChanges:
         only_heard = not assigned.candidate and change.term == known > now.last_term
         if change.term <= known and not only_heard:
             return NotWritableError(
-                f"term {known} was promised to {assigned.candidate or 'nobody'} or heard of: term "
-                f"{change.term} is too late",
+                f"term {known} was promised to {assigned.candidate or 'no member'} or received: "
+                f"term {change.term} is too late",
                 "term",
             )
         return None
@@ -346,7 +346,7 @@ class RoleChanges:
             if not (promised or (empty and not known)) or change.term <= now.last_term:
                 return NotWritableError(
                     f"term {change.term} is not promised to this member: {assigned.term} is, to "
-                    f"{assigned.candidate or 'nobody'}",
+                    f"{assigned.candidate or 'no member'}",
                     "term",
                 )
             if slot_of(change.term) != membership.slot:
@@ -406,7 +406,7 @@ class RoleChanges:
 
 
 def term_step_fault(state: LogState, membership: Membership, offsets: LogOffsets, term: int) -> str:
-    """Why a log that knows what it has takes no such term from another broker; "" if it may."""
+    """Why a log with a history takes no such term from another broker; "" if it may."""
     known = state.highest_term
     is_new = membership.rejoining or offsets.appended == offsets.minimum
     if is_new or term <= known + LARGEST_TERM_STEP:

@@ -9,7 +9,7 @@
     OPERATOR              this one, whatever is configured
     HIGHER_TERM           this one: another broker was promoted, and this one heard of it
 
-Of a master, whether it waits for its slaves is what the setting says, if it speaks of a master. The
+Of a master, whether it waits for its slaves is what the setting requires, if it is a master's. The
 file is the point at which a change of role has happened: what follows it, a start does as well.
 """
 
@@ -49,7 +49,7 @@ class RoleState:
     """`term`: the highest that was promised or heard of; a master's generations have no lower one.
     `candidate`: the member to which `term` is promised, "" if it was only heard of.
     `master`: where a slave's master takes slaves, "" if only the replication service's setting
-    says. `peers`: a master asks others before it takes messages."""
+    names it. `peers`: a master asks others before it takes messages."""
 
     role: Role
     chosen_by: ChosenBy = ChosenBy.CONFIGURATION
@@ -73,8 +73,8 @@ class RoleState:
 class Start:
     """What a start makes of the stored state. `promotes`: a slave begins as a master. `held`: why
     no messages are taken before the peers were asked. `uncertain`: why the role itself is not
-    known, so that only an operator can say. `recovers_tail`: a SYNC_MASTER may have lost what its
-    slaves acknowledged; until it has asked them its log goes on like a slave's."""
+    known, so that an operator must assign one. `recovers_tail`: a SYNC_MASTER may have lost what
+    its slaves acknowledged; until it has asked them its log works as a slave's."""
 
     state: RoleState
     promotes: bool = False
@@ -163,7 +163,7 @@ class RoleFile:
 
     def keep(self, started: RoleState, term: int) -> RoleState:
         """The start has happened, its generation has `term`: the role from now on. What later
-        starts must know of it is stored; a master that never was anything else needs no file."""
+        starts require of it is stored; a master that never was anything else needs no file."""
         state = replace(started, term=max(term, started.term))
         plain = RoleState(state.role, term=state.term)
         is_plain = self._stored is None and state == plain and state.role is not Role.SLAVE

@@ -59,7 +59,7 @@ class SlaveData:
         master_confirmed: int | None = None,
     ) -> None:
         """Whole frames of one segment at a time; `done` once they are as safe as the flush setting
-        says. `master_confirmed`: how far the master has confirmed, None: not known; it may come
+        requires. `master_confirmed`: how far the master has confirmed, None: not known; it may come
         without data."""
         state, shut = self.states.now, self.gate.shut()
         if not state.is_slave:

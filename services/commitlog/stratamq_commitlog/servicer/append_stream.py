@@ -2,7 +2,8 @@
 
 One task reads batches and hands them to the engine; the answers are collected while the last
 response is being written, so that many batches share one response. A bad batch is refused in band,
-and the stream goes on. What a stream has in flight is bounded: reading waits, and so does the peer.
+and the stream continues. What a stream has in flight is bounded: reading waits, and so does the
+peer.
 """
 
 import asyncio

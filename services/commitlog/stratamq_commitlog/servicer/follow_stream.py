@@ -53,8 +53,8 @@ class FollowStreams:
                     if early:
                         await asyncio.sleep(early)
                     continue
-                told = message.end - message.start if isinstance(message, Event) else 0
-                pace.spoke(loop.time(), told)
+                announced = message.end - message.start if isinstance(message, Event) else 0
+                pace.spoke(loop.time(), announced)
                 yield follow_message(message)
             if reader.done() and not reader.cancelled() and reader.exception() is not None:
                 raise reader.exception()  # type: ignore[misc]

@@ -46,12 +46,12 @@ RESULTS_AT_ONCE = 256
 """Results of one call that are made into messages of the wire without a pause."""
 
 REPLICATION_SILENCE_S = 5.0
-"""Replication reports once a second; after so long nobody waits for its slaves any more."""
+"""Replication reports once a second; after so long without one no append waits for slaves."""
 
 
 class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
-    """`opening` says how far recovery is while the engine is not open yet. The log is read on
-    `reading`: a disk that stands still holds up nobody else."""
+    """`opening` reports how far recovery is while the engine is not open yet. The log is read on
+    `reading`: a stalled disk blocks no other call."""
 
     def __init__(self, engine: CommitLog, reading: ThreadWorker) -> None:
         self._engine = engine
@@ -201,7 +201,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     ) -> pb.ListTopicsResponse:
         engine = self._ready()
         if engine.role is Role.SLAVE:
-            # Nobody creates topics here: they come with their master's messages.
+            # Topics are not created here: they come with their master's messages.
             engine.discover_topics(QUEUES_PER_STEP)
         if request.topic:
             found, following = engine.topics.find(request.topic), 0
@@ -240,7 +240,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     ) -> pb.ImportMetadataResponse:
         engine = self._ready()
         learned = 0
-        # A master without queues tells that, too: a table is named by its generation.
+        # A master without queues sends an empty table: a table is named by its generation.
         has_queues = bool(request.generation or request.queues)
         if has_queues:
             table = [(one.topic, one.queue_id, one.next_queue_offset) for one in request.queues]
@@ -389,8 +389,8 @@ def _required(_: None, error: BaseException | None) -> None:
 
 
 def _received_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
-    told = request.HasField("master_confirmed_offset")
-    return request.master_confirmed_offset if told else None
+    has_offset = request.HasField("master_confirmed_offset")
+    return request.master_confirmed_offset if has_offset else None
 
 
 async def _saved(engine: CommitLog) -> None:

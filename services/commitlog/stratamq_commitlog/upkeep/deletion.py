@@ -1,4 +1,4 @@
-"""Whole segments leave the log, oldest first; their files go once nobody reads them.
+"""Whole segments leave the log, oldest first; their files are unlinked once they have no reader.
 
 delete_below ──► out of the log, new minimum ──► every follower has released it, or its time is
 over ──► the new minimum is durable ──► the cache is emptied in slices ──► the file is unlinked
@@ -64,8 +64,8 @@ class Deletion:
         """Take segments that end at or below `offset` out of the log, never the last one; without
         `urgent` only what every follower has on its disk. The new minimum, and their paths."""
         segments, offsets = self._segments, self._offsets
-        # Nothing else could say how far the queues of what is deleted had come: they would count
-        # from anywhere again after a crash.
+        # Nothing else records the next offsets of the queues of what is deleted: after a crash
+        # they would be counted from a wrong one.
         limit = min(offset, offsets.flushed, self._snapshots.needed_from)
         if not urgent:
             limit = min([limit, *(self._durable_of(name) for name in self._followers)])
@@ -96,7 +96,7 @@ class Deletion:
         if not self._hub.released_by_all(end) and now_ns < first.deadline_ns:
             return
         if not self._snapshots.minimum_is_durable(end):
-            # A start knows by it what was deleted, should the directory forget that a file is gone.
+            # A start reads from it what was deleted, should an unlink not have reached the disk.
             self._snapshots.store_minimum()
             return
         position = first.emptied

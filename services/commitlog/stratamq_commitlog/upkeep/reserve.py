@@ -1,7 +1,7 @@
 """Disk space kept back, so that a log on a full volume can still write what it must.
 
 Recovery, `abort`, generations and the checkpoint need room even when nothing else has any: without
-it a log could not start on a full volume, and so nobody could read it or delete from it. The
+it a log could not start on a full volume, and so it could be neither read nor deleted from. The
 reserve is one allocated file; it is let go when a start finds the volume nearly full, or a write of
 our own state met `ENOSPC`, and taken again once there is plenty.
 """

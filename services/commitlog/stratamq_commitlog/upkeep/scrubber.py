@@ -1,10 +1,10 @@
-"""The scrubber: reads what nobody reads, and says what the disk has spoilt.
+"""The scrubber: reads what no client reads, and reports what the disk has damaged.
 
 Segments that are full and durable are read from the oldest to the newest, within a budget of bytes
 per second, by a worker of its own; each frame is verified as a read of it would be. Pages that were
 not cached before are let go of again. A pass begins when `scrub_interval_ms` have passed since the
-last one began, and goes on over restarts. Damage is counted and listed; nothing is repaired here: a
-replica or a backup has to do it.
+last one began, and continues over restarts. Damage is counted and listed; nothing is repaired here:
+a replica or a backup has to do it.
 """
 
 import logging
@@ -86,7 +86,7 @@ class Scrubber:
         self._last_ns = clock.monotonic_ns()
 
     def load(self) -> list[str]:
-        """Blocking: where the last process was. What cannot be read begins anew, and is told."""
+        """Blocking: where the last process was. Unreadable state is reported, and begins anew."""
         data, offsets = self._metadata.load(), self._offsets
         self.state = _decode(data or {}, offsets.minimum, offsets.appended)
         return list(self._metadata.found.faults)

@@ -117,7 +117,7 @@ class SnapshotSaving:
 
     def _drop(self, count: int) -> None:
         """The first of what is unsaved is, or will be, in the file."""
-        if self._whole is None:  # else it is among what that still wants
+        if self._whole is None:  # else it is among what that has yet to save
             self._done_with += self._unsaved[:count]
         del self._unsaved[:count]
 

@@ -1,4 +1,4 @@
-"""The queue-offset snapshot: taken every few seconds, stored once what lies below it is durable.
+"""The queue-offset snapshot: taken every few seconds, stored once what is below it is durable.
 
 take ──► wait until *flushed* reaches it ──► store on the worker ──► deletion may go up to it
 """
@@ -89,7 +89,7 @@ class Snapshots:
         self._has_stored(snapshot)
 
     def minimum_is_durable(self, minimum: int) -> bool:
-        """Whether a start would know that the log begins at `minimum`, or above."""
+        """Whether a start would find that the log begins at `minimum`, or above."""
         return self._stored is not None and (self._stored.minimum or 0) >= minimum
 
     def store_minimum(self) -> None:

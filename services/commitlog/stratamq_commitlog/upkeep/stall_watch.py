@@ -1,8 +1,8 @@
-"""A disk that stands still is seen while it does: by how long a worker's task has been running.
+"""A disk that stalls is detected while it does: by how long a worker's task has been running.
 
 A flush that does not come back holds up every acknowledgement, and a segment that is not allocated
 every append that waits for it: then no more are taken until it does. What else waits for the disk
-(reads, the scrubber, saved state) is told and measured, and holds up nobody.
+(reads, the scrubber, saved state) is logged and measured, and blocks no append.
 """
 
 import logging
@@ -33,17 +33,17 @@ class StallWatch:
             DISK_WAIT.labels(lane).set(milliseconds / 1000)
             stalled = milliseconds >= self._stall_ms
             if stalled is not self._logged[lane]:
-                say: Callable[..., None] = log.error if stalled else log.warning
-                say(
-                    "disk stands still" if stalled else "disk moves again",
+                write: Callable[..., None] = log.error if stalled else log.warning
+                write(
+                    "disk stalled" if stalled else "disk stall ended",
                     extra={"lane": lane, "waiting_ms": milliseconds},
                 )
             self._logged[lane] = stalled
         reason = ""
         if self._logged["flush"]:
-            reason = f"the disk stands still: a flush has not ended for {waiting['flush']} ms"
+            reason = f"the disk is stalled: a flush has not ended for {waiting['flush']} ms"
         elif self._logged["allocate"] and engine.appender.blocked:
-            reason = f"the disk stands still: no segment was allocated for {waiting['allocate']} ms"
+            reason = f"the disk is stalled: no segment was allocated for {waiting['allocate']} ms"
         if reason or engine.gate.stalled:
             engine.write_path.stand_still(reason, refuse=engine.role is not Role.SLAVE)
         return reason

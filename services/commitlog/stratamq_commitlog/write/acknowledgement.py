@@ -1,4 +1,4 @@
-"""When an append is answered: once it is as safe as the settings say.
+"""When an append is answered: once it is as safe as the settings require.
 
     appender ──► when_safe(end) ──► flushed (SYNC_FLUSH) ──► on k slaves (SYNC_MASTER) ──► PUT_OK
                                          │                        ├──► SLAVE_NOT_AVAILABLE: fewer
@@ -79,7 +79,7 @@ class ReplicaWaiters:
             waiters.popleft().finish(PutStatus.PUT_OK, None)
 
     def abandon(self) -> None:
-        """No slave acknowledges to this broker any more."""
+        """From now on no slave acknowledges to this broker."""
         waiters = self._waiters
         while waiters:
             waiters.popleft().finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)

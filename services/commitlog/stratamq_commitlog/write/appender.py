@@ -6,7 +6,7 @@ the magic number among them. A process that is killed in between leaves a pass w
 write that fails ends writing, as a failed flush does.
 
 What does not fit the segment with eight bytes to spare goes into the next one, behind a blank
-(spec 2.6). If the next segment is not there yet, the pass stops and goes on when it is.
+(spec 2.6). If the next segment is not there yet, the pass stops and continues when it is.
 """
 
 from collections import deque
@@ -148,7 +148,7 @@ class Appender:
         return bool(self._pending) and not self.blocked
 
     def refuse_all(self, status: PutStatus, error: StrataError) -> None:
-        """Answer everything that waits: nothing of it is stored but what results say already."""
+        """Refuse everything that waits; of it, only items that already have a result are stored."""
         while self._pending:
             self._pop().refuse(status, error, self._commit)
 

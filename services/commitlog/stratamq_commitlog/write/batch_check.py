@@ -76,7 +76,7 @@ class BadFrame(Exception):
 
 
 def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
-    """What can be said of a batch without reading its frames. Raises InvalidRequestError."""
+    """The checks of a batch that need not read its frames. Raises InvalidRequestError."""
     count = len(batch.lengths)
     if not count:
         raise InvalidRequestError("an empty batch")
@@ -305,7 +305,7 @@ def _check_text(
 
 
 def fill_property_checksums(raw: NDArray[np.uint8], checked: CheckedFrames) -> None:
-    """Write the record checksums of patched frames that end in one, whatever it said before."""
+    """Write the record checksums of patched frames that end in one, whatever its value was."""
     frames, shape = checked.frames, checked.frames.shape
     if shape is not None and len(checked.sealed) == len(frames):
         count, size, end = len(frames), shape.size, shape.size - PROPERTY_CRC_BYTES

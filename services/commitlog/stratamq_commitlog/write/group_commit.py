@@ -1,7 +1,7 @@
 """Group commit: who waits for the disk, one flush at a time, and what ends writing.
 
 All appends that arrive while a flush runs share the next one. A flush that fails is never retried
-and never acknowledged: the kernel has marked the pages clean, and a second flush would say yes to
+and never acknowledged: the kernel has marked the pages clean, and a second flush would succeed for
 bytes that are not on the disk. Only a restart recovers.
 
     append ──► wait(end, …) ──► flush up to *appended* ──► flushed ──► PUT_OK

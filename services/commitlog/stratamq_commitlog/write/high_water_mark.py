@@ -69,7 +69,7 @@ class HighWaterMark:
 
     def announce_end(self) -> None:
         """While closing, once everything is durable and as far confirmed as it will be before the
-        log opens again: tell followers that it ends. Neither a slave's master nor slaves that are
+        log opens again: send followers its end. Neither a slave's master nor slaves that are
         not connected are waited for."""
         offsets, state = self._offsets, self._states.now
         awaits_slaves = (
@@ -84,8 +84,8 @@ class HighWaterMark:
 
     def begin(self, checkpoint_confirmed: int) -> None:
         """Of a log that was just opened. What may be on this broker only is not confirmed yet: of a
-        master under `hold_without_slave` until slaves have it, of one that waits until it may go
-        on, of a slave until its master has confirmed it. What consumers saw before the start lies
+        master under `hold_without_slave` until slaves have it, of one that waits until it may
+        resume, of a slave until its master has confirmed it. What consumers saw before the start is
         below the checkpoint's *confirmed*, or seconds above it."""
         state, bound = self._states.now, self._master_confirmed
         if state.assigned.role is Role.SLAVE:
@@ -104,7 +104,7 @@ class HighWaterMark:
             self._states.swap(tail_unconfirmed=waits)
 
     def _lower(self, offset: int) -> bool:
-        """Whether something of the log lies above."""
+        """Whether something of the log is above."""
         offsets = self._offsets
         confirmed = max(offsets.minimum, offset)
         if confirmed >= offsets.appended:

@@ -182,7 +182,7 @@ class SegmentSet:
         self._files.sync_directory(DIRECTORY)
 
     def close(self) -> None:
-        """Release everything; the segment ahead, in which nothing lies, is removed."""
+        """Release everything; the segment ahead, which is empty, is removed."""
         for segment in self._unflushed:
             segment.file.close()
         self._unflushed.clear()

@@ -5,14 +5,14 @@ the log for ever: delayed messages would wait a year, retention would find every
 really passed since the last look is known from the monotonic clock. A wall clock that is further
 ahead of that than the limit is not believed:
 
-    believed ──► ahead by more than the limit ──► doubted: our own time goes on with the monotonic
-        ▲                                         clock; log, metric and status say so
+    believed ──► ahead by more than the limit ──► doubted: our own time continues with the monotonic
+        ▲                                         clock; log, metric and status report it
         ├── the wall clock is right again ◄────────────┤
         └── an operator confirms it (TrustClock) ◄─────┘
 
-A clock that was put back needs no doubt: nothing is stored under its time. What passed while the
-service did not run nobody has seen: a start believes the wall clock, unless it was doubted when the
-last process ended; `stratamq/clock.json` remembers that, and our own time within one run of the
+A clock that was put back needs no doubt: nothing is stored under its time. The time that passed
+while the service did not run is unknown: a start uses the wall clock, unless it was doubted when
+the last process ended; `stratamq/clock.json` remembers that, and our own time within one run of the
 machine.
 """
 
@@ -105,7 +105,7 @@ class StoreClock:
         return self._clock.monotonic_ns()
 
     def confirm(self) -> None:
-        """An operator says that the wall clock is right."""
+        """An operator confirms that the wall clock is right."""
         if self.ahead_ms:
             self._believe("the wall clock was confirmed")
         self._look = None

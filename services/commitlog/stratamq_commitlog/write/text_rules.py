@@ -1,4 +1,4 @@
-"""What text may not look like, so that recovery can tell a frame that the disk did not finish.
+"""What text may not look like, so that recovery recognises a frame that the disk did not finish.
 
 Above the last durable position recovery takes a frame for torn when a whole sector of its
 properties is zero, or its last byte of text is (`recovery_cases`, J). Text like that is refused

@@ -1,6 +1,6 @@
 """Topics: `config/topics.json`, what is found in the log beside it, and who may write where.
 
-The file has RocketMQ's shape (spec 8.4). Entries and fields that we do not know are kept when it is
+The file has RocketMQ's shape (spec 8.4). Unknown entries and fields are kept when it is
 written again. Topics that the log or the queues hold but the file does not are served and writable.
 """
 

@@ -26,7 +26,7 @@ class WriteGate:
     stopped_reason: str = ""
     """A flush or a write failed: only a restart clears this."""
     stalled: str = ""
-    """The disk stands still: what is taken would wait without a limit."""
+    """The disk is stalled: what is taken would wait without a limit."""
     disk_full: bool = False
     disk_used_ratio: float = 0.0
     master_address: str = ""

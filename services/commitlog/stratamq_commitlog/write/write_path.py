@@ -78,7 +78,7 @@ class WritePath:
             self._commit.request(self._offsets.appended)
 
     def stand_still(self, reason: str, *, refuse: bool) -> None:
-        """The disk stands still, "": it moves again. Nothing is written to it meanwhile; `refuse`:
+        """The disk is stalled, "": the stall ended. Nothing is written to it meanwhile; `refuse`:
         who waits to be appended is answered, and nothing of it is stored."""
         self._gate.stalled = reason
         if not reason:
