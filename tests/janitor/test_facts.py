@@ -15,7 +15,7 @@ def state():
 
 
 def test_what_every_slave_has_is_replicated_connected_or_not(state):
-    assert replicated_up_to(state) == Reach(0, "the log knows of no slave")
+    assert replicated_up_to(state) == Reach(0, "the log has no slave in its status")
     fast = ReplicaState("10.0.0.1:1", 900, True, 0, 0)
     slow = ReplicaState("10.0.0.2:2", 300, False, 600, 0)
     both = replace(state, replicas=(fast, slow))

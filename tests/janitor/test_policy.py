@@ -399,9 +399,9 @@ def test_what_stays_first_says_why():
     assert "70 h old, it expires after 72 h" in kept("disk 50% at 10:00, ages 70 50 1")
     assert "goes at 04:00 local time, above 75%" in kept("disk 50% at 10:00, ages 100 50 1")
     assert "last one" in kept("disk 50% at 04:00, ages 100 90 80")
-    assert "nobody knows" in kept("disk 50% at 04:00, ages ? 90 1")
+    assert "is not known" in kept("disk 50% at 04:00, ages ? 90 1")
     many = " ".join(["100"] * 12)
-    assert "10 segments; the next one goes on" in kept(f"disk 50% at 04:00, ages {many}")
+    assert "10 segments; the next one continues" in kept(f"disk 50% at 04:00, ages {many}")
     assert kept("disk 50% at 04:00, ages 100 1, hold tiered up to 0 GB") == ""
 
 

@@ -1,11 +1,11 @@
 """Index files without a watermark of ours, held against the log before they are believed.
 
 RocketMQ's directory after a clean stop is right, and its bytes stay as they are. After a crash of
-RocketMQ its last file may be anything, and older ones may not have reached the disk; nothing says
+RocketMQ its last file may be anything, and older ones may not have reached the disk; nothing shows
 which of the two it is. So, while the log is read from its minimum anyway:
 
 1. Files that contradict each other, or lie beyond the log's end, are dropped.
-2. Files newer than what `checkpoint` says was synced are checked for whole chains.
+2. Files newer than the synced time in `checkpoint` are checked for whole chains.
 3. The last file is compared with the log, item by item. It may have the tag keys of 5.4.0 and
    later. If it differs in anything, it is dropped and built anew from the previous file's end.
 4. Where no file covers the log, there must not be a key (`Gaps`): RocketMQ loses index files in a
@@ -88,7 +88,7 @@ class Adoption:
             before = records[-2] if len(records) > 1 else None
             state = yield from self._agrees(records[-1], before)
             if state is None:
-                self._drop(records[-1:], "not what the log says")
+                self._drop(records[-1:], "not what the log has")
                 records.pop()
             elif records[-1].header.next_item < self._geometry.items:
                 record = records.pop()
@@ -132,7 +132,7 @@ class Adoption:
     def _agrees(
         self, record: FileRecord, before: FileRecord | None
     ) -> Generator[None, None, IndexState | None]:
-        """The last file's state, if the file is what the log says; else None."""
+        """The last file's state, if the file agrees with the log; else None."""
         reader = IndexFileReader.open(self._files, path_of(record.name), self._geometry)
         try:
             replayed = yield from replay(reader, self._geometry, record.header)
@@ -193,7 +193,7 @@ class _Comparison:
         start = edge.physical_offset if edge is not None else header.begin_phy_offset
         start = max(start, self._minimum)
         known = EdgeFilter(edge)
-        # What lies below the log's minimum can no longer be compared, nor asked for.
+        # What is below the log's minimum can be neither compared nor asked for.
         self._take(start)
         for piece in self._log.read(start, confirmed):
             keys = known.without_known(index_keys(piece.columns))

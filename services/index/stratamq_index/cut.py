@@ -1,6 +1,6 @@
 """Drop everything from a log offset on: at once in memory, then in the files.
 
-A log that must cut ends all streams first and tells its followers where to. No job runs while the
+A log that must cut ends all streams first and sends its followers the offset. No job runs while the
 series is cut; the `CutJob` that comes out is the next one.
 """
 
@@ -19,11 +19,11 @@ from stratamq_index.replay import replay, run
 from stratamq_index.series import FileSeries, OpenFile
 
 StoreTime = Callable[[int], int | None]
-"""The store time of the message at a log offset; None when the log no longer has it."""
+"""The store time of the message at a log offset; None when the log does not have it."""
 
 
 class CutJob:
-    """Runs in the write lane: the files become what the series says. May be repeated."""
+    """Runs in the write lane: the files become what the series holds. May be repeated."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ def _set_end(file: OpenFile, geometry: Geometry, files: Files, store_time: Store
     state.end_phy_offset = int(last["physical_offset"])
     time_ms = store_time(state.end_phy_offset)
     if time_ms is None:
-        # The message is gone from the log: to the second is near enough for one nobody can ask for.
+        # The message is gone from the log: no query returns it, to the second is near enough.
         time_ms = state.begin_timestamp_ms + 1000 * int(last["seconds"])
     state.end_timestamp_ms = time_ms
 

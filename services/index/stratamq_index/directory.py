@@ -1,4 +1,4 @@
-"""What lies in `index/`: the files that can be index files, and everything else put aside.
+"""The content of `index/`: the files that can be index files, and everything else put aside.
 
 RocketMQ reads whatever stands there, so nothing that is no index file may stay. What is put aside
 is renamed to `stratamq/aside/index/`, reported, and not read again: the log can build it anew.
@@ -31,7 +31,7 @@ class Found:
 def entries(files: Files, report: list[str]) -> list[Entry]:
     """Everything in the directory, by name; what stands in the directory's own place goes aside.
 
-    StoreRefusedError for a link: whoever made it must say what is meant by it.
+    StoreRefusedError for a link: its purpose is not known; an operator must decide.
     """
     itself = files.entry(INDEX)
     if itself is None:

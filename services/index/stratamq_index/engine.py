@@ -1,6 +1,6 @@
 """The index's engine: follows the log, builds hash index files, answers by key.
 
-It starts no thread and knows no event loop. Keys come from the log's own segments, through
+It starts no thread and uses no event loop. Keys come from the log's own segments, through
 `formats.dispatch` and `formats.index_columns`. Items are found at once where they wait in memory;
 they go to their file about once a second, as far as the log has flushed, and a watermark that names
 what is durable follows (`series`, `writer`). Questions are begun here and go on in the query lane.
@@ -86,7 +86,7 @@ class IndexEngine:
         self.keep_files = False
         """Expired files stay while a rebuild counts on them."""
         self.exchanged: set[str] = set()
-        """Files that rebuilds have replaced; whoever knows their bytes takes them out."""
+        """Files that rebuilds have replaced; whoever has read their bytes takes them out."""
         self.cut_count = 0
         """How often the log's answer changed what is in memory."""
         self._settings = settings
@@ -104,7 +104,7 @@ class IndexEngine:
     # --- start ---
 
     def load(self) -> None:
-        """Recover what is there. StoreRefusedError says why the directory cannot be served."""
+        """Recover what is there. StoreRefusedError: why the directory cannot be served."""
         try:
             self._load()
         except (OSError, SyncError) as error:
@@ -141,7 +141,7 @@ class IndexEngine:
         return (self.generation, self.series.position) if self.generation else (0, 0)
 
     def opened(self, opened: Opened) -> None:
-        """Nothing at or above `cut_to` is answered any more when this returns."""
+        """When this returns, no answer has anything at or above `cut_to`."""
         if self._segments is None or self._opened is None:
             self._segments = SegmentReader(self.files, COMMIT_LOG, opened.segment_bytes)
             self.log = LogPieces(self._segments, opened.segment_bytes)
@@ -173,7 +173,7 @@ class IndexEngine:
             raise FollowError(f"at {self.series.position}, not at {event.start}")
         self._learn(event)
         while self._adoption is not None:
-            # Not `yield from`: when this stream ends in between, the next one goes on with it.
+            # Not `yield from`: when this stream ends in between, the next one continues it.
             adopted = next(self._adoption, None)
             if adopted is not None:
                 self._install(adopted)
@@ -226,7 +226,7 @@ class IndexEngine:
         return self.searches.ask(lambda: self._plan(question), self.lane, done)
 
     def shutdown(self, done: Callable[[], None]) -> None:
-        """Write and sync what may be; nothing is applied any more. `done` is called in any case."""
+        """Write and sync what may be; then nothing is applied. `done` is called in any case."""
         self.persistence.shutdown(done)
 
     def end_rebuild(self) -> None:
@@ -256,7 +256,7 @@ class IndexEngine:
 
     @property
     def stop_reason(self) -> str:
-        """Why nothing is indexed any more; empty while all is well."""
+        """Why indexing has stopped; empty while it runs."""
         return self.stopped_reason or str(self.writer.failure or "")
 
     @property
@@ -292,13 +292,13 @@ class IndexEngine:
     # --- connection ---
 
     def go_on(self) -> None:
-        """Nothing is under way in the write lane, or no longer: what waits for that comes now."""
+        """The write lane is idle: start what waits for that."""
         if self._reopen is not None and not self.writer.busy:
             self._begin_at(self._reopen)
         self.persistence.pump()
 
     def _begin_at(self, opened: Opened) -> None:
-        """Make memory and files what the log's answer says. No work is under way."""
+        """Bring memory and files to the log's answer. No work is under way."""
         self._reopen = None
         position, cut_to = self.series.position, opened.cut_to
         if self._adoption is not None:
@@ -318,7 +318,7 @@ class IndexEngine:
             self._cut(cut_to)
             return
         if cut_to > position:
-            # The log begins above us: what lies between is gone.
+            # The log begins above us: what is between is gone.
             self._edge = EdgeFilter(None)
             self.series.mark(cut_to)
         self._progress()
@@ -356,7 +356,7 @@ class IndexEngine:
         self._progress()
 
     def _give_up_adoption(self, cut_to: int) -> None:
-        """The log has changed under it, and perhaps below what the files say."""
+        """The log has changed under it, and perhaps below what the files hold."""
         self._adoption = None
         names = [found.name for found in scan(self.files, self.geometry, self.report_lines)]
         unlink_files(self.files, names)
@@ -377,7 +377,7 @@ class IndexEngine:
         self.persistence.record(unsynced=[record.name for record in self.series.records()])
 
     def _pass_over(self, gaps: Gaps, event: Event) -> Generator[None, None, bool]:
-        """True when adopted files cover all of the event, or a part that nobody indexes."""
+        """True when adopted files cover all of the event, or a part without keys to index."""
         reached = self._edge.offset
         number = yield from gaps.first_unindexed(event.start, min(event.end, reached))
         if number is not None:

@@ -1,4 +1,4 @@
-"""How many slots and items an index file has: its bytes do not say, and a wrong guess corrupts.
+"""How many slots and items an index file has: its bytes do not record it.
 
 Candidates, in this order: the settings, what was used here before (`stratamq/geometry.json`),
 RocketMQ's defaults. A candidate is taken when files have its length and their newest items hang in
@@ -39,10 +39,10 @@ DEFAULT_GEOMETRY = Geometry(DEFAULT_SLOTS, DEFAULT_ITEMS)
 
 
 class Fit(enum.Enum):
-    """What the files that are there say to a candidate."""
+    """How the existing files fit a candidate."""
 
     ITEMS = "files have this length, and their items the right slots"
-    LENGTH = "files have this length, and no items that could tell"
+    LENGTH = "files have this length, and no items as evidence"
     NONE = "no file has this length, or the items are in other slots"
 
 

@@ -5,7 +5,7 @@ a cold file would stop the whole process, a `pread` does not.
 
 A file that is written to lives in the write lane: `WritableIndexFile` and everything in it belong
 to the `Worker` that runs its calls, its own copy of the slot table included, so that slots are
-written out while the engine's table goes on changing.
+written out while the engine's table changes.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _ZEROS = bytes(PIECE_ITEMS * INDEX_ITEM_BYTES)
 class EdgeKeys:
     """The message that a file begins or ends with, and the hashes of its keys in that file.
 
-    The rest of its keys, if it has more, lies in the file before or behind.
+    The rest of its keys, if it has more, is in the file before or behind.
     """
 
     physical_offset: int
@@ -141,7 +141,7 @@ class IndexFileReader:
         return low
 
     def sample_slots(self) -> bool | None:
-        """Whether the newest items hang in the slots of their hashes; None: no items to tell.
+        """Whether the newest items hang in the slots of their hashes; None: there are no items.
 
         Most must: a file that a crash left torn may have lost some.
         """
@@ -177,7 +177,7 @@ class IndexFileReader:
 
 
 class WritableIndexFile:
-    """The current file as the write lane knows it. Durable after `sync`, in whatever order."""
+    """The current file in the write lane. Durable after `sync`, in whatever order."""
 
     def __init__(self, file: File, geometry: Geometry, table: NDArray[np.int32]) -> None:
         """`table` becomes this object's own: the slots of all items that are in the file."""

@@ -51,7 +51,7 @@ class Present:
 
 
 class Persistence:
-    """Writes the series. `on_idle` is called when nothing is under way any more, `on_expired` when
+    """Writes the series. `on_idle` is called when the last work has ended, `on_expired` when
     files have gone, `on_cut` when they are others under the same names."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Persistence:
         self.durable_ms = 0
         """Where the newest file that is full and synced ends."""
         self.closed = False
-        """Shutting down: nothing is applied any more."""
+        """Shutting down: nothing more is applied."""
         self._files = files
         self._settings = settings
         self._worker = worker
@@ -200,7 +200,7 @@ class Persistence:
         self._end_closing()
 
     def _end_closing(self) -> None:
-        """Tell whoever waits for the end that it is reached, or that it never will be."""
+        """Notify whoever waits for the end: it is reached, or never will be."""
         if self._closing is None or self.writer.busy:
             return
         end, done = self._closing

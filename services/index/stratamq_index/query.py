@@ -2,13 +2,13 @@
 
 What waits in memory is looked up where the engine runs, when the question arrives (`Source.found`);
 everything after that is `steps`, which run in the query lane and read files alone: chains of items,
-then the frames they lead to. A frame counts only when its own topic, keys and store time say so, so
-that neither a hash collision nor a damaged item can bring a stranger, and each frame counts once.
+then the frames they lead to. A frame counts only when its own topic, keys and store time match, so
+that neither a hash collision nor a damaged item adds another message, and each frame counts once.
 
 Times in items are whole seconds after the header's begin, so they only rule out what cannot match.
 They lie in three ways, which are allowed for: the first item's is counted from the end of the file
 before; an earlier message than the file's first gets zero; and where a clock was set back, header
-times do not bound what lies between. Steps back of up to an hour are found.
+times do not bound what is between. Steps back of up to an hour are found.
 """
 
 import logging
@@ -77,7 +77,7 @@ class Question:
         return index_key_hash(index_key(self.topic, self.key))
 
     def matches(self, frame: Frame) -> bool:
-        """By what the frame itself says."""
+        """By the frame's own fields."""
         if frame.store_timestamp_ms < self.begin_ms or frame.topic != self.topic:
             return False
         if self.end_ms is not None and frame.store_timestamp_ms > self.end_ms:
@@ -95,9 +95,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One index file: what of it was in memory, newest first, and where its chain goes on on disk.
+    """One index file: what of it was in memory, newest first, and its chain's next item on disk.
 
-    `following` None: wherever the slot on disk says. `header` bounds what may be read.
+    `following` None: by the slot on disk. `header` bounds what may be read.
     """
 
     name: str
@@ -172,7 +172,7 @@ class QueryLane:
         return reader
 
     def frame(self, offset: int) -> tuple[Frame, bytes] | None:
-        """The frame that lies at `offset`, if one does and says so, and is as it was written."""
+        """The frame at `offset`, if there is one with that PHYSICALOFFSET, as it was written."""
         try:
             raw = self._log.readable(offset, _FIRST_READ_BYTES)
             if len(raw) < MIN_FRAME_BYTES:
@@ -206,7 +206,7 @@ class QueryLane:
             self._open.popitem()[1].close()
 
     def look_again(self, minimum: int, cut_to: int) -> None:
-        """A stream has begun: the log may have been cut, and may say something else of itself."""
+        """A stream has begun: the log may have been cut, and its sealed range may have changed."""
         self.sealed_from = sealed_from(self._files)
         self.release(minimum, cut_to)
 

@@ -6,7 +6,7 @@ have. Then all are exchanged in one piece of work of the write lane, and questio
 mixture are asked again. A message whose keys lie in two files keeps that split at both ends.
 
 The file that takes the next key is rebuilt by catching up with it: near the end applying waits for
-the rebuild, and then goes on in the new file.
+the rebuild, and then continues in the new file.
 """
 
 import logging

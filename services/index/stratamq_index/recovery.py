@@ -1,6 +1,6 @@
-"""What a start finds in `index/`, and where it goes on: a table of named cases.
+"""What a start finds in `index/`, and where it continues: a table of named cases.
 
-    watermark   closed   files listed by it            case       goes on
+    watermark   closed   files listed by it            case       continues
     none        –        none                          EMPTY      nothing is indexed
     none        –        some                          FOREIGN    adopts them (`adoption`)
     there       yes      all there, all as they were   CLOSED     at the watermark
@@ -12,7 +12,7 @@
 EMPTY, LOST   The log is asked for everything from its minimum.
 FOREIGN       RocketMQ's directory, or one whose watermark is lost. Its files are held against the
               log as it is read from its minimum; what does not hold is built anew.
-CLOSED        Slots and headers are on disk, nobody touched them.
+CLOSED        Slots and headers are on disk, unchanged since.
 CHANGED       After our clean stop another program wrote here: RocketMQ, most likely. As FOREIGN.
 CRASHED       Items above the watermark are cut away, chains computed again from the hash column.
               Files that the watermark does not list came after it: removed.
@@ -89,7 +89,7 @@ class Recovered:
 def recover(
     files: Files, geometry: Geometry, watermark: Watermark | None, report: list[str]
 ) -> Recovered:
-    """Bring `index/` to the state that the watermark tells, durably; a line in `report` for each
+    """Bring `index/` to the state in the watermark, durably; a line in `report` for each
     thing that was not as it should be. Running it again changes nothing more."""
     found = scan(files, geometry, report)
     if watermark is None:

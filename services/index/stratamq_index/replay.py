@@ -1,4 +1,4 @@
-"""An index file's chains computed again from its hash column, and held against what it says.
+"""An index file's chains computed again from its hash column, and compared with its content.
 
 Slots on disk are old after a crash, and any bytes may be wrong in a file that somebody else wrote.
 The hash column is enough: the item before an item in its slot, the newest of each slot and the
@@ -23,7 +23,7 @@ class Replayed:
 
     readable   all items are there, with possible hashes, offsets in order, from the header's begin
                to its end
-    chained    every item says the right previous one
+    chained    every item names the right previous one
     slotted    the slot table on disk is the one that follows from the items, and so is the number
                of slots in use
     """

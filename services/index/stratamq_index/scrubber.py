@@ -4,8 +4,8 @@
 
 A file that is full changes no more. Its checksum is taken once it is named by the watermark, and
 looked at again in a pass over all full files: one at every start, then one a day, a piece at a time
-in the query lane and within a budget, without keeping in the cache what nobody asked for. A damaged
-item would make answers lack messages without a word, as long as nobody looks.
+in the query lane and within a budget, without keeping in the cache what no query read. A damaged
+item makes answers lack messages without an error until it is found.
 """
 
 import logging

@@ -18,7 +18,7 @@ Done = Callable[[Answer | None, BaseException | None], None]
 
 
 class Asked:
-    """One question. `cancel` when nobody waits for the answer any more."""
+    """One question. `cancel` when the caller has gone."""
 
     def __init__(self, plan: Callable[[], Search], done: Done) -> None:
         self.plan = plan

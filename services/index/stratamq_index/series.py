@@ -62,7 +62,7 @@ class OpenFile:
         return table
 
     def find(self, key_hash: int) -> tuple[list[Waiting], int]:
-        """Items with this hash that wait in memory, newest first, and where the chain goes on:
+        """Items with this hash that wait in memory, newest first, and where the chain continues:
         the number of an item on disk, or 0."""
         slot = key_hash % self.state.slots
         following = int(self.state.table[slot])
@@ -198,7 +198,7 @@ class FileSeries:
         return [*self.sealed, *(file.record() for file in self.open)]
 
     def follow(self, before: IndexHeader | None) -> None:
-        """Say which file comes before the first of this series (for one that is rebuilt)."""
+        """Set which file comes before the first of this series (for one that is rebuilt)."""
         self._before = before
 
     def resume(self, file: OpenFile) -> None:
@@ -313,7 +313,7 @@ class FileSeries:
         return file.state.header()
 
     def restart_marks(self) -> None:
-        """After a cut to the present position: marks above it no longer say anything true."""
+        """After a cut to the present position: marks above it are invalid."""
         while self._marks and self._marks[-1].position > self.position:
             self._marks.pop()
         file = self.open[-1] if self.open else None

@@ -97,7 +97,7 @@ def _question(request: pb.QueryKeyRequest) -> Question:
     begin_ms, end_ms = request.begin_timestamp_ms, request.end_timestamp_ms
     everything = begin_ms == 0 and end_ms == 0
     if begin_ms < 0 or (end_ms < begin_ms and not everything):
-        raise InvalidRequestError(f"no time lies between {begin_ms} and {end_ms}")
+        raise InvalidRequestError(f"no time is between {begin_ms} and {end_ms}")
     return Question(
         topic=request.topic,
         key=request.key,

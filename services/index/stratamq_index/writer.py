@@ -1,9 +1,9 @@
 """The write lane: one piece of work at a time, then the watermark that names it.
 
 Whatever goes to `index/` or to `stratamq/index.json` goes through here, in order. A piece of work
-that fails for lack of space changed nothing that counts: it is done again later, and `blocked` says
-so until then. After any other error nothing is written any more (`failure`): what the cache shows
-need not be on the disk, and the next start cuts to the last watermark.
+that fails for lack of space changed nothing that counts: it is done again later, and `blocked`
+reports it until then. After any other error writing stops (`failure`): what the cache shows need
+not be on the disk, and the next start cuts to the last watermark.
 """
 
 import errno
@@ -63,7 +63,7 @@ class Writer:
         """Do `work`, then store `watermark`, then do `after`, all in the lane; then call `then`.
 
         With `before` that is stored first. `then` is called only if all went well, `failed` only if
-        not. Nobody else's work may be under way.
+        not. No other work may be under way.
         """
         assert not self.busy
         self.busy = True
@@ -72,7 +72,7 @@ class Writer:
 
         def task() -> T:
             if reopened is not None:
-                # From now on the files are not as the closed watermark says.
+                # From now on the files are not as in the closed watermark.
                 file.store(encode_watermark(reopened))
             if before is not None:
                 file.store(encode_watermark(before))

@@ -118,7 +118,7 @@ class Cleaner:
         return self._look(manual, "" if trust_clock else self._watch.doubt())
 
     def run(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
-        """Look, and have deleted what may go. `trust_clock`: somebody says that it is right."""
+        """Look, and have deleted what may go. `trust_clock`: an operator confirms it."""
         doubt = self._watch.see(newest_message_ms(self._files))
         if trust_clock:
             self._watch.trust()

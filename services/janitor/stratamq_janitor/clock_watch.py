@@ -3,8 +3,8 @@
 A clock that somebody put forward makes everything old. What the watch has to compare with:
 
     the machine has run since the last look    its monotonic clock: exact, also while no janitor ran
-    it was started since, or nothing is known  the last look and the newest message in the log: what
-                                               of the time since then is true nobody saw
+    it was started since, or nothing is known  the last look and the newest message in the log: the
+                                               time since then is unaccounted for
 
 Either way a difference above the tolerance is a doubt: nothing expires for an hour (the grace), in
 which somebody may put the clock right. A broker that was off for a weekend deletes an hour later
@@ -63,7 +63,7 @@ class Witness:
 
 
 def unexplained_ms(before: Witness | None, now: Witness, newest_message_ms: int | None) -> int:
-    """How much of what the wall clock went forward nobody saw pass; 0 when nothing is known."""
+    """How much of the wall clock's step forward is unaccounted for; 0 when nothing is known."""
     if before is not None and before.boot == now.boot:
         passed_ms = (now.monotonic_ns - before.monotonic_ns) // 1_000_000
         return max(0, now.wall_ms - before.wall_ms - passed_ms)
@@ -102,7 +102,7 @@ class ClockWatch:
             log.error("the clock went forward unseen", extra={"by_ms": ahead_ms})
             now = Witness(now.wall_ms, now.monotonic_ns, now.boot, now.monotonic_ns, ahead_ms)
         elif before is not None and before.doubt_ns is not None:
-            # A start of the machine begins the grace again: how much of it has run nobody knows.
+            # A start of the machine begins the grace again: how much of it has run is unknown.
             since = before.doubt_ns if before.boot == now.boot else now.monotonic_ns
             if now.monotonic_ns - since < self._grace_ns:
                 now = Witness(now.wall_ms, now.monotonic_ns, now.boot, since, before.doubt_ms)
@@ -115,10 +115,10 @@ class ClockWatch:
         if last is None or last.doubt_ns is None:
             return ""
         by = timedelta(seconds=last.doubt_ms // 1000)
-        return f"the clock went forward by {by} (h:mm:ss) that nobody saw pass"
+        return f"the clock went forward by {by} (h:mm:ss) that is unaccounted for"
 
     def trust(self) -> None:
-        """An operator says that the clock is right: the doubt ends, durably."""
+        """An operator confirms the clock: the doubt ends, durably."""
         last = self._last
         if last is not None and last.doubt_ns is not None:
             self._remember(Witness(last.wall_ms, last.monotonic_ns, last.boot), at_once=True)

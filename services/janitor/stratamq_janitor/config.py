@@ -106,8 +106,8 @@ class JanitorConfig(FollowerConfig):
         unit="ms",
         minimum=0,
         maximum=1 << 50,
-        doc="For so long after that nothing expires: somebody may put the clock right, or say that "
-        "it is (`stratamq janitor run --trust-clock`).",
+        doc="For so long after that nothing expires: an operator may put the clock right, or "
+        "confirm it (`stratamq janitor run --trust-clock`).",
     )
 
     def faults(self) -> Iterable[str]:

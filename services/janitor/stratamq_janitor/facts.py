@@ -1,4 +1,4 @@
-"""What the policy needs to know, read from the log's files and asked of the services."""
+"""The policy's input, read from the log's files and asked of the services."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -69,8 +69,8 @@ def leaving_bytes(files: Files, state: LogState) -> int:
 
 
 def newest_message_ms(files: Files) -> int | None:
-    """Store time of the newest message that is on the disk, as the log's checkpoint says; None
-    when it says nothing."""
+    """Store time of the newest message that is on the disk, by the log's checkpoint; None
+    when it has none."""
     entry = files.entry(CHECKPOINT_PATH)
     if entry is None or entry.kind is not Kind.FILE:
         return None
@@ -109,9 +109,9 @@ class Reach:
 
 
 def replicated_up_to(state: LogState) -> Reach:
-    """What every slave that the log knows of has; 0 without one."""
+    """What every slave in the log's status has; 0 without one."""
     if not state.replicas:
-        return Reach(0, "the log knows of no slave")
+        return Reach(0, "the log has no slave in its status")
     last = min(state.replicas, key=lambda one: one.acknowledged_offset)
     away = "" if last.connected else ", which is not connected"
     return Reach(last.acknowledged_offset, f"slave {last.address}{away}")

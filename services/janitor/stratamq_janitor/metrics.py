@@ -8,7 +8,7 @@ FREED = counter("janitor_freed_bytes", "Bytes of deleted segments.")
 LOOKS = counter("janitor_looks", "Looks at the log and the volume.")
 FAILED = counter("janitor_failed_looks", "Looks that failed: a service did not answer.")
 HELD = gauge("janitor_held_segments", "1 while a segment that would go is held back.", ["by"])
-ALARM = gauge("janitor_alarm", "1 while an operator must act; the log and the status say why.")
+ALARM = gauge("janitor_alarm", "1 while an operator must act; the status has the reason.")
 DISK_USED = gauge("janitor_disk_used_ratio", "Used part of the volume, as the policy counts.")
 OLDEST_AGE = gauge(
     "janitor_oldest_segment_age_seconds", "Age of the newest message of the oldest segment."

@@ -11,7 +11,7 @@ ends the list. For each, in this order:
                        tiered: by setting
     limit              so many segments in one run
 
-Held back beats every reason, forcing included: then nothing goes, the alarm says what holds, and in
+Held back beats every reason, forcing included: then nothing goes, the alarm names what holds, and in
 the end the log refuses writes. Forcing takes no more segments than bring the disk below its level.
 """
 
@@ -41,7 +41,7 @@ class Settings:
     max_segments: int = 10
     """In one run."""
     clock_tolerance_ms: int = 10 * 60_000
-    """Messages that were stored further than this in the future are told of."""
+    """Messages that were stored further than this in the future are reported."""
     hold: frozenset[str] = frozenset()
     """Of `HOLDS`: what a segment must be before it may go."""
 
@@ -65,7 +65,7 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """One segment of the log, [start, end). `newest_ms`: nothing in it was stored later than that;
-    None: nobody knows."""
+    None: unknown."""
 
     start: int
     end: int
@@ -148,7 +148,7 @@ class Decision:
     limited: bool = False
     """More would go, and the limit of one run is reached."""
     alarm: str = ""
-    """What an operator must know; empty when all is well."""
+    """What an operator must act on; empty when there is nothing."""
 
     @property
     def delete_below(self) -> int:
@@ -268,9 +268,9 @@ def _kept(facts: Facts, settings: Settings, gone: int, limited: bool) -> Kept | 
     if gone == len(facts.segments) - 1:
         sentence = "it is the last one, which always stays"
     elif limited:
-        sentence = f"one run takes {settings.max_segments} segments; the next one goes on"
+        sentence = f"one run takes {settings.max_segments} segments; the next one continues"
     elif segment.newest_ms is None:
-        sentence = "nobody knows how old it is"
+        sentence = "its age is not known"
     elif _is_old(segment, facts, settings):
         hours = ", ".join(f"{hour:02}:00" for hour in sorted(settings.delete_hours))
         when = f"at {hours} local time, " if hours else ""
@@ -304,7 +304,7 @@ def _alarm(facts: Facts, settings: Settings, forcing: bool, used: int, held: Seq
     if facts.clock_doubt and any(_is_old(one, facts, settings) for one in facts.segments[:-1][:1]):
         return (
             f"{facts.clock_doubt}: nothing expires for a while (janitor.clock_grace_ms); if it is "
-            "right, say so by `stratamq janitor run --trust-clock`"
+            "right, confirm it by `stratamq janitor run --trust-clock`"
         )
     if facts.future_ms > settings.clock_tolerance_ms:
         return (

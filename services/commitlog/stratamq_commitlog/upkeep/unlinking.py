@@ -3,7 +3,8 @@
 The kernel frees what it has cached of a file while it unlinks it: a third of a second of one core
 for 1 GiB, and longer where every freed block is reported to the device (`mount -o discard`).
 Appends queue up behind that. So the cache is emptied first, a slice at each tick, and the unlink
-has little left to do. `drop_cache` changes no byte, and leaves alone what another process has mapped.
+has little left to do. `drop_cache` changes no byte, and leaves alone what another process has
+mapped.
 """
 
 from stratamq_commitlog.write.segment_set import SegmentSet
