@@ -11,8 +11,9 @@ ends the list. For each, in this order:
                        tiered: by setting
     limit              so many segments in one run
 
-Held back beats every reason, forcing included: then nothing goes, the alarm names what holds, and in
-the end the log refuses writes. Forcing takes no more segments than bring the disk below its level.
+Held back beats every reason, forcing included: then nothing goes, the alarm names what holds, and
+in the end the log refuses writes. Forcing takes no more segments than bring the disk below its
+level.
 """
 
 from collections.abc import Sequence
