@@ -1,4 +1,4 @@
-"""Every error StrataMQ raises on purpose. The class says who must act.
+"""Every error StrataMQ raises on purpose. The class determines who must act.
 
     StrataError
     ├── InvalidRequestError      the caller must change the request
@@ -47,7 +47,7 @@ class OffsetOutOfRangeError(StrataError):
 
 
 class NotWritableError(StrataError):
-    """The store does not take writes in its present state; `reason` says which state."""
+    """The store does not take writes in its present state; `reason` names the state."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message, reason=reason)
@@ -70,7 +70,7 @@ class UnavailableError(StrataError):
 
 
 class CorruptionError(StrataError):
-    """Bytes that were acknowledged are damaged. `file` and `position` say where."""
+    """Bytes that were acknowledged are damaged. At `position` of `file`."""
 
     def __init__(self, message: str, file: str = "", position: int = -1) -> None:
         super().__init__(message, file=file, position=position)
@@ -99,4 +99,5 @@ class ConfigurationError(StrataError):
 
 
 class StoreRefusedError(StrataError):
-    """The directory cannot be served; the message says why and what to do. Nothing was changed."""
+    """The directory cannot be served; the message has the reason and what to do. Nothing was
+    changed."""

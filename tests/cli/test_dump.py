@@ -350,7 +350,7 @@ def test_zeros_in_the_middle_of_the_log_are_damage(tmp_path, dump):
     log_of(tmp_path, build(b"one"))
     log_of(tmp_path, build(b"two"), start=4096)
     rows = dump("commitlog", tmp_path, code=1)
-    assert "but the log goes on in 00000000000000004096" in rows[1]["reason"]
+    assert "but the log continues in 00000000000000004096" in rows[1]["reason"]
 
 
 def test_zeros_before_a_preallocated_file_are_the_end(tmp_path, dump):

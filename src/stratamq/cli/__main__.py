@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
     except StrataError as error:
         return _fail(str(error), EXIT_ERROR)
     except BrokenPipeError:
-        # Python flushes standard output once more at exit; there is nobody to read it.
+        # Python flushes standard output once more at exit; its reader has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where commands look for a broker when nobody says."""
+"""Where commands look for a broker without an option."""
 
 DEFAULT_DATA = "stratamq-data"
 DATA_VARIABLE = "STRATAMQ_DATA"

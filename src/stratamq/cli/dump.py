@@ -1,6 +1,6 @@
 """`stratamq dump`: what is in the files of a store, RocketMQ's or ours, read and never written.
 
-Needs no service. Damaged files are shown as far as they go; a line says where and why that ends,
+Needs no service. Damaged files are shown as far as they go; a line reports where and why that ends,
 and the exit code is then 1.
 """
 

@@ -1,4 +1,4 @@
-"""How many slots and items an index file has: its bytes do not say.
+"""How many slots and items an index file has: its bytes do not record it.
 
 Asked in this order: the options; `geometry.properties` in the store's root (test fixtures have it);
 `stratamq/geometry.json`; RocketMQ's default sizes if the length is theirs; one slot for four items,
@@ -37,7 +37,7 @@ class Geometry:
 
 
 def find_geometry(path: Path, view: memoryview, slots: int | None, items: int | None) -> Geometry:
-    """InvalidRequestError, naming the options, when nothing tells."""
+    """InvalidRequestError, naming the options, when it cannot be determined."""
     if (slots is None) != (items is None):
         raise InvalidRequestError("give --slots and --items together")
     if slots is not None and items is not None:
@@ -61,7 +61,7 @@ def find_geometry(path: Path, view: memoryview, slots: int | None, items: int | 
 
 
 def _recorded(path: Path) -> Geometry | None:
-    """What the store's root says: the directory above `index/`, or that of a file lying alone."""
+    """From the store's root: the directory above `index/`, or that of a file by itself."""
     directory = path.absolute().parent
     for root in (directory.parent, directory):
         found = _from_properties(root / "geometry.properties") or _from_own_record(root)
@@ -81,7 +81,7 @@ def _from_properties(path: Path) -> Geometry | None:
 
 
 def _from_own_record(root: Path) -> Geometry | None:
-    """What the index service has recorded; a damaged record says nothing."""
+    """What the index service has recorded; a damaged record is ignored."""
     values = MetadataFile(RealFiles(root), INDEX_GEOMETRY_PATH).load(keep_aside=False) or {}
     slots, items = values.get("index_slots"), values.get("index_items")
     if isinstance(slots, int) and isinstance(items, int) and slots > 0 and items > 0:

@@ -1,6 +1,6 @@
-"""Bytes with the fields marked: where each field lies, and a hex dump that shows it.
+"""Bytes with the fields marked: the offset of each field, and a hex dump that shows it.
 
-Fields are told apart by colour and, where there is none, by the `|` between them.
+Fields are distinguished by colour and, where there is none, by the `|` between them.
 """
 
 from collections.abc import Iterator

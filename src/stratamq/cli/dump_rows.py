@@ -1,4 +1,4 @@
-"""What `dump` says of each thing it finds: plain dictionaries, the lines of `--output json`.
+"""What `dump` prints of each thing it finds: plain dictionaries, the lines of `--output json`.
 
 The names are those of the lines the real RocketMQ is asked with (`tests/interop`): `frame` and
 `message`. Added are `physicalOffset` (the frame's own field, where `phyOffset` is the place), the

@@ -30,7 +30,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The files of one consume queue; topic and queue are None for a file that lies alone."""
+    """The files of one consume queue; topic and queue are None for a file by itself."""
 
     topic: str | None
     queue_id: int | None

@@ -48,7 +48,7 @@ class Stop:
 def walk_log(
     files: list[LogFile], first: int | None = None, end: int | None = None
 ) -> Iterator[Record | Stop]:
-    """The records with first ≤ offset < end. After damage the walk goes on with the next file."""
+    """The records with first ≤ offset < end. After damage the walk continues with the next file."""
     for number, file in enumerate(files):
         following = files[number + 1] if number + 1 < len(files) else None
         if first is not None and file.start + file.size <= first:
@@ -63,7 +63,7 @@ def walk_log(
             if not stop.is_damage:
                 return
         else:
-            reason = f"{stop.reason}, but the log goes on in {following.path.name}"
+            reason = f"{stop.reason}, but the log continues in {following.path.name}"
             yield Stop(stop.file, stop.position, reason, True, stop.offset)
 
 
@@ -131,7 +131,7 @@ def _has_frames(file: LogFile) -> bool:
 def record_at(files: list[LogFile], offset: int, explain: bool = False) -> Record:
     """The frame or blank that begins at `offset`.
 
-    OffsetOutOfRangeError outside the files; NotFoundError says what lies there instead, with
+    OffsetOutOfRangeError outside the files; NotFoundError names what is there instead, with
     `explain` also which frame that is inside of (which reads the file from its beginning).
     """
     low, high = files[0].start, files[-1].start + files[-1].size
@@ -174,7 +174,7 @@ def walk_queue(queue: Queue, first: int = 0, end: int | None = None) -> Iterator
                     damage = not unit.is_zero or not is_last
                     reason = "nothing was written here" if unit.is_zero else "an impossible unit"
                     if unit.is_zero and not is_last:
-                        reason += f", but the queue goes on in {queue.files[number + 1][1].name}"
+                        reason += f", but the queue continues in {queue.files[number + 1][1].name}"
                     yield Stop(str(path), position, reason, damage, start + position)
                     break
                 yield Unit(queue, queue_index, unit)

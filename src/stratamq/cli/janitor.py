@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 TrustOption = Annotated[
     bool,
-    typer.Option("--trust-clock", help="the machine's clock is right, whatever the janitor says"),
+    typer.Option(
+        "--trust-clock", help="the machine's clock is right, whatever the janitor's doubt"
+    ),
 ]
 COLUMNS = ("segment", "endOffset", "decision", "reason", "detail")
 
@@ -39,7 +41,7 @@ def status(
 ) -> None:
     """The janitor's last look, and what it has deleted since it was started.
 
-    Exit code 1 while an operator must act: the alarm says why.
+    Exit code 1 while an operator must act: the alarm has the reason.
     """
     with open_client(data, address) as client:
         state = client.admin.janitor_state()
@@ -87,7 +89,7 @@ def plan(
 
 def run(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="only say what would be deleted")
+        bool, typer.Option("--dry-run", help="only show what would be deleted")
     ] = False,
     trust_clock: TrustOption = False,
     data: DataOption = DEFAULT,
@@ -111,7 +113,7 @@ def enable(
     """Let the janitor delete from this store by its rule; durable.
 
     For a store that another program made: until then nothing is deleted from it. `stratamq janitor
-    plan` says what would go. Exit code 1 when the setting janitor.enabled is false.
+    plan` shows what would go. Exit code 1 when the setting janitor.enabled is false.
     """
     _set(True, data, address, output)
 

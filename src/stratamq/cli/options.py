@@ -37,7 +37,7 @@ DEFAULT = Path(DEFAULT_DATA)
 
 
 def endpoints(data: Path, address: str | None) -> Endpoints:
-    """Where the broker is; InvalidRequestError when nobody can know."""
+    """Where the broker is; InvalidRequestError when no option or run file names it."""
     if address is not None:
         return parse_target(address)
     if not data.is_dir():

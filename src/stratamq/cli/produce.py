@@ -80,7 +80,7 @@ def produce(
 ) -> None:
     """Store messages. Answers when all of them are as safe as the broker promises.
 
-    Exit code 0: all are stored. 1: some are not, or perhaps not; standard error says why.
+    Exit code 0: all are stored. 1: some are not, or perhaps not; standard error has the reason.
     """
     defaults = Message(topic, b"", tag=tag, keys=tuple(keys or ()), queue_id=queue)
     tally = _Tally()

@@ -79,7 +79,7 @@ def resync(data: DataOption = DEFAULT, address: AddressOption = None) -> None:
     """Let a slave whose log is of another history begin anew, with its master's.
 
     What its log holds is moved to stratamq/aside/ in its directory. It happens when the slave next
-    reaches its master, at once if it can; `stratamq replica status` says when it follows.
+    reaches its master, at once if it can; `stratamq replica status` shows when it follows.
     """
     with open_client(data, address) as client:
         client.admin.resync()
@@ -93,23 +93,24 @@ def promote(
     role: Annotated[
         BrokerRole | None,
         typer.Option(
-            help="async-master or sync-master; without it, what commitlog.role says, else what the "
+            help="async-master or sync-master; without it, that of commitlog.role, else what the "
             "last known master was"
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="although something speaks against it")
+        bool, typer.Option("--force", help="although there are reasons against it")
     ] = False,
 ) -> None:
-    """Make a slave the master, in a term of its own: whoever hears of that stops taking messages.
+    """Make a slave the master, in a term of its own: every master that receives it stops taking
+    messages.
 
     Promote the slave with the greatest (generation, end): `stratamq replica status` on each says
     them. Before, n − k of the n members (k acknowledgements are required) promise the term to this
     broker, itself among them: of any n − k, one has each message that was answered PUT_OK. A
     promotion is refused when fewer promise, when another has more, when the master answers, or when
     the log is empty, new in the cluster, or has nothing of its master's history. What is known to
-    be missing is said. The old master, when it comes back, keeps aside what this one does not have,
-    and follows.
+    be missing is reported. The old master, when it comes back, keeps aside what this one does not
+    have, and follows.
 
     Exit codes: 0 it is the master, 1 it is not.
     """
@@ -133,7 +134,7 @@ def demote(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="where the new master's slaves connect (`stratamq replica status` there says "
+            help="where the new master's slaves connect (`stratamq replica status` there shows "
             "where); without it, the member that is promoted is found (ha.members)",
         ),
     ] = None,
@@ -169,7 +170,7 @@ def remove(
     """Take a member that is dead for good out of its cluster: the others count without it.
 
     At the master; when it is the master that is dead, promote another first. It is durable, the
-    others hear of it, and k becomes at most n − 1. Two members cannot decide by themselves which of
+    others receive it, and k becomes at most n − 1. Two members cannot decide by themselves which of
     them is dead: that is the operator's word. Refused when the member answers, and while one of the
     others lacks something.
 
@@ -279,8 +280,8 @@ def _show_peers(output: Output, state: ReplicationState) -> None:
 
 def _show_role(output: Output, state: ReplicationState) -> None:
     printer = Printer(output, ())
-    said = [("roleReason", state.role_reason, False), ("heldReason", state.held_reason, True)]
-    for name, sentence, bad in [*said, ("problem", state.problem, True)]:
+    reasons = [("roleReason", state.role_reason, False), ("heldReason", state.held_reason, True)]
+    for name, sentence, bad in [*reasons, ("problem", state.problem, True)]:
         if sentence:
             kind = "problem" if bad else "report"
             shown = f"takes no messages: {sentence}" if name == "heldReason" else sentence

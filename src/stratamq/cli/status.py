@@ -67,7 +67,7 @@ def _rooms(where: Endpoints) -> Iterator[str]:
 
 
 def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row]]:
-    """The row of one service, and what else is to be said of it."""
+    """The row of one service, and the further lines about it."""
     row: Row = {"kind": "service", "service": room, "state": "not running", "address": ""}
     try:
         row["address"] = _address(room, where)
@@ -101,7 +101,7 @@ def _address(room: str, where: Endpoints) -> str:
 
 
 def _health(address: str) -> str:
-    """`ready` or `not ready`; UnavailableError when nobody answers."""
+    """`ready` or `not ready`; UnavailableError without an answer."""
     with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(
@@ -172,7 +172,7 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
 
 
 def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]:
-    """A master's row tells of its slaves, a slave's of its master."""
+    """A master's row names its slaves, a slave's its master."""
     following = state.following
     if following is not None:
         row |= {
@@ -184,8 +184,8 @@ def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]
         }
         if not following.connected and row["state"] == "ready":
             row["state"] = "not following"
-        told = (following.problem, following.metadata_problem, state.problem)
-        problems = [text for text in told if text]
+        reported = (following.problem, following.metadata_problem, state.problem)
+        problems = [text for text in reported if text]
         return row, [_note(row, "problem", text) for text in problems]
     connected = [one for one in state.slaves if one.connected]
     row |= {

@@ -1,10 +1,10 @@
 """Runs the services of one broker as processes, and watches them.
 
     start      all at once: they find each other through their run files, in any order
-    watch      one that dies is started again, later each time; one that says that an operator must
-               act (exit codes 2 and 3) ends everything
-    stop       the log first: it announces its end, the others bring everything to disk and say so;
-               then the others
+    watch      one that dies is started again, later each time; one that requires an operator
+               (exit codes 2 and 3) ends everything
+    stop       the log first: it announces its end, the others bring everything to disk, and
+               report it; then the others
 
 Services run in sessions of their own, so that a Ctrl-C of the terminal reaches the supervisor only;
 their output goes to files, which outlive all of this.
@@ -53,7 +53,7 @@ class RestartPolicy:
     """A service that ran so long counts as having worked: the waits begin anew."""
 
     def delay_s(self, exit_code: int, lived_s: float, last_delay_s: float | None) -> float | None:
-        """How long to wait; None: it said that an operator must act, and would only say it again.
+        """How long to wait; None: an operator must act, and a new start would end the same.
 
         `last_delay_s` is what was waited before this life of the service, None before its first.
         """
@@ -86,7 +86,7 @@ class Running:
 
 
 class Supervisor:
-    """`tell(room, sentence)` hears of everything that a person wants to know."""
+    """`tell(room, sentence)` receives every event that a person should see."""
 
     def __init__(
         self,
@@ -204,11 +204,11 @@ class Supervisor:
         return code
 
     async def _watch_health(self, each: Running, pid: int) -> None:
-        """Find where the process listens, and hear from it whether it serves."""
+        """Find where the process listens, and ask it whether it serves."""
         while True:
             endpoint = discovery.read(self._root, each.room.name)
             if endpoint is None or endpoint.pid != pid:
-                await asyncio.sleep(_LOOK_S)  # it has not said where it listens
+                await asyncio.sleep(_LOOK_S)  # it has not published where it listens
                 continue
             each.endpoint = endpoint
             options = CHANNEL_OPTIONS
@@ -267,7 +267,7 @@ class Supervisor:
 def service_command(
     module: str, arguments: Sequence[str], after: tuple[Path, str] | None = None
 ) -> list[str]:
-    """`python -m MODULE …`; told to stop when its standard input ends, and the service of the room
+    """`python -m MODULE …`; it stops when its standard input ends, and the service of the room
     `after` (root, name) has."""
     order = ["--after", str(after[0]), after[1]] if after is not None else []
     return [sys.executable, "-m", "stratamq.service.supervised", *order, module, *arguments]
@@ -282,11 +282,11 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def last_line(path: Path) -> str:
-    """What a service said before it ended."""
+    """What a service printed before it ended."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 4096))
         lines = file.read().decode("utf-8", "replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 
 
 def describe_exit(code: int) -> str:

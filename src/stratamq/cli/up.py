@@ -48,7 +48,7 @@ LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 LOOK_AT_LOGS_S = 0.25
 RETENTION_ANSWER_S = 10.0
 READY_NOTICE_S = 20.0
-"""A start that takes longer is recovery, and is said to be."""
+"""A start that takes longer is recovery, and is reported as such."""
 
 
 class BrokerRole(enum.Enum):
@@ -90,7 +90,7 @@ def up(
     ] = None,
     role: Annotated[
         BrokerRole | None,
-        typer.Option(help="what the broker is; without it, what commitlog.role says"),
+        typer.Option(help="what the broker is; without it, the value of commitlog.role"),
     ] = None,
     master: Annotated[
         str | None,
@@ -167,7 +167,7 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
             if not is_given(section, name, config, overrides=overrides)
         ]
     if not is_given("ha", "replication_address", config, overrides=overrides):
-        # Two brokers of one machine do not want the same port.
+        # Two brokers of one machine cannot have the same port.
         sizes.append("ha.replication_address=127.0.0.1:0")
     if is_given("ha", "members", config, overrides=overrides) and not is_given(
         "commitlog", "wait_for_peers", config, overrides=overrides
@@ -195,7 +195,7 @@ def installed_rooms() -> list[str]:
 
 
 def is_fresh(data: Path) -> bool:
-    """No file of the store says yet how large its files are."""
+    """No file of the store determines yet how large its files are."""
     kept = (data / COMMIT_LOG, data / INDEX)
     return not any(directory.is_dir() and any(directory.iterdir()) for directory in kept)
 
@@ -225,7 +225,7 @@ def replication(
     settings = [f"ha.members={','.join(members)}"] if members else []
     if name is not None:
         if not members:
-            raise ConfigurationError(["--name says which --member this broker is: name them"])
+            raise ConfigurationError(["--name selects which --member this broker is: name them"])
         settings.append(f"ha.member={name}")
     if force:
         settings.append("ha.force_master=true")
@@ -282,7 +282,7 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
     try:
         ready = await supervisor.wait_ready(READY_NOTICE_S)
         if not ready and not supervisor.stopping:
-            screen.print("not everything is ready yet: recovery goes on")
+            screen.print("not everything is ready yet: recovery continues")
             ready = await supervisor.wait_ready()
         if ready:
             screen.table(supervisor.running.values(), data)
@@ -298,14 +298,14 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
 
 
 async def _show_retention(data: Path, supervisor: Supervisor, screen: "Screen") -> None:
-    """By which rule messages are deleted, and what it takes at once: nobody is to be surprised."""
+    """By which rule messages are deleted, and what it takes at once."""
     if "janitor" not in supervisor.running:
         return
     async with connect_async(data, timeout_s=RETENTION_ANSWER_S) as client:
         try:
             sentences = retention_sentences(await client.admin.retention())
         except StrataError as error:
-            sentences = [f"retention: the janitor does not say what it deletes: {error}"]
+            sentences = [f"retention: the janitor does not report what it deletes: {error}"]
     for sentence in sentences:
         screen.print(sentence)
 
@@ -345,7 +345,7 @@ class Screen:
         for each in running:
             table.add_row(*_cells(each), style=COLOURS.get(each.room.name, ""))
         self._console.print(table)
-        self.print(f"what the services say is in {data / LOGS_DIRECTORY}")
+        self.print(f"the services' output is in {data / LOGS_DIRECTORY}")
 
     def _line(self, room: str, text: Text) -> None:
         line = Text(time.strftime("%H:%M:%S "), style="dim")

@@ -36,7 +36,7 @@ def size_bound(topic: str, row: Row) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """How a batch ended. `error` None: stored, and the offsets say where."""
+    """How a batch ended. `error` None: stored, at these offsets."""
 
     status: SendStatus
     physical_offset: int = -1
@@ -92,7 +92,7 @@ class Unit:
         self.size = 0
         self.settled = False
         self.seen = False
-        """Somebody has been told how it ended."""
+        """The outcome has been delivered to a caller."""
 
     def error(self) -> StrataError | None:
         """Of a settled unit."""
@@ -419,7 +419,7 @@ class Outbox:
             batch.attempts -= 1
 
     def give_up(self, batch: Batch, error: StrataError) -> None:
-        """Settle a batch that is no longer held here."""
+        """Settle a batch that has left this object."""
         self.pending_bytes -= batch.size
         batch.settle(BatchOutcome(SendStatus.UNKNOWN_ERROR, error=error))
 

@@ -234,7 +234,7 @@ class Reading:
         one.offset = one.taken = head.next_offset
 
     def uncommitted(self, *, given: bool) -> dict[tuple[str, int], int]:
-        """Where the group goes on, for queues in which that moved since the last commit. `given`:
+        """Where the group continues, for queues in which that moved since the last commit. `given`:
         the message that was given last counts as taken."""
         reached = {
             (one.topic, one.queue_id): one.offset if given else one.taken

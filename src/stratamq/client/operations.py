@@ -220,7 +220,7 @@ def message_at(physical_offset: int) -> Operation[ReceivedMessage]:
 
 
 def message_by_id(message_id: str) -> Operation[ReceivedMessage]:
-    """By an offset message id. NotFoundError when another broker's message lies at its offset."""
+    """By an offset message id. NotFoundError when another broker's message is at its offset."""
     store_host, physical_offset = decode_message_id(message_id.strip())
 
     def result(response: commitlog_pb2.GetFrameResponse) -> ReceivedMessage:

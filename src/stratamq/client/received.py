@@ -180,7 +180,7 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The offset message id: where the message lies, as 32 or 56 hex digits."""
+        """The offset message id: where the message is, as 32 or 56 hex digits."""
         return encode_message_id(self._store_host_raw, self.physical_offset)
 
     @property

@@ -1,4 +1,4 @@
-"""What the replication service tells people and programs: a master's slaves, a slave's master."""
+"""What the replication service reports: a master's slaves, a slave's master."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ CHANGE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SlaveProgress:
-    """One slave of a master. `name` is its broker's; RocketMQ's slaves say none. `problem`: why it
+    """One slave of a master. `name` is its broker's; RocketMQ's slaves send none. `problem`: why it
     was last cut off."""
 
     address: str
@@ -116,7 +116,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Demotion:
-    """A demotion that has happened: whom the broker follows, "" if the members must say so."""
+    """A demotion that has happened: whom the broker follows, "" if the members decide it."""
 
     master_address: str
     missing: tuple[str, ...]

@@ -59,7 +59,7 @@ class SendStatus(enum.Enum):
 
     @property
     def stored(self) -> bool:
-        """True when the message is in the log; only PUT_OK says that it is safe as configured."""
+        """True when the message is in the log; only PUT_OK means that it is safe as configured."""
         return self.value <= SendStatus.SLAVE_NOT_AVAILABLE.value
 
 
@@ -237,7 +237,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A slave as the log knows it. `counts`: its acknowledgements count towards PUT_OK; `member`:
+    """A slave in the log's status. `counts`: its acknowledgements count towards PUT_OK; `member`:
     its name among the members, "" if it is none."""
 
     address: str

@@ -21,7 +21,7 @@ class SystemClock:
 
 def machine_boot() -> str:
     """Names this start of the machine: within one, monotonic times of different processes can be
-    compared. Of no use (never equal to another start's) where the kernel does not tell it."""
+    compared. Of no use (never equal to another start's) where the kernel does not provide it."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

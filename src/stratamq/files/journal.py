@@ -6,7 +6,7 @@ become much longer than its table. One writer; what a change costs is what chang
     <crc32> = <JSON>\\n      a commit: what was written so far is the table's state, and this of it
 
 The checksum (eight hex digits) covers its line and those before it, so that a line that an earlier
-writer left behind is none. A reader takes what lies before the last commit that it can reach; the
+writer left behind is none. A reader takes what is before the last commit that it can reach; the
 rest was torn by a crash. The file that a new one replaces is kept as `<name>.previous`.
 
     append   pieces and a commit written at the end, synced
@@ -34,7 +34,7 @@ _LONGEST_LINE_BYTES = 64 << 20
 
 class Journal:
     """`load` first, everything on one lane. OSError leaves the last commit readable: what failed
-    is written with the next commit, of which `needs_anew` says that it must be a whole table."""
+    is written with the next commit, which must be a whole table by `needs_anew`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path

@@ -245,7 +245,7 @@ class Journaled(Generic[K, V]):
             if self._running:
                 return  # one of them has begun to write the file
             if lacks and not self._stopped:
-                # The journal has changes that the file would lack, and can no longer be told to
+                # The journal has changes that the file would lack, and cannot be made to
                 # follow it.
                 self._begin(submit)
             elif self._since is not None:

@@ -130,9 +130,9 @@ class MetadataFile:
         """The main file as last read or written; None when it must be looked at again."""
 
     def load(self, *, foreign: bool = False, keep_aside: bool = True) -> JsonObject | None:
-        """The newest content that can be trusted, or None; `found` tells which and why.
+        """The newest content that can be trusted, or None; `found` names which and why.
 
-        `foreign` says that RocketMQ ran since our last write, so that a main file which fits no
+        `foreign`: RocketMQ ran since our last write, so that a main file which fits no
         checksum is its work and not damage. `keep_aside` copies damaged files to `stratamq/aside`;
         a reader that does not own the file turns it off. Never raises for what the files hold.
         """
@@ -183,8 +183,8 @@ class MetadataFile:
 
     def look_again(self) -> list[str]:
         """After a `store` or `finish` that failed: the SHA-256 of the content that a load finds
-        now; with that of the one whose writing failed if it cannot be told which of them it is. A
-        crash may bring back an older content."""
+        now; with that of the one whose writing failed if it cannot be determined which of them it
+        is. A crash may bring back an older content."""
         if self._main is None:
             self.load()
             if self.found.faults:
@@ -251,7 +251,7 @@ class MetadataFile:
     def adopt(self) -> None:
         """Vouch for the main file as the last load found it: RocketMQ wrote it. Durable on return.
 
-        Else a later load, when nobody remembers that RocketMQ ran, would prefer an older file that
+        Else a later load, without the fact that RocketMQ ran, would prefer an older file that
         fits its checksum.
         """
         main = self._main

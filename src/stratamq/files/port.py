@@ -122,7 +122,7 @@ class File(Protocol):
         """Make a range durable (`fdatasync`: at least that range)."""
 
     def drop_cache(self, position: int, length: int) -> None:
-        """Tell the kernel that a range will not be read again soon. Advice; never an error."""
+        """Advise the kernel that a range will not be read again soon; never an error."""
 
     def send(self, socket: int, position: int, length: int) -> int:
         """`sendfile` to a socket's descriptor; the number of bytes that went, possibly fewer."""
@@ -180,8 +180,8 @@ class Files(Protocol):
     def space(self) -> Space: ...
 
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
-        """Remove what a crash left in `stratamq/tmp`, and say which; what `create` is making stays,
-        and files whose names begin with one of `spare`."""
+        """Remove what a crash left in `stratamq/tmp`, and return their names; what `create` is
+        making stays, and files whose names begin with one of `spare`."""
 
     def lock(self, path: str, text: bytes) -> Lock:
         """Take the lock (`fcntl.lockf`, as RocketMQ's FileChannel.lock does) and write `text`.

@@ -64,7 +64,7 @@ class RealFile:
         try:
             cached = os.preadv(self._fd(), [data], position, os.RWF_NOWAIT)
         except OSError:
-            cached = 0  # nothing is cached, or this file system cannot say; the read below tells
+            cached = 0  # nothing is cached, or this file system cannot report it: the read decides
         if cached == length:
             return bytes(data)
         rest = self.read(position + cached, length - cached)
@@ -255,7 +255,7 @@ class RealFiles:
                 self.sync_directory(parent(directory))
             except OSError:
                 if made:
-                    # A later sync that succeeds would say nothing about this entry.
+                    # A later sync that succeeds would not cover this entry.
                     with contextlib.suppress(OSError):
                         os.rmdir(self._absolute(directory))
                 raise
@@ -342,7 +342,7 @@ class RealFiles:
         self._known_durable.add("")
 
     def _sync_below(self, directory: str) -> None:
-        """Sync every file and directory by itself, where `syncfs` says nothing about the disk.
+        """Sync every file and directory by itself, where `syncfs` does not reach the disk.
 
         What goes away meanwhile needs no sync; what this process has locked is left alone.
         """

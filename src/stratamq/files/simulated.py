@@ -88,7 +88,7 @@ class SimulatedDisk:
             process.kill()
 
     def crash(self, choice: CrashChoice | random.Random | None = None) -> None:
-        """Power loss: every process dies; of what was not synced, `choice` says what survives.
+        """Power loss: every process dies; of what was not synced, `choice` decides what survives.
 
         `choice` is asked once for each item of `crash_items`, in that order, so that a caller can
         enumerate all outcomes (of `image`, too); without one the disk's seed decides.

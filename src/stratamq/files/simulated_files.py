@@ -277,7 +277,7 @@ class SimulatedFiles:
                     self._sync_directory(parent(directory))
                 except OSError:
                     if node is None:
-                        # A later sync that succeeds would say nothing about this entry.
+                        # A later sync that succeeds would not cover this entry.
                         tree.set(directory, None, self.disk.now_ns())
                     raise
 
@@ -308,7 +308,7 @@ class SimulatedFiles:
         return self.disk.space()
 
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
-        # A simulated process makes a file in one step: whatever lies there was abandoned.
+        # A simulated process makes a file in one step: whatever is there was abandoned.
         entries = self.list(TEMPORARY_DIRECTORY)
         files = [entry.name for entry in entries if entry.kind is Kind.FILE]
         names = [name for name in files if not name.startswith(spare)]

@@ -1,6 +1,6 @@
-"""One file of the simulated disk: what readers see, what the disk has, and what lies between.
+"""One file of the simulated disk: what readers see, what the disk has, and what is between.
 
-Nothing is recorded when a mapping is stored through: pages are compared when somebody must know
+Nothing is recorded when a mapping is stored through: pages are compared when that is required
 (flush, crash, eviction), so that engines write at memory speed.
 
     page is dirty       its cache differs from what it was when last clean, or `write` marked it

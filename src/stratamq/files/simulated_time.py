@@ -1,4 +1,4 @@
-"""Virtual time and virtual threads: a clock that moves when told, workers that run when told."""
+"""Virtual time and virtual threads: a clock that moves, and workers that run, by explicit calls."""
 
 import random
 from collections import deque

@@ -45,7 +45,7 @@ class Half:
     name: str
     node: Node | None
     sync_failed: bool = False
-    """A sync of the directory failed: a later one that succeeds says nothing about this."""
+    """A sync of the directory failed: a later one that succeeds does not cover this."""
 
 
 @dataclass(slots=True, eq=False)

@@ -87,7 +87,7 @@ def sync_file_system(descriptor: int) -> None:
 
 def is_fuse(descriptor: int) -> bool:
     """Whether a FUSE server holds the file system. `syncfs` writes back to such a server, which is
-    not told to make anything durable: only `fsync` of each file and directory reaches it."""
+    not made to write anything durably: only `fsync` of each file and directory reaches it."""
     status = ctypes.create_string_buffer(_STATFS_BYTES)
     if _libc.fstatfs(descriptor, status) != 0:
         raise _error()

@@ -2,11 +2,12 @@
 
     resume_point ──▶ Open ──▶ opened ──▶ apply, apply, …      a report every second
                                   ▲                   │
-                                  └── back-off ◀── the log is gone, or speaks nonsense
+                                  └── backoff ◀── the log is gone, or breaks the protocol
     Closing ──▶ close_at ──▶ the last report ──▶ the stream ends ──▶ wait for the log's next start
 
 What the log's bytes or the engine's own files refuse (anything that the engine raises) ends
-following for good: the engine is told and says why; a restart begins again from what is durable.
+following for good: the engine receives and reports why; a restart begins again from what is
+durable.
 """
 
 import asyncio
@@ -107,8 +108,8 @@ async def run_follower(
     `channels` finds the log again wherever it starts. `replicable` follows what slaves may get
     instead of what consumers may see. `learn_queues` is given the pages of the log's queue table
     after each opening. `is_ours` is asked about the generation of a log that answers: one that is
-    not ours is left again, before the engine hears of it. `on_connected` hears of every connection
-    and of its end.
+    not ours is left again, before the engine receives it. `on_connected` is called for every
+    connection and of its end.
     """
     driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s)
     delay_s = FIRST_DELAY_S
@@ -135,7 +136,7 @@ async def run_follower(
             delay_s = FIRST_DELAY_S
         level = logging.ERROR
         if isinstance(error, UnavailableError):
-            # Said once; that nobody answers is said again and again at DEBUG only.
+            # A new problem is logged once; repeated failures to connect at DEBUG only.
             level = logging.INFO if driver.connected else logging.DEBUG
         log.log(level, "log lost", extra={"follower": engine.name, "error": str(error)})
         channels.renew(COMMITLOG)
@@ -215,7 +216,7 @@ class _Driver:
             raise NotFoundError(
                 f"the log that answers is in generation {opened.generation}, which the log of this "
                 "directory never began: it is another broker's; a run file names an address that "
-                "is no longer ours, and is read again"
+                "is not that of this directory, and is read again"
             )
 
     async def _apply(self, action: Apply | Progress) -> None:
@@ -230,7 +231,7 @@ class _Driver:
                     await ready.wait()
 
     async def _close(self, call: Any, end: int) -> None:
-        """The log stops: everything durable, said so, and nothing more from here."""
+        """The log stops: everything durable and reported, and nothing more from here."""
         durable = asyncio.Event()
         with _engine_failures():
             self._engine.close_at(end, durable.set)
@@ -240,14 +241,14 @@ class _Driver:
             await call.done_writing()
 
     async def _report_regularly(self, call: Any) -> None:
-        # The reader hears of a broken connection by itself.
-        told: Report | None = None
+        # The reader detects a broken connection by itself.
+        reported: Report | None = None
         with contextlib.suppress(grpc.RpcError, UnavailableError):
             while True:
                 report = self._engine.report()
-                if report != told:
+                if report != reported:
                     await self._report(call, report)
-                    told = report
+                    reported = report
                 await asyncio.sleep(self._report_interval_s)
 
     async def _report(self, call: Any, report: Report) -> None:

@@ -37,7 +37,7 @@ class LogFacts:
     role_reason: str = ""
     term: int = 0
     master: str = ""
-    """Of a slave that was told whom to follow: where that master's slaves connect."""
+    """Of a slave with an assigned master: where that master's slaves connect."""
     held: str = ""
     """Why a master takes no messages for the time being."""
     has_peers: bool = False
@@ -47,7 +47,7 @@ class LogFacts:
     """Of a slave: how far its master is known to have confirmed; None: not known."""
     confirmed: int = 0
     safe: int = 0
-    """Below here the log has its bytes as safely as its flush setting says."""
+    """Below here the log has its bytes as safely as its flush setting requires."""
     identity: int = 0
     members: Members | None = None
     """In force; None without configured members."""
@@ -127,8 +127,8 @@ class OwnLog:
         candidate: str = "",
     ) -> tuple[int, int]:
         """The log's last generation and its start, once the role is durable. `resumes`: a master
-        has taken back what its slaves held, and goes on in its term. `candidate`: a slave promises
-        `term` to that member."""
+        has recovered its tail from its slaves, and resumes in its term. `candidate`: a slave
+        promises `term` to that member."""
         response = await self._call(
             "SetRole",
             pb.SetRoleRequest(
@@ -186,7 +186,7 @@ class OwnLog:
         master_confirmed: int | None = None,
     ) -> tuple[int, int]:
         """Cut the log and take over the master's list; its end and the generation to append in,
-        once what is left is as safe as the log's flush setting says."""
+        once what is left is as safe as the log's flush setting requires."""
         request = pb.CutRequest(
             offset=offset,
             empty=empty,

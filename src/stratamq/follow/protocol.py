@@ -25,7 +25,7 @@ Wait = Callable[[Callable[[], None]], None]
 
 
 class FollowError(StrataError):
-    """The log's answer contradicts what it said before. The connection must be opened again."""
+    """The log's answer contradicts an earlier one. The connection must be opened again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the follower tells the log: at first, and each second in which it has changed.
+    """What the follower reports to the log: at first, and each second in which it has changed.
 
     `durable_store_timestamp_ms` is the store time of the newest message of which everything this
-    follower builds is on disk; `released`: it reads nothing below any more.
+    follower builds is on disk; `released`: it has finished reading below.
     """
 
     applied: int

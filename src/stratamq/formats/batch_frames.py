@@ -61,7 +61,7 @@ Row = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class FrameShape:
-    """How one broker wants frames from one client: what `AppendOpened` says."""
+    """The frame format that one broker requires of one client, by `AppendOpened`."""
 
     born_host: bytes
     """8 or 20 bytes, as they go into BORNHOST."""

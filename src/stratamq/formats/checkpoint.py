@@ -29,7 +29,7 @@ CHECKPOINT_FILE_BYTES = 4096
 assert CHECKPOINT_FIELDS_BYTES == 48
 
 SAFETY_MARGIN_MS = 3000
-"""RocketMQ looks back three seconds further than what it knows to be flushed."""
+"""RocketMQ looks back three seconds further than the flushed time."""
 
 
 @dataclass(frozen=True, slots=True)

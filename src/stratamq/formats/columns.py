@@ -7,7 +7,7 @@ Frames of one shape, as a producer of one kind of messages sends them, are a mat
 one frame is read, and the others compared with it.
 
 A pass costs what its NumPy calls cost, whatever it holds: conditions are joined before they are
-looked at, and told apart only when one fails. `check_body_checksums` is a loop on purpose: ISA-L
+looked at, and distinguished only when one fails. `check_body_checksums` is a loop on purpose: ISA-L
 does 1 KiB in 42 ns, less than any array would cost.
 """
 
@@ -92,7 +92,7 @@ class FrameColumns:
     )
 
     shape: Shape | None
-    """The frames fill the buffer's beginning, all of this shape. None: nobody has looked."""
+    """The frames fill the buffer's beginning, all of this shape. None: not checked."""
     start: I64
     size: I64
     sys_flag: I64

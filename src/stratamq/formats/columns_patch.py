@@ -21,7 +21,7 @@ def patch(
 ) -> None:
     """Write the broker's fields into frames in private memory: ids, offsets, store time and host.
 
-    `store_host` has 8 or 20 bytes, and every frame's SYSFLAG says so (the caller checked it).
+    `store_host` has 8 or 20 bytes, as in every frame's SYSFLAG (the caller checked it).
     """
     stamp = store_timestamp_ms.to_bytes(8, "big", signed=True) + store_host
     if frames.shape is not None:

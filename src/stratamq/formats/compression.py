@@ -1,4 +1,4 @@
-"""Bodies that clients compressed, as SYSFLAG says. Spec 2.4.
+"""Bodies that clients compressed, marked in SYSFLAG. Spec 2.4.
 
     SYSFLAG & 0x1 == 0      plain
     type 0 or 3             zlib stream
@@ -53,7 +53,7 @@ def decompress_body(body: bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSE
 
 
 def compress_body(body: bytes, compression: Compression, level: int = 5) -> tuple[bytes, int]:
-    """The compressed body and the SYSFLAG bits that say so."""
+    """The compressed body and its SYSFLAG bits."""
     if compression is Compression.ZLIB:
         return zlib.compress(body, level), COMPRESSED | (compression << COMPRESSION_SHIFT)
     if compression is Compression.LZ4:
@@ -77,7 +77,7 @@ def _lz4(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
 
 
 def _zstd(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """In small pieces, because `decompressobj` cannot be told where to stop."""
+    """In small pieces, because `decompressobj` has no limit of its own."""
     stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj()
     pieces: list[bytes] = []
     size = 0
@@ -90,7 +90,7 @@ def _zstd(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
 
 
 _ZSTD_WINDOW_BYTES = 1 << 27
-"""What the command `zstd` accepts unless told otherwise."""
+"""What the command `zstd` accepts by default."""
 _ZSTD_PIECE_BYTES = 256
 """A block of 4 bytes can stand for 128 KiB, so one piece never gives more than 8 MiB."""
 _DECOMPRESS = {Compression.ZLIB: _zlib, Compression.LZ4: _lz4, Compression.ZSTD: _zstd}

@@ -1,6 +1,6 @@
 """Delay levels: the setting `messageDelayLevel`, and what a level makes of a tag code.
 
-A delayed message lies under the schedule topic, in queue level − 1; there the tag code of its
+A delayed message is stored under the schedule topic, in queue level − 1; there the tag code of its
 consume-queue unit is the time of its delivery. Spec 2.7.6, 13.1.
 """
 

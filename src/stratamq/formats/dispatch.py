@@ -8,7 +8,7 @@ Many frames of one producer look alike: equal property lengths, separators in eq
 frames are parsed together, as the rows of one byte matrix, by the layout of their first; what fits
 no layout is read one by one. Both ways give the same columns, which a test holds.
 
-A range lies in one segment and ends on a frame's end; a blank can only be its last member.
+A range is in one segment and ends on a frame's end; a blank can only be its last member.
 """
 
 from collections.abc import Sequence

@@ -211,7 +211,7 @@ def decode(
     limit: int | None = None,
     verify_body: bool = True,
 ) -> Frame | Blank | Zeroed | None:
-    """What lies at `position`, reading no byte at or after `limit`.
+    """What is at `position`, reading no byte at or after `limit`.
 
     None when the bytes end before the frame does. Negative body and properties lengths count as 0,
     as RocketMQ reads them.

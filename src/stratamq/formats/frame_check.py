@@ -1,4 +1,5 @@
-"""Whether a frame lies at a place: RocketMQ's `check message`, without building a value. Spec 2.7.
+"""Whether there is a frame at a place: RocketMQ's `check message`, without building a value. Spec
+2.7.
 
 Recovery walks the log with this, so it is written for speed. What RocketMQ answers as *size −1,
 failure* is split here into the reasons; its *size = TOTALSIZE, failure* is BAD_LENGTH.

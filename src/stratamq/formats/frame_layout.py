@@ -1,4 +1,4 @@
-"""Where everything lies in a frame of the commit log (versions 1 and 2) and in a blank.
+"""The offsets of all fields in a frame of the commit log (versions 1 and 2) and in a blank.
 
     #    off         size   field
     1    0           4      TOTALSIZE, of the whole frame

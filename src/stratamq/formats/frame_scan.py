@@ -34,7 +34,7 @@ class Stop(Enum):
     END = auto()
     """The bytes are used up."""
     WITHIN = auto()
-    """A frame, or its head, goes on behind the bytes."""
+    """A frame, or its head, continues behind the bytes."""
     BLANK = auto()
     """A blank stands there, whatever length it declares."""
     MAGIC = auto()
@@ -64,7 +64,7 @@ def scan_frames(
     """Whole frames in `data` from `start` on, where a frame should begin; at most `most` of them.
 
     `limit`: where the segment, or whatever frames may not leave, ends, as a position in `data`; it
-    can lie behind the bytes that are there. None: the scan does not know.
+    can lie behind the bytes that are there. None: unknown to the scan.
     """
     parts: list[NDArray[np.int64]] = []
     position, wanted = start, sys.maxsize if most is None else most

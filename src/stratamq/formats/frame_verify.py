@@ -35,7 +35,7 @@ _WORD = np.dtype("<u8")
 _PATTERN_WORD = np.frombuffer(_PATTERN[:8], _WORD)[0]
 _NINTH, _TWENTIETH = _PATTERN[8], _PATTERN[-1]
 _ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-"""With them a word tells whether one of its bytes is zero: Mycroft's test."""
+"""They test whether one byte of a word is zero: Mycroft's test."""
 _ZERO_DIGIT, _ZERO_DIGITS = np.uint8(0x30), np.uint64(0x3030303030303030)
 _SIXES, _HIGH_HALVES = np.uint64(0x0606060606060606), np.uint64(0xF0F0F0F0F0F0F0F0)
 _EIGHT, _SIXTEEN, _THIRTY_TWO, _TEN = np.uint64(8), np.uint64(16), np.uint64(32), np.uint64(10)
@@ -75,7 +75,7 @@ def first_damaged(
     view: bytes | memoryview, starts: I64, sizes: I64, sealed_at: int = NOWHERE
 ) -> tuple[int, str] | None:
     """The first of these frames that is not as it was written, and why: `record_crc`, `body_crc`
-    or another reason of `columns`. Each lies within `view` whole, and is long enough for a frame.
+    or another reason of `columns`. Each is within `view` whole, and is long enough for a frame.
 
     Those that start at position `sealed_at` of `view` or behind it were written with a checksum of
     the whole record.
@@ -153,7 +153,7 @@ def _words(tails: NDArray[np.uint8], place: int) -> NDArray[np.uint64]:
 
 
 def _numbers(tails: NDArray[np.uint8]) -> I64:
-    """What the ten digits of each tail say, the lowest first; −1 where a byte is no digit.
+    """The value of the ten digits of each tail, the lowest first; −1 where a byte is no digit.
 
     Eight digits are joined within one word: neighbours to numbers of two, of four and of eight.
     """

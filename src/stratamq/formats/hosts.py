@@ -3,7 +3,7 @@
     IPv4    4 address bytes + i32 port =  8
     IPv6   16 address bytes + i32 port = 20
 
-Nothing in the bytes tells which; SYSFLAG does.
+The bytes do not contain which; SYSFLAG does.
 """
 
 import ipaddress

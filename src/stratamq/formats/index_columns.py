@@ -59,7 +59,7 @@ class IndexKeys:
 
 @dataclass(frozen=True, slots=True)
 class IndexItems:
-    """Consecutive items of one file: as bytes, and the columns that readers in memory want."""
+    """Consecutive items of one file: as bytes, and the columns for readers in memory."""
 
     first_number: int
     records: NDArray[np.void]

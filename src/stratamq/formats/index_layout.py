@@ -1,4 +1,4 @@
-"""Where everything lies in an index file, and what a slot and an item mean.
+"""The offsets of all fields in an index file, and what a slot and an item mean.
 
     off                 size        content
     0                   40          header

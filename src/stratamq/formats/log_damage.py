@@ -1,6 +1,6 @@
 """Finds damaged stretches in bytes of the log, and where whole frames go on behind them.
 
-A frame states where it lies: a magic number four bytes in, and its own log offset at byte 28.
+A frame states its own offset: a magic number four bytes in, and its own log offset at byte 28.
 Twelve bytes that agree with their place are a frame's beginning, whatever is wrong in front of it,
 so that damage never hides more than the frames it touched.
 """
@@ -26,7 +26,7 @@ from stratamq.formats.frame_verify import NOWHERE, first_damaged
 Places = NDArray[np.int64]
 
 HEAD_BYTES = PHYSICAL_OFFSET_POSITION + I64.size
-"""What must be seen of a frame to know that it begins at a place."""
+"""What must be seen of a frame to decide that it begins at a place."""
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
 
 
@@ -58,7 +58,7 @@ class Examined:
 def examine(
     data: bytes | memoryview, offset: int, segment_end: int, sealed_from: int = NOWHERE
 ) -> Examined:
-    """Look at `data`, which lies at log offset `offset`, where a frame should begin; verify all.
+    """Look at `data`, at log offset `offset`, where a frame should begin; verify all.
 
     From log offset `sealed_from` on every record has a checksum of its own.
     """
@@ -101,7 +101,7 @@ def mark_off(
 def next_frame(data: bytes | memoryview, offset: int, segment_end: int) -> int | None:
     """The first place behind the first byte where a frame or the final blank begins.
 
-    A position in `data`; None when there is none whose beginning (`HEAD_BYTES`) lies in `data`.
+    A position in `data`; None when there is none whose beginning (`HEAD_BYTES`) is in `data`.
     """
     view = bytes(data)
     places = []

@@ -1,6 +1,6 @@
 """The members of a cluster of brokers of one name, and what a quorum of them is. Pure.
 
-    n members, k required acknowledgements    PUT_OK of a SYNC_MASTER lies on k + 1 members
+    n members, k required acknowledgements    PUT_OK of a SYNC_MASTER is on k + 1 members
     a promotion has the promises of n − k      (k + 1) + (n − k) > n: one of those has the message
 
 A member's *slot* is its place in the configured list. It never changes, also when the member is

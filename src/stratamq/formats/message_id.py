@@ -1,4 +1,4 @@
-"""The offset message id: where a message lies, as text.
+"""The offset message id: where a message is, as text.
 
     STOREHOST bytes (8 or 20), then the physical offset as i64; upper-case hex, 32 or 56 digits
 

@@ -2,7 +2,7 @@
 
     consumequeue/<topic>/<queueId>/<20 digits>     units_per_file · 20 bytes each, spec 6.1
 
-Indexes count units of one queue; unit i lies at byte 20·i of the queue, in the file whose name is
+Indexes count units of one queue; unit i is at byte 20·i of the queue, in the file whose name is
 the greatest multiple of the file size that is not above it.
 """
 

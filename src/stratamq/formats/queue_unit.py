@@ -1,11 +1,11 @@
-"""The unit of a consume queue: where a message lies, and by what a consumer selects it.
+"""The unit of a consume queue: where a message is, and by what a consumer selects it.
 
     off   size   field
     0     8      physical offset in the commit log
     8     4      size of the frame
     12    8      tags code; or deliver time (schedule topic), or address in the extension file
 
-Spec 6.2 to 6.4, 6.8. Unit i of a queue lies at byte 20·i. Valid means offset ≥ 0 and size > 0, so
+Spec 6.2 to 6.4, 6.8. Unit i of a queue is at byte 20·i. Valid means offset ≥ 0 and size > 0, so
 unwritten (zeroed) space ends a queue. The units before the first one of a queue that does not begin
 at 0 are filled with PRE_BLANK, which counts as valid.
 """

@@ -34,7 +34,7 @@ NOTICE = -1
 ROCKETMQ_TRANSFER_BYTES = 32 * 1024
 """RocketMQ sends at most so many at once (haTransferBatchSize)."""
 MAX_TRANSFER_BYTES = 4 * 1024 * 1024 - TRANSFER_HEAD.size
-"""A RocketMQ slave can never complete more than this, and nobody sends it."""
+"""A RocketMQ slave can never complete more than this, and no master sends it."""
 
 
 class ReportReader:
@@ -53,7 +53,7 @@ class ReportReader:
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """Bytes of one transfer that have come: `data`, a view of what was fed, lies at log offset
+    """Bytes of one transfer that have come: `data`, a view of what was fed, is at log offset
     `offset`. A transfer's first piece has `opens` set, so that a heartbeat is one without data that
     opens."""
 
@@ -73,7 +73,7 @@ class TransferReader:
     """The transfers in a byte stream that comes in pieces of any length.
 
     Bodies are handed on as they come: nothing but a head is ever kept. `notices`: the master is one
-    of ours, and tells what it has confirmed.
+    of ours, and sends its confirmed offset.
     """
 
     def __init__(self, *, notices: bool = False) -> None:
@@ -83,7 +83,7 @@ class TransferReader:
         self._left = 0
 
     def feed(self, data: bytes) -> list[Transferred | Confirmed]:
-        """What is there now. CorruptRecordError (`length`) for a size that nobody sends."""
+        """What is there now. CorruptRecordError (`length`) for a size that no master sends."""
         found: list[Transferred | Confirmed] = []
         position, view = 0, memoryview(data)
         while position < len(data):
@@ -110,7 +110,7 @@ class TransferReader:
         self._offset, self._left = offset, length
         if not 0 <= self._left <= MAX_TRANSFER_BYTES or self._offset < 0:
             raise CorruptRecordError(
-                f"a transfer of {self._left} bytes at {self._offset}: the peer does not speak the "
+                f"a transfer of {self._left} bytes at {self._offset}: the peer does not use the "
                 "replication protocol",
                 self._offset,
                 "length",

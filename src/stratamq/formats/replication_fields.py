@@ -28,7 +28,7 @@ Generations = Sequence[tuple[int, int]]
 
 
 def decode_length(data: bytes) -> int:
-    """CorruptRecordError for more than anybody has to say."""
+    """CorruptRecordError for more than any message contains."""
     (length,) = LENGTH.unpack(data)
     if length > MAX_MESSAGE_BYTES:
         raise CorruptRecordError(f"an opening of {length} bytes", 0, "length")

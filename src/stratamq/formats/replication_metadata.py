@@ -2,7 +2,7 @@
 in no message, a page of each at a time.
 
     slave → master   4     ff 53 54 4d
-    master → slave   4     the same; RocketMQ's master says nothing
+    master → slave   4     the same; RocketMQ's master sends nothing
     slave → master   u32 n, then n bytes: what it has        ┐ as often as the slave likes
     master → slave   u32 n, then n bytes: what is new to it  ┘
 
@@ -10,11 +10,11 @@ in no message, a page of each at a time.
     what is new    u8 version  i64 generation  u16 sentence bytes  sentence
                    u8 count, count × (u8 kind, 32 mark, u8 more, u32 bytes, document)
 
-The kinds that a slave names are the ones it wants. A mark is how far it has come in a table: zeros,
-then what came with the last page; its numbers mean something to the master alone. `more` 1: the
-next page is there at once. A kind of which nothing is new comes with its mark and no document. A
-sentence says why something is not sent.
-Big-endian. A kind that the reader does not know is passed over: either side may be the newer one.
+The kinds that a slave names are the ones it requests. A mark is how far it has come in a table:
+zeros, then what came with the last page; its numbers mean something to the master alone. `more` 1:
+the next page is there at once. A kind of which nothing is new comes with its mark and no document.
+A sentence: why something is not sent.
+Big-endian. An unknown kind is passed over: either side may be the newer one.
 """
 
 import enum
@@ -65,7 +65,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a slave has of the kinds that it wants. `name` is its broker's."""
+    """What a slave has of the kinds that it requests. `name` is its broker's."""
 
     name: str
     marks: Mapping[int, bytes]

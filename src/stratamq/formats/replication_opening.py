@@ -1,7 +1,7 @@
-"""What two StrataMQ brokers say to each other before RocketMQ's protocol begins, on the same port.
+"""What two StrataMQ brokers exchange before RocketMQ's protocol begins, on the same port.
 
     slave → master    4     ff 53 54 51
-    master → slave    4     the same; RocketMQ's master says nothing and has seen less than a report
+    master → slave    4     the same; RocketMQ's master sends nothing, having read no whole report
     slave → master    u32 n, then n bytes: what it has
     master → slave    u32 n, then n bytes: what it shall keep
                       from here on the 8+4+N frames of `replication`
@@ -16,9 +16,9 @@
                         u16 count, count × (i64 generation, i64 start)
 
 A master that lost what it had not flushed takes it back from a slave of its own: it opens with
-ff 53 54 42, is answered with the same, and goes on as a slave does.
+ff 53 54 42, is answered with the same, and continues as a slave does.
 
-Big-endian. The first byte of the mark makes an offset negative, which nobody sends.
+Big-endian. The first byte of the mark makes an offset negative, which no peer sends.
 """
 
 import enum
@@ -66,14 +66,14 @@ class Verdict(enum.IntEnum):
     BEGIN = 1
     """Empty its log: what it has ends below the master's minimum, or it has nothing."""
     UNRELATED = 2
-    """It has something, and nothing of it is of the master's history: an operator must say so."""
+    """It has something, and nothing of it is of the master's history: an operator must decide."""
     REFUSED = 3
-    """The master does not take it; the sentence says why."""
+    """The master does not take it; the sentence has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlaveOpening:
-    """What a slave says of its log. `name` is its broker's, `member` its own among the members, ""
+    """A slave's report of its log. `name` is its broker's, `member` its own among the members, ""
     without them; `identity` is its directory's. `rejoining`: it does not count yet."""
 
     end: int

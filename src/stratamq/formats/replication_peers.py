@@ -1,7 +1,7 @@
 """What one StrataMQ broker asks another on the replication port: what are you, and how far?
 
     asker → peer   4     ff 53 54 50
-    peer → asker   4     the same; RocketMQ's master says nothing
+    peer → asker   4     the same; RocketMQ's master sends nothing
     asker → peer   u32 n, then n bytes: how the asker stands
     peer → asker   u32 n, then n bytes: how the peer stands
 
@@ -14,7 +14,7 @@
                                      u32 since  u8 bytes  name  u16 bytes  address); version 0: none
                    u16 count, count × (i64 generation, i64 start)
 
-Both learn the same, so that a master hears of a promotion from whoever speaks first.
+Both learn the same, so that a master receives a promotion whichever side asks first.
 """
 
 import enum
@@ -69,13 +69,13 @@ class PeerRole(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """How a broker stands. `instance`: at random for each process, to know oneself by. `held`: a
+    """A broker's state. `instance`: at random for each process, to recognise oneself by. `held`: a
     master that takes no messages yet. `term`: the highest it has or has heard of. Addresses are ""
     where there is none.
 
     `identity`: of its directory. `member`: its name among `members`, "" without them.
-    `promised_to`: the member to which `term` is promised, durably; "": to nobody. `rejoining`: its
-    directory is new in the cluster, and counts for nothing yet. `confirmed`: what it knows to be
+    `promised_to`: the member to which `term` is promised, durably; "": to none. `rejoining`: its
+    directory is new in the cluster, and counts for nothing yet. `confirmed`: what is known to be
     acknowledged.
     """
 

@@ -1,4 +1,4 @@
-"""What the first bytes of a segment tell: when its first message was stored.
+"""What the first bytes of a segment contain: when its first message was stored.
 
 Store times never go back in a log, so that these bytes of each segment order its messages by time
 without reading them. The layout is `frame_layout`'s.

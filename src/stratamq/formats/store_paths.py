@@ -1,9 +1,9 @@
-"""Where everything of a store lies, relative to its directory: names that others rely on.
+"""The paths of everything in a store, relative to its directory: names that others rely on.
 
     commitlog/ consumequeue/ index/ config/ checkpoint abort lock      RocketMQ's
     stratamq/                                                          ours alone
 
-ARCHITECTURE.md says which service writes what.
+ARCHITECTURE.md lists which service writes what.
 """
 
 COMMIT_LOG = "commitlog"

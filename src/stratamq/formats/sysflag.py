@@ -1,4 +1,4 @@
-"""SYSFLAG: the bits in which broker and client tell each other how to read a frame. Spec 2.4.
+"""SYSFLAG: the bits by which broker and client agree on how to read a frame. Spec 2.4.
 
 bit    mask    meaning
 0      0x001   the body is compressed
@@ -49,7 +49,7 @@ def is_in_queue(sys_flag: int) -> bool:
 
 
 def compression_of(sys_flag: int) -> Compression | None:
-    """None when the body is plain. ValueError for a type nobody has defined."""
+    """None when the body is plain. ValueError for an undefined type."""
     if not sys_flag & COMPRESSED:
         return None
     number = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT

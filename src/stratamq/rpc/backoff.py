@@ -1,4 +1,4 @@
-"""How long a client goes on trying when a service does not answer."""
+"""How long a client retries when a service does not answer."""
 
 from stratamq.files.port import Clock, Random
 

@@ -1,7 +1,7 @@
 """How the processes of one broker find each other: `<root>/stratamq/run/<room>.json`.
 
 A service writes its file once it listens and removes it at a clean stop. After a kill the file is
-stale: whoever reads it must be ready for an address where nobody answers, and read again. The file
+stale: whoever reads it must be ready for an address that does not answer, and read again. The file
 means nothing after a power loss, so that nothing is synced.
 """
 

@@ -1,4 +1,4 @@
-"""Where the services of a broker are: told by their run files, or by the caller.
+"""Where the services of a broker are: from their run files, or from the caller.
 
 A target is one of
 
@@ -42,11 +42,11 @@ class Endpoints:
         self._addresses = dict(addresses or {})
 
     def names(self, room: str) -> bool:
-        """Whether anybody said, or may yet say, where the room is."""
+        """Whether the room's address is known, or may become known."""
         return self.root is not None or room in self._addresses
 
     def address(self, room: str) -> str:
-        """UnavailableError when nobody said where the room is."""
+        """UnavailableError when the room's address is not known."""
         if room in self._addresses:
             return self._addresses[room]
         if self.root is None:
@@ -98,7 +98,7 @@ class Channels:
         self._left: list[Any] = []
 
     def callable(self, method: Method) -> Any:
-        """UnavailableError when nobody knows where the method's room is."""
+        """UnavailableError when the address of the method's room is not known."""
         known = self._callables.get(method)
         if known is not None:
             return known

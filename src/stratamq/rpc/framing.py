@@ -55,8 +55,8 @@ class HandFramed(Generic[M]):
     def encode_pieces(
         self, head: M, pieces: Sequence[Bytes], size: int, before: Sequence[Bytes] = ()
     ) -> bytes:
-        """The same for a last field that lies in pieces of `size` bytes together, so that they are
-        copied once. `before` are the large fields that stand before it."""
+        """The same for a last field that consists of pieces of `size` bytes together, so that they
+        are copied once. `before` are the large fields that stand before it."""
         parts: list[Bytes] = [head.SerializeToString()]
         for tag, value in zip(self._tags, before, strict=False):
             if len(value):
@@ -155,7 +155,7 @@ def _skip(data: bytes, position: int, wire_type: int) -> int:
         return position + 8
     if wire_type == _FIXED32:
         return position + 4
-    return -1  # groups: protobuf's own parser knows
+    return -1  # groups: left to protobuf's own parser
 
 
 def identity(message: Any) -> Any:

@@ -2,8 +2,8 @@
 
 An error crosses the wire as a status code, its sentence as the status message, and in trailing
 metadata `stratamq-error` (a name that never changes) and `stratamq-error-fields` (a JSON object).
-Errors that are not in the table are bugs: logged with their traceback, told to the caller without
-their message.
+Errors that are not in the table are bugs: logged with their traceback, reported to the caller
+without their message.
 """
 
 import json
@@ -158,7 +158,7 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, Metadata]:
         return grpc.StatusCode.UNIMPLEMENTED, message, ((NAME_KEY, "UNIMPLEMENTED"),)
     error_id = os.urandom(4).hex()
     log.error("unexpected error in a call", exc_info=error, extra={"error_id": error_id})
-    message = f"internal error {error_id}: the log of the service says more"
+    message = f"internal error {error_id}: the log of the service has more"
     return grpc.StatusCode.INTERNAL, message, ((NAME_KEY, "INTERNAL"),)
 
 

@@ -25,7 +25,7 @@ def stream_error(failure: grpc.RpcError) -> StrataError:
 
 async def write(call: Any, message: Any) -> None:
     """`call.write` of an asyncio stream; UnavailableError when the call has ended meanwhile, which
-    gRPC tells only whoever reads."""
+    gRPC reports it only to a reader."""
     try:
         await call.write(message)
     except asyncio.InvalidStateError as error:

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 OnDone = Callable[[T | None, BaseException | None], None]
-"""Takes a result or an error; exactly one of the two says what happened (`error` is None after
+"""Takes a result or an error; exactly one of the two is given (`error` is None after
 success)."""
 
 

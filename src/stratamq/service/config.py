@@ -132,7 +132,7 @@ class FollowerConfig(ServiceConfig):
     log_address: str = setting(
         "",
         unit="host:port",
-        doc="Where the commit log service listens; empty: where its run file says.",
+        doc="Where the commit log service listens; empty: by its run file.",
     )
 
 
@@ -274,7 +274,7 @@ class _Loading:
 
 
 def _convert(raw: object, hint: Any, *, text: bool) -> object:
-    """The value of a TOML item or, with `text`, of a string. ValueError says what is expected."""
+    """The value of a TOML item or, with `text`, of a string. ValueError: what is expected."""
     base, optional = _without_none(hint)
     if optional and text and raw == "":
         return None

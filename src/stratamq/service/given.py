@@ -1,4 +1,4 @@
-"""Whether anybody has said what a setting should be; for defaults that give way to everyone."""
+"""Whether a setting has been given a value; for defaults that any other source overrides."""
 
 import os
 import tomllib
@@ -14,7 +14,7 @@ def is_given(
     overrides: Sequence[str] = (),
 ) -> bool:
     """Looks where `config.load` looks. A file that cannot be read gives nothing: the service will
-    say what is wrong with it."""
+    report what is wrong with it."""
     environ = os.environ if environ is None else environ
     if f"STRATAMQ_{section.upper()}_{name.upper()}" in environ:
         return True

@@ -29,7 +29,7 @@ class Health(health_pb2_grpc.HealthServicer):
             self._wake_watchers()
 
     def stop(self) -> None:
-        """All services are NOT_SERVING for good; watchers are told, and their calls end."""
+        """All services are NOT_SERVING for good; watchers receive it, and their calls end."""
         self._serving = dict.fromkeys(self._serving, False)
         self._stopped = True
         self._wake_watchers()
@@ -40,12 +40,12 @@ class Health(health_pb2_grpc.HealthServicer):
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(self, request, context) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        told = None
+        sent = None
         while True:
             changed = self._changed
             status = self._status(request.service)
-            if status != told:
-                told = status
+            if status != sent:
+                sent = status
                 yield health_pb2.HealthCheckResponse(status=status)
             elif self._stopped:
                 return

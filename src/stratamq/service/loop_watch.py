@@ -1,7 +1,7 @@
 """A thread that detects and logs where the event loop stalls.
 
 While a call blocks the loop (a write to a disk that does not answer), no handler, no health check
-and no time-out runs: only another thread can tell. The metric is served by the thread of the
+and no time-out runs: only another thread can detect it. The metric is served by the thread of the
 metrics endpoint.
 """
 
@@ -51,16 +51,16 @@ class LoopWatch:
         self._timer = self._loop.call_later(_LOOK_S, self._beat)
 
     def _look(self) -> None:
-        told = False
+        logged = False
         while not self._closed.wait(_LOOK_S):
             silent_s = (self._clock.monotonic_ns() - self._beat_ns) / 1e9
             stalled = silent_s >= self._limit_s
             STALLED.set(silent_s if stalled else 0.0)
-            if stalled and not told:
+            if stalled and not logged:
                 log.critical("event loop stalled", extra={"seconds": silent_s, "in": self._where()})
-            elif told and not stalled:
+            elif logged and not stalled:
                 log.warning("event loop runs again")
-            told = stalled
+            logged = stalled
 
     def _where(self) -> str:
         """The last calls of the loop's thread, innermost first."""

@@ -27,7 +27,7 @@ ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
 
-# From 50 µs (an fdatasync on a fast disk takes 100) to 10 s (nobody waits longer).
+# From 50 µs (an fdatasync on a fast disk takes 100) to 10 s (no call waits longer).
 SECONDS_BUCKETS = (
     50e-6, 100e-6, 200e-6, 500e-6,
     1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3,
@@ -67,7 +67,7 @@ class MetricsEndpoint:
 
 
 def serve(address: str, registry: CollectorRegistry = REGISTRY) -> MetricsEndpoint:
-    """Start the endpoint on `host:port`; port 0 takes a free one, told by `.address`.
+    """Start the endpoint on `host:port`; port 0 takes a free one, in `.address`.
 
     Raises ConfigurationError when the address cannot be listened on.
     """

@@ -149,7 +149,7 @@ class Service(Generic[Config]):
     ) -> None:
         """Serve until a signal or an error that is given to the server's `fail`. `close` goes
         before everything else that closes. `ready`: takes requests from the start, instead of
-        when the server's `set_ready` says so."""
+        when the server calls `set_ready`."""
 
         async def close_all() -> None:
             if close is not None:

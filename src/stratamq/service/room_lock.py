@@ -27,7 +27,7 @@ _FLOCK = struct.Struct(
 def take_room_lock(files: Files, room: str) -> Lock:
     """The room's lock, held until it is closed or the process ends.
 
-    StoreRefusedError when another process holds it, or when what lies there can be no lock.
+    StoreRefusedError when another process holds it, or when what is there can be no lock.
     """
     path = _path(room)
     try:
@@ -38,7 +38,7 @@ def take_room_lock(files: Files, room: str) -> Lock:
         ) from None
     except OSError as error:
         raise StoreRefusedError(
-            f"{path} cannot be locked: {error.strerror or error}. Move away what lies there"
+            f"{path} cannot be locked: {error.strerror or error}. Move away what is there"
         ) from error
 
 
@@ -48,7 +48,7 @@ def room_lock_holder(root: Path, room: str) -> int | None:
     try:
         descriptor = os.open(root / _path(room), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None  # where no lock file is, nobody holds it
+        return None  # without a lock file no process holds it
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))

@@ -115,7 +115,7 @@ class Server:
         """Writes the run file as soon as a full volume has room for it."""
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
-        """Why the process ends, if nobody asked for it."""
+        """Why the process ends, if it was not asked to."""
 
     def add_servicer(
         self,
@@ -136,7 +136,7 @@ class Server:
     async def start(self, address: str, *, ready: bool = True) -> str:
         """Listen on `host:port` (port 0 takes a free one) and return the address bound.
 
-        With `ready=False` health says NOT_SERVING until `set_ready(True)`. Raises
+        With `ready=False` health reports NOT_SERVING until `set_ready(True)`. Raises
         ConfigurationError when `address` or the metrics address cannot be listened on, and
         StoreRefusedError when the run file cannot be written, unless the volume is full: then the
         service runs, and is found once there is room.
@@ -272,8 +272,7 @@ class Server:
             if error.errno not in NO_SPACE:
                 path = discovery.run_file(root, self._room)
                 raise StoreRefusedError(
-                    f"{path} cannot be written: {error.strerror or error}. Move away what lies "
-                    "there"
+                    f"{path} cannot be written: {error.strerror or error}. Move away what is there"
                 ) from error
             log.warning("not announced yet", extra={"reason": error.strerror})
             self._announcing = asyncio.create_task(self._announce_later(root))

@@ -3,12 +3,12 @@
     python -m stratamq.service.supervised [--after ROOT ROOM] MODULE ARGUMENTS
 
 Standard input is a pipe that the supervisor holds and never writes to. It ends when the supervisor
-does, however that ends; the service is then told to stop, once, as by its SIGTERM. With `--after`
-it is told when the service ROOM of the store at ROOT has ended: the log announces its end, the
-others bring everything to disk and say so. A service that has not stopped `STOP_LIMIT_S` after its
-supervisor is killed, so that whoever starts the broker anew knows how long to wait.
+does, however that ends; the service then stops as by SIGTERM, once. With `--after`
+it stops when the service ROOM of the store at ROOT has ended: the log announces its end, the
+others bring everything to disk and report it. A service that has not stopped `STOP_LIMIT_S` after
+its supervisor is killed, so that the wait before a new start is bounded.
 
-(The kernel's PR_SET_PDEATHSIG would tell the end of the supervisor's thread that started the
+(The kernel's PR_SET_PDEATHSIG would signal the end of the supervisor's thread that started the
 service, and a second SIGTERM means at once.)
 """
 

@@ -17,7 +17,7 @@ class ThreadWorker:
     """Implements `stratamq.files.port.Worker`: tasks run one after another, in order.
 
     `on_done(result, error)` is called on `loop`, in the order of the tasks; exactly one of its two
-    arguments says what happened (`error` is None after success). `submit` may be called from any
+    arguments is the outcome (`error` is None after success). `submit` may be called from any
     thread.
     """
 
@@ -74,6 +74,6 @@ class ThreadWorker:
         except BaseException as error:  # noqa: BLE001 - the top of a thread: the owner decides
             failure = error
         self._began_ns = 0
-        # A loop that is closed belongs to a process that has ended its service: nobody listens.
+        # A loop that is closed belongs to a process that has ended its service: no caller waits.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(on_done, result, failure)

@@ -1,8 +1,8 @@
 """How far a reader of the files alone may go, while our own state stands.
 
-The log writes *confirmed* into the checkpoint every second; what lies above may be cut by the next
+The log writes *confirmed* into the checkpoint every second; what is above may be cut by the next
 recovery. RocketMQ writes `lock` over ours when it holds the store, and leaves 0 in the checkpoint:
-then nobody has said how far the log goes but the frames themselves.
+then only the frames themselves show where the log ends.
 """
 
 from stratamq.files.port import Files, Kind

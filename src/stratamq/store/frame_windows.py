@@ -1,6 +1,6 @@
 """Frames of a bare range of the log, a bounded piece at a time.
 
-A range that nobody has told the lengths of may be a whole segment: it is read by pieces that hold
+A range without known lengths may be a whole segment: it is read by pieces that hold
 at least one frame, each of which is decoded before the next is read.
 """
 

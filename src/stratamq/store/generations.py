@@ -1,4 +1,4 @@
-"""Whether a log that answers is the one of this directory: its generations tell.
+"""Whether a log that answers is the one of this directory, by its generations.
 
 The log service lists every generation in `stratamq/generations.json` before it serves in it, and no
 two brokers invent the same number. A run file that a kill left behind may name a port on which
@@ -12,7 +12,7 @@ from stratamq.formats.store_paths import GENERATIONS_PATH
 
 def is_listed(files: Files, generation: int) -> bool:
     """Whether the log of this directory has begun that generation. A reader's look: nothing is
-    changed; a list that cannot be read knows none."""
+    changed; a list that cannot be read has none."""
     return any(number == generation for number, _ in _listed(files))
 
 

@@ -3,9 +3,9 @@
     stratamq/sealed.json        {"from": log offset, or null: nowhere}
 
 A record whose checksum was wiped out looks like one that never had any, and nothing would guard
-its header and properties. The log service says here, durable before the first such record, where
+its header and properties. The log service records here, durably before the first such record, where
 those without one ended; readers take an unmarked record behind that place for a damaged one. A file
-that is missing or damaged says nothing, nor does any once another program has held the store.
+that is missing or damaged is ignored, and so is any once another program has held the store.
 """
 
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
@@ -15,7 +15,7 @@ from stratamq.formats.store_paths import SEALED_PATH
 
 
 def sealed_from(files: Files) -> int:
-    """A reader's look: nothing is changed. `NOWHERE` (beyond every offset) if nobody said so.
+    """A reader's look: nothing is changed. `NOWHERE` (beyond every offset) if it is not recorded.
 
     Who does not follow the running log asks `confirmed.is_ours` before.
     """
@@ -23,7 +23,7 @@ def sealed_from(files: Files) -> int:
 
 
 def load_sealed(file: MetadataFile, *, keep_aside: bool = True) -> int:
-    """What the file says; its owner keeps aside what is damaged."""
+    """The file's content; its owner keeps aside what is damaged."""
     document = file.load(keep_aside=keep_aside)
     offset = (document or {}).get("from")
     if file.found.outcome is not Outcome.OK or isinstance(offset, bool):

@@ -2,7 +2,7 @@
 
 Nothing is mapped: a page of a mapping that the device refuses, or that somebody cut off, kills the
 process that touches it; `pread` answers with an error, for these bytes alone. The owner may unlink
-a segment at any time: what is open here goes on working; what is not answers OffsetOutOfRangeError.
+a segment at any time: what is open here stays readable; what is not answers OffsetOutOfRangeError.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _PAGE_BYTES = 4096
 
 
 class UnreadableError(CorruptionError):
-    """The device refuses bytes of the log; others may be read. `file` and `position` say which."""
+    """The device refuses bytes of the log; others may be read. At `position` of `file`."""
 
 
 class SegmentReader:
@@ -51,7 +51,7 @@ class SegmentReader:
         return memoryview(data)
 
     def readable(self, offset: int, limit: int) -> bytes:
-        """As `window`, without what lies behind the first page that the device refuses: the
+        """As `window`, without what is behind the first page that the device refuses: the
         messages before it are not lost.
 
         Raises OffsetOutOfRangeError when no segment holds `offset`, UnreadableError when the byte
@@ -117,7 +117,7 @@ class SegmentReader:
         """Let go of every segment that ends above `offset`: the log was cut there.
 
         The owner may unlink such a segment and make a new file of the same name; the old one would
-        show bytes of a history that no longer exists.
+        show bytes of a history that was cut.
         """
         self._release(lambda start: start + self._segment_bytes > offset)
 

@@ -1,6 +1,6 @@
 """Families of fixed-size files whose names are offsets: commit log and consume queues.
 
-`scan_family` says what lies in such a directory and judges nothing: what a finding means is the
+`scan_family` lists what is in such a directory and judges nothing: what a finding means is the
 recovery's decision. The names themselves are `formats.file_names`.
 """
 
@@ -54,7 +54,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class FamilyReport:
-    """What lies in a family's directory, in order of offsets."""
+    """What is in a family's directory, in order of offsets."""
 
     directory: str
     file_bytes: int

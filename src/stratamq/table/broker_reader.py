@@ -1,7 +1,7 @@
 """The log of a running broker as record batches: whole frames, decoded here.
 
-Who wants everything reads the log. Who wants some queues reads them by the dispatcher, where its
-address is known, and from the log only what it has not applied yet.
+A reader of everything reads the log. A reader of some queues reads them by the dispatcher, where
+its address is known, and from the log only what it has not applied yet.
 """
 
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ def _batch(
 
 
 def _up_to(selection: Selection, applied: int) -> Selection:
-    """Of what lies below a log offset: everything there is in the queues."""
+    """Of what is below a log offset: everything there is in the queues."""
     begin, end = selection.physical or (0, applied)
     return replace(selection, physical=(begin, min(end, applied)))
 

@@ -134,7 +134,7 @@ def _numbered(index: NDArray[np.int32], texts: list[str]) -> pa.Array:
 
 
 def _times(milliseconds: I64) -> pa.Array:
-    """A time that microseconds cannot say becomes the last, or the first, that they can."""
+    """A time that microseconds cannot express becomes the last, or the first, that they can."""
     return pa.array(np.clip(milliseconds, -_LAST_MS, _LAST_MS) * 1000).view(TIME)
 
 

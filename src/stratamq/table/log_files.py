@@ -1,7 +1,7 @@
 """The segment files of a log, and parts of them that can be read independently.
 
-A part is named by bytes: it holds the frames that *begin* in it. Nobody has to read a segment to
-divide it, because a frame states where it lies (`formats.log_damage`).
+A part is named by bytes: it holds the frames that *begin* in it. No segment has to be read to
+divide it, because a frame states its own offset (`formats.log_damage`).
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from stratamq.store.confirmed import confirmed_end, is_ours
 from stratamq.store.sealed import sealed_from
 
 LAST_SEGMENTS = 3
-"""Of a directory that nobody vouches for so many are looked through for the log's end, as
+"""Of an untrusted directory so many are looked through for the log's end, as
 RocketMQ's recovery does."""
 _WALK_BYTES = 4 << 20
 
@@ -94,7 +94,7 @@ class LogFiles:
     def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
         """Log offsets outside of which no message was stored at since ≤ time < until.
 
-        Store times never go back in a log, so that the first one of each segment tells.
+        Store times never go back in a log, so that the first one of each segment decides.
         """
         begin, end = self.minimum, self.end
         for segment in self.segments:
@@ -146,7 +146,7 @@ def _directory(path: Path, known: int) -> LogFiles:
 
 
 def _segments(directory: Path) -> Iterator[Segment]:
-    """The files that belong together, up to the newest: before a gap lies nothing of this log."""
+    """The files that belong together, up to the newest: before a gap is nothing of this log."""
     found = sorted(_whole_segments(directory), key=lambda segment: segment.start)
     kept: list[Segment] = []
     for segment in found:
@@ -184,7 +184,7 @@ def _first_store_time(segment: Segment) -> int | None:
 def find_end(segments: Iterable[Segment], known: int = 0) -> int:
     """Where the first frame fails in the last segments; RocketMQ's recovery ends the log there.
 
-    What lies below `known`, where a frame begins or the log ended, is not looked at again.
+    What is below `known`, where a frame begins or the log ended, is not looked at again.
     """
     last = list(segments)[-LAST_SEGMENTS:]
     end = last[0].start if last else 0

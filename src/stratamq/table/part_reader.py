@@ -35,7 +35,7 @@ def read_part(
     """Batches in the log's order; none is empty.
 
     `verify` holds every frame against its checksums. Damage is a CorruptionError that names file
-    and position, or, with `on_damage`, told and passed over.
+    and position, or, with `on_damage`, reported and passed over.
     """
     for raw, frames in part_frames(part, verify=verify, on_damage=on_damage):
         rows = selection.rows(raw, frames)

@@ -48,7 +48,7 @@ def scan(
     running broker's log service. `offsets`: queue offsets [begin, end) of every selected queue, or
     of the queues of a mapping {(topic, queue id): (begin, end)}. `since` ≤ store time < `until`.
     `columns`: of `stratamq.table.schema`, in this order. `decompress` gives bodies as producers had
-    them. `verify` holds every frame against its checksums. `on_damage` is told of each damaged
+    them. `verify` holds every frame against its checksums. `on_damage` is called with each damaged
     stretch, which is passed over; without it the first one raises CorruptionError.
 
     Of a running broker (`commitlog=host:port,dispatcher=host:port`) the selected queues are read by
@@ -56,7 +56,7 @@ def scan(
     asked.
 
     Nothing is read before the batches are asked for; each iteration reads anew. InvalidRequestError
-    and NotFoundError say at once what cannot be scanned; OffsetOutOfRangeError comes when
+    and NotFoundError report at once what cannot be scanned; OffsetOutOfRangeError comes when
     retention deletes what is still to be read.
     """
     chosen = tuple(COLUMNS if columns is None else columns)

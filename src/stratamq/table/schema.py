@@ -20,7 +20,7 @@
     size                       int32         bytes of the whole frame
 
 Timestamps have Arrow's unit µs, because that is what Spark takes; a time too far away for it, which
-a producer's clock can have, becomes the last one it can say.
+a producer's clock can have, becomes the last one it can express.
 """
 
 import pyarrow as pa

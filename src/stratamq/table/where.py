@@ -1,4 +1,4 @@
-"""Tells the address of a running broker from the path of a directory."""
+"""The address of a running broker, from the path of a directory."""
 
 import re
 from pathlib import Path

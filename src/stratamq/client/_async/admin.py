@@ -39,12 +39,12 @@ class AsyncAdminClient:
 
     async def promote(self, role: Role | None = None, *, force: bool = False) -> Promotion:
         """Make this broker the master: every broker that learns of its higher term stops writing.
-        NotWritableError says what speaks against it; `force` does it all the same."""
+        NotWritableError has the reasons against it; `force` does it all the same."""
         return await self._run(replication_state.promote(role, force))
 
     async def demote(self, master: str = "", *, force: bool = False) -> Demotion:
         """Make this broker a slave that follows the master whose slaves connect to `master`; "":
-        the other members know. NotWritableError if no slave has everything, unless `force`."""
+        the other members answer. NotWritableError if no slave has everything, unless `force`."""
         return await self._run(replication_state.demote(master, force))
 
     async def remove_member(self, name: str, *, force: bool = False) -> Removal:
@@ -78,7 +78,7 @@ class AsyncAdminClient:
 
     async def set_retention(self, enabled: bool) -> Retention:
         """Enable or disable deletion in this store; durable on return. `disabled` of the answer
-        tells if the setting janitor.enabled wins."""
+        reports whether the setting janitor.enabled overrides it."""
         return await self._run(admin_operations.set_retention(enabled))
 
     async def plan_cleaning(

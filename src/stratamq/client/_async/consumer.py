@@ -73,7 +73,7 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """A task that waits can be cancelled, by `asyncio.wait_for` for example: reading goes on,
+        """A task that waits can be cancelled, by `asyncio.wait_for` for example: reading continues,
         and the next task that asks gets the message, each message once."""  # async only
         if self._asking:
             raise RuntimeError("another task waits for this reader's next message")

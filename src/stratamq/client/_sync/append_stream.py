@@ -68,7 +68,7 @@ class AppendStream:
         self._refusal: StrataError | None = None  # why the first stream could not be opened
         self._failures = 0  # attempts to open a stream, since one was opened
         self._failed: list[Unit] = []
-        self._reporting = 0  # units that are settled, and `on_result` does not know them all
+        self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
         self._worker: Worker | None = None
         self._stream: Stream | None = None
@@ -235,7 +235,7 @@ class AppendStream:
             self.report(settled)
 
     def _give_up(self, batches: Sequence[Batch], error: StrataError) -> None:
-        """Under the guard: settle batches that are not in the outbox any more."""
+        """Under the guard: settle batches that have left the outbox."""
         for batch in batches:
             tried = batch.attempts > 0
             self._outbox.give_up(batch, perhaps_stored(error) if tried else error)

@@ -119,7 +119,7 @@ class Client:
         all_or_nothing: bool = False,
         require_replicas: bool = False,
     ) -> list[SendResult]:
-        """Store a few messages by one call. Every result says how its message ended. For many use a
+        """Store a few messages by one call. Every result has its message's outcome. For many use a
         producer.
 
         InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
@@ -227,8 +227,8 @@ class Client:
         """(log offset, whole frames one behind the other), each verified by the log service.
 
         `begin` is a frame's beginning, `end` 0 the log's end. A piece can end in a blank, and holds
-        nothing that lies behind it. CorruptionError at the first damaged frame, and
-        OffsetOutOfRangeError where the log does not hold the range (any more).
+        nothing that is behind it. CorruptionError at the first damaged frame, and
+        OffsetOutOfRangeError where the log does not hold the range, or has deleted it.
         """
         request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
         stream = self._connections.open(METHODS["ReadRange"], request)
@@ -246,7 +246,7 @@ class Client:
 
         A range is `(topic, queue id, begin, end)` in queue offsets; they are read in turn, a piece
         of each. `max_bytes` bounds a piece, 0 leaves that to the service. OffsetOutOfRangeError
-        when a queue no longer holds what is to be read, and UnavailableError when the service
+        when a queue does not hold what is to be read, and UnavailableError when the service
         stops meanwhile.
         """
         reading = Reading([Range(*one) for one in ranges], (), max_bytes)
@@ -313,7 +313,7 @@ class Client:
         timestamp_ms: int,
         boundary: TimeBoundary = TimeBoundary.LOWER,
     ) -> int:
-        """The queue offset at a moment; 0 for a queue that nobody knows, as in RocketMQ."""
+        """The queue offset at a moment; 0 for an unknown queue, as in RocketMQ."""
         return self._run(operations.offset_at_time(topic, queue_id, timestamp_ms, boundary))
 
     # --- groups ---
