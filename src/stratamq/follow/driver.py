@@ -109,7 +109,7 @@ async def run_follower(
     instead of what consumers may see. `learn_queues` is given the pages of the log's queue table
     after each opening. `is_ours` is asked about the generation of a log that answers: one that is
     not ours is left again, before the engine receives it. `on_connected` is called for every
-    connection and of its end.
+    connection and at its end.
     """
     driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s)
     delay_s = FIRST_DELAY_S
