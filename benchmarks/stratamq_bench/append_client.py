@@ -4,7 +4,7 @@
                                            [--batch 256] [--body 1024] [--rate 0]
 
 Prints one JSON object. Rates are measured after a warm-up, and until everything is answered and,
-if followers run, applied by them. FILE says where the next client goes on: there may be ten
+if followers run, applied by them. FILE holds where the next client continues: there may be ten
 thousand queues.
 """
 
@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass(slots=True)
 class SenderState:
-    """Where a client ended: the next one goes on there. `next_offsets` as `Places.in_turn`."""
+    """Where a client ended: the next one continues there. `next_offsets` as `Places.in_turn`."""
 
     next_number: int
     next_offsets: list[int]

@@ -74,8 +74,8 @@ class Broker:
             process.kill()
             code = process.wait()
         if code:
-            said = self._log_of(room).read_text(errors="replace")
-            raise StrataError(f"the {room} service ended with {code}: {said[-2000:]}")
+            output = self._log_of(room).read_text(errors="replace")
+            raise StrataError(f"the {room} service ended with {code}: {output[-2000:]}")
 
     def kill(self, room: str) -> None:
         """As a machine that fails does it."""

@@ -31,7 +31,7 @@ class Entry:
         return self.name.partition("-")[0]
 
     def run(self, place: Path, plan: Plan) -> Case:
-        """Everything that is written lies below `place`. Mismatch, StrataError."""
+        """Everything that is written is below `place`. Mismatch, StrataError."""
         module = import_module(f"stratamq_bench.cases.{self.module}")
         found: Case = module.run(place, plan, **self.options)
         return replace(found, case=self.name, title=self.title, bars=self.bars)

@@ -23,7 +23,7 @@ class Child:
         return self._process.pid
 
     def line(self) -> str:
-        """The next line that it says. StrataError when it has ended instead."""
+        """Its next line of output. StrataError when it has ended instead."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -32,7 +32,7 @@ class Child:
         return line.rstrip("\n")
 
     def finish(self, said_to_it: str | None = None) -> dict[str, Any]:
-        """Wait for its end. StrataError, with what it said last, when it does not end well."""
+        """Wait for its end. StrataError, with its last output, when it does not end well."""
         output, errors = self._process.communicate(said_to_it)
         if self._process.returncode:
             raise StrataError(f"{self._module} failed: {errors.strip()[-2000:]}")
@@ -53,6 +53,6 @@ class Child:
 
 
 def run(module: str, *arguments: object) -> dict[str, Any]:
-    """StrataError, with what the process said last, when it does not end well."""
+    """StrataError, with the process's last output, when it does not end well."""
     with Child(module, *arguments) as process:
         return process.finish()

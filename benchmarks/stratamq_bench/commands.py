@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
     """Called by the command line through the entry-point group `stratamq.commands`."""
     bench = typer.Typer(
         name="bench",
-        help="Speed beside the floor: the work nobody can avoid, measured in the same minutes.",
+        help="Speed beside the floor: the unavoidable work, measured in the same minutes.",
         no_args_is_help=True,
     )
     for group, question in QUESTIONS.items():

@@ -2,7 +2,7 @@
 
     python -m stratamq_bench.consumer_client --root DIR --topics 4 --queues 4
 
-Says `reading` when it reads. The offsets at which queues end (a JSON list in the order of
+Prints `reading` when it reads. The offsets at which queues end (a JSON list in the order of
 `Places.in_turn`) come on its standard input; when it has read up to all of them it prints one JSON
 object. Every offset is checked, and samples of the bodies.
 """

@@ -65,7 +65,7 @@ class Span:
 
 
 def run_delete(directory: Path, options: DeleteOptions) -> Case:
-    """Everything that is written lies below `directory`. Raises Mismatch, StrataError."""
+    """Everything that is written is below `directory`. Raises Mismatch, StrataError."""
     rooms = ["commitlog", "dispatcher", "index"] if options.followers else ["commitlog"]
     settings = {
         "commitlog.segment_bytes": options.segment_bytes,
@@ -150,9 +150,9 @@ class _Sending:
 
     def stop(self) -> Answers:
         """Every message's times. StrataError when the client ended badly."""
-        _, said = self._process.communicate()
+        _, output = self._process.communicate()
         if self._process.returncode:
-            raise StrataError(f"the client failed: {said.strip()[-2000:]}")
+            raise StrataError(f"the client failed: {output.strip()[-2000:]}")
         answers: Answers = np.load(self._answers)
         return answers
 

@@ -1,4 +1,4 @@
-"""How much more the engine of the log costs than the work nobody can avoid.
+"""How much more the engine of the log costs than the unavoidable work.
 
 The engine runs alone, in this process: real files, async flush, its blocking tasks carried out
 between passes by the same thread, so that all of its CPU is seen. Rounds of engine and
@@ -186,7 +186,7 @@ class Engine:
             stored = b"".join(data for _, data in self.log.read_range(start, start + size, 0))
             frame = decode(stored)
             if not isinstance(frame, Frame) or frame.body != self._bodies[0]:
-                raise Mismatch(f"another message lies at {start}")
+                raise Mismatch(f"another message is at {start}")
         self._answers.clear()
         self.log.commit.request(self.log.offsets.appended)
         self._settle()

@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--body", type=int, default=1024, help="bytes per body, incompressible")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--record-crc", action="store_true", help="a checksum of the whole record")
-    parser.add_argument("--dir", default=None, help="where the segment lies")
+    parser.add_argument("--dir", default=None, help="directory of the segment")
     options = parser.parse_args()
     bodies = [os.urandom(options.body) for _ in range(options.batch)]
     lengths, frames = encode_batch(bodies, record_crc=options.record_crc)

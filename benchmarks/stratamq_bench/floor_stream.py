@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="seconds before")
     parser.add_argument("--sync", action="store_true", help="answer after fdatasync")
     parser.add_argument("--record-crc", action="store_true", help="a checksum of the whole record")
-    parser.add_argument("--dir", default=None, help="where the segment lies")
+    parser.add_argument("--dir", default=None, help="directory of the segment")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

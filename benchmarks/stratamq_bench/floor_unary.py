@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before")
     parser.add_argument("--sync", action="store_true", help="answer after fdatasync")
-    parser.add_argument("--dir", default=None, help="where the file lies")
+    parser.add_argument("--dir", default=None, help="directory of the file")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

@@ -57,7 +57,7 @@ def _channel(root: Path) -> grpc.Channel:
 
 
 def _follow(channel: grpc.Channel, name: str) -> None:
-    """Hears of everything, and reports once a second, as the services do."""
+    """Receives every event, and reports once a second, as the services do."""
     asked: queue.SimpleQueue[pb.FollowRequest] = queue.SimpleQueue()
     asked.put(pb.FollowRequest(open=pb.FollowOpen(name=name)))
     reported = 0.0

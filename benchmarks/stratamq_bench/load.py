@@ -1,4 +1,4 @@
-"""The messages of every benchmark: which they are, where they go, and how to know one again.
+"""The messages of every benchmark: which they are, where they go, and how to recognise one.
 
 Incompressible bodies, one unique key and one tag each. A message has a number; its body follows
 from the number, and its unique key is the number.

@@ -2,7 +2,7 @@
 
     python -m stratamq_bench.paced_client --root DIR --rate 1000 --body 1024 --answers FILE
 
-It says `started` once answers come, sends until its standard input ends, and leaves a NumPy array
+It prints `started` once answers come, sends until its standard input ends, and leaves a NumPy array
 of two columns in FILE: when each message was due, and how long after that its answer came, in ns of
 the machine's monotonic clock. Time is counted from the moment a message was due: a log that stalls
 delays every message behind the one it stalls, and all of them count.

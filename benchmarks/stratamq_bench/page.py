@@ -52,13 +52,13 @@ def cases_table(cases: Sequence[Record]) -> list[str]:
     ]
     for case in cases:
         floor = case["floor"]
-        said = [_bar_text(case, bar) for bar in case["bars"]]
+        parts = [_bar_text(case, bar) for bar in case["bars"]]
         cells = (
             f"`{case['case']}`",
             f"{case['messages_per_s']:,.0f}",
             "–" if floor is None else f"{floor['messages_per_s']:,.0f}",
             "–" if case["ratio"] is None else f"{case['ratio']:.2f}",
-            "; ".join(said) or "–",
+            "; ".join(parts) or "–",
             {True: "✔", False: "✘", None: ""}[case["met"]],
             _cpu(case["cpu_us_per_message"]),
             _latency(case),

@@ -3,8 +3,8 @@
 A log lives in new pages, a floor writes the same ones again. Where the pages come from then matters
 more than the program: those of a full page cache cost a fraction of a microsecond for each KiB, but
 a virtual machine whose host hands memory out at the first touch, and takes free memory back, pays
-2.5 µs (measured). So before each round free memory is filled with what nobody needs: the hole of a
-sparse file, read in order, never twice. It is the first to go when a case wants memory.
+2.5 µs (measured). So before each round free memory is filled with unneeded pages: the hole of a
+sparse file, read in order, never twice. It is the first to go when a case needs memory.
 """
 
 import os

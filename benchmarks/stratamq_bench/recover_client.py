@@ -2,7 +2,7 @@
 
     python -m stratamq_bench.recover_client --root DIR --messages N --what WHAT [--times 3]
 
-`loop` is the work nobody can avoid: read a segment in pieces, look at each frame's length and magic
+`loop` is the unavoidable work: read a segment in pieces, look at each frame's length and magic
 number, compute its body's checksum, and nothing else. `walk` is recovery's walk. `one` and `two`
 are recovery itself, by one process or with another that walks segments ahead, its start included.
 Prints one JSON object: the seconds and the CPU of the best of so many times.

@@ -140,10 +140,10 @@ def print_table(cases: Sequence[Case], console: Console, failures: Sequence[Fail
         table.add_row(*_cells(case))
     console.print(table)
     for case in cases:
-        said = [f"{name} {value:.4g}" for name, value in case.measured.items()]
-        said += [case.note] if case.note else []
-        if said:
-            console.print(f"{case.case}: {', '.join(said)}", highlight=False)
+        parts = [f"{name} {value:.4g}" for name, value in case.measured.items()]
+        parts += [case.note] if case.note else []
+        if parts:
+            console.print(f"{case.case}: {', '.join(parts)}", highlight=False)
     for failure in failures:
         console.print(f"[red]{failure.case} failed[/]: {failure.error}", highlight=False)
 

@@ -31,11 +31,11 @@ def run_all(
                 found = entry.run(directory, plan)
         except (Mismatch, StrataError) as error:
             failures.append(Failure(entry.name, f"{type(error).__name__}: {error}"))
-            said = "failed"
+            outcome = "failed"
         else:
             cases.append(found)
-            said = verdict(found)
-        print(f"{said} ({time.perf_counter() - began:.0f} s)", file=sys.stderr, flush=True)
+            outcome = verdict(found)
+        print(f"{outcome} ({time.perf_counter() - began:.0f} s)", file=sys.stderr, flush=True)
         if results is not None:
             results.parent.mkdir(parents=True, exist_ok=True)
             results.write_text(as_json(cases, failures) + "\n")

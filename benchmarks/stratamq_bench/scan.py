@@ -1,6 +1,6 @@
 """How fast a log becomes an Arrow table, beside copying its bytes into Arrow arrays.
 
-A store is filled first, and lies in the page cache; then floor and scan take turns, each in a
+A store is filled first, and is in the page cache; then floor and scan take turns, each in a
 process of its own.
 """
 
@@ -33,7 +33,7 @@ class ScanOptions:
 
 
 def run_scan(directory: Path, options: ScanOptions) -> list[Case]:
-    """Everything that is written lies below `directory`. Raises StrataError."""
+    """Everything that is written is below `directory`. Raises StrataError."""
     store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
     found: dict[str, list[dict[str, Any]]] = {what: [] for what in WORK}
     for _ in range(options.rounds):

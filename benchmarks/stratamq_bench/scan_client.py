@@ -3,7 +3,7 @@
     python -m stratamq_bench.scan_client --root DIR --messages N
         --what scan|unverified|copy|checked
 
-`copy` is the work nobody can avoid: the segments are read piece by piece, and their bytes copied
+`copy` is the unavoidable work: the segments are read piece by piece, and their bytes copied
 into binary Arrow arrays, a row a frame, where each frame ends being known beforehand. `checked`
 also holds each record against the checksum it ends in. Prints one JSON object: seconds and CPU of
 the best of `--times` times, peak memory.

@@ -22,7 +22,7 @@ SCAN_BAR, PARTITIONS_BAR = 0.5, 1.6
 WORKER_MB = 500
 PARTITIONS = 2
 SEGMENT_BYTES = 1 << 30
-"""RocketMQ's: all that is measured lies in one segment, which no worker may hold whole."""
+"""RocketMQ's: all that is measured is in one segment, which no worker may hold whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SparkOptions:
 
 
 def run_spark(directory: Path, options: SparkOptions) -> list[Case]:
-    """Everything that is written lies below `directory`. Raises StrataError."""
+    """Everything that is written is below `directory`. Raises StrataError."""
     if shutil.which("java") is None:
         raise StrataError("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
     store = fill(directory, options.messages, options.body, SEGMENT_BYTES)

@@ -1,4 +1,4 @@
-"""Holds what the services say they have against what was sent: a fast wrong answer is a failure."""
+"""Compares what the services report with what was sent: a fast wrong answer is a failure."""
 
 from collections.abc import Sequence
 

@@ -28,7 +28,7 @@ KEPT_SEGMENTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is sent, to whom. Settings are those shipped but for what is said here."""
+    """What is sent, to whom. Settings are those shipped but for these."""
 
     sync: bool = True
     batch: int = 256

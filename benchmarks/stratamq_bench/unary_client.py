@@ -49,10 +49,10 @@ class Caller:
         self._places = places.in_turn
 
     async def call_until(
-        self, end: float, pause_s: float = 0.0, told: "asyncio.Future[None] | None" = None
+        self, end: float, pause_s: float = 0.0, stopped: "asyncio.Future[None] | None" = None
     ) -> None:
         load = self._load
-        while (began := time.perf_counter()) < end and not (told is not None and told.done()):
+        while (began := time.perf_counter()) < end and not (stopped is not None and stopped.done()):
             number = load.next_number
             load.next_number += 1
             topic, queue_id = self._places[number % len(self._places)]
@@ -75,10 +75,10 @@ class Caller:
     async def run_all(self, in_flight: int, pause_s: float) -> float:
         """Until a line comes, or the end, on standard input."""
         loop = asyncio.get_running_loop()
-        told = loop.create_future()
-        loop.add_reader(sys.stdin, lambda: told.done() or told.set_result(None))
+        stopped = loop.create_future()
+        loop.add_reader(sys.stdin, lambda: stopped.done() or stopped.set_result(None))
         began = time.perf_counter()
-        for_ever = [self.call_until(math.inf, pause_s, told) for _ in range(in_flight)]
+        for_ever = [self.call_until(math.inf, pause_s, stopped) for _ in range(in_flight)]
         await asyncio.gather(*for_ever)
         loop.remove_reader(sys.stdin)
         return time.perf_counter() - began
@@ -87,7 +87,7 @@ class Caller:
 def check_dense(
     results: list[tuple[int, SendResult]], places: Places, next_offsets: list[int]
 ) -> list[int]:
-    """Where each queue goes on, if all offsets that came back follow each other. Mismatch."""
+    """Where each queue continues, if all offsets that came back follow each other. Mismatch."""
     found: dict[tuple[str, int], list[int]] = {place: [] for place in places.in_turn}
     for _, result in results:
         found[result.topic, result.queue_id].append(result.queue_offset)

@@ -50,7 +50,7 @@ class LagWatch:
                 if self._pid is not None:
                     self.most_descriptors = max(self.most_descriptors, descriptors(self._pid))
                 self.looks += 1
-        except Exception as error:  # noqa: BLE001 - the top of a thread: told at the block's end
+        except Exception as error:  # noqa: BLE001 - the top of a thread: raised at the block's end
             self._failure = error
 
     def __enter__(self) -> "LagWatch":

@@ -1,8 +1,8 @@
 """The log of a running broker: looked at by the driver, read in ranges by executors.
 
-Ranges begin at frames: at the first of a segment, where a queue's units say that one begins, or
-where the driver has seen one. A service that is away for a while is waited for, and reading goes on
-behind the last whole frame.
+Ranges begin at frames: at the first of a segment, where by a queue's units one begins, or
+where the driver has seen one. A service that is away for a while is waited for, and reading
+continues behind the last whole frame.
 """
 
 import logging
@@ -34,7 +34,7 @@ from stratamq_pipeline.partition import BrokerPart
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0
+RETRY_S = 30.0
 """So long a service that does not answer is waited for."""
 _MOST_SEARCHED = 64
 """So many places between segments are looked for at most: each costs some twenty calls."""
@@ -99,7 +99,7 @@ class BrokerView:
     def _searched(self, begin: int, end: int, part_bytes: int) -> Iterator[int]:
         """Beginnings of frames, by the units of the longest queue. None without a dispatcher."""
         step = max(part_bytes, -(-(end - begin) // _MOST_SEARCHED))
-        with connect(self._address) as asked:  # nobody waits for a dispatcher that is not needed
+        with connect(self._address) as asked:  # no wait for a dispatcher that is not needed
             try:
                 queues = asked.queues()
                 longest = max(queues, key=lambda one: one.max_offset - one.min_offset, default=None)
@@ -114,8 +114,8 @@ class BrokerView:
 
 
 def open_broker(address: str) -> BrokerView:
-    """UnavailableError when nobody answers within `PATIENCE_S`."""
-    client = connect(address, patience_s=PATIENCE_S)
+    """UnavailableError without an answer within `RETRY_S`."""
+    client = connect(address, patience_s=RETRY_S)
     try:
         return BrokerView(address, client, client.log_state())
     except StrataError:
@@ -127,7 +127,7 @@ def read_broker_part(
     part: BrokerPart, decoder: Decoder, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """In an executor. What retention has taken is an OffsetOutOfRangeError, or passed over."""
-    with connect(part.address, patience_s=PATIENCE_S) as client:
+    with connect(part.address, patience_s=RETRY_S) as client:
         segment_bytes = client.log_state().segment_bytes
         begin = part.begin
         while begin < part.end:
@@ -154,7 +154,7 @@ def _read(
     client: Client, segment_bytes: int, begin: int, end: int
 ) -> Iterator[tuple[int, np.ndarray, FrameColumns]]:
     """(where the next chunk begins, bytes, frames), across absences of the service."""
-    patience = Backoff(PATIENCE_S, SystemClock(), random.SystemRandom())
+    backoff = Backoff(RETRY_S, SystemClock(), random.SystemRandom())
     wait: Callable[[float], bool] = threading.Event().wait
     while begin < end:
         try:
@@ -163,19 +163,19 @@ def _read(
                 looked, starts, sizes = mark_off(data, offset, segment_end)
                 begin = segment_end if looked.at_end else offset + looked.good
                 raw = np.frombuffer(data, np.uint8)
-                patience.reset()
+                backoff.reset()
                 if len(starts):
                     yield begin, raw, columns_at(raw, starts, sizes, offset)
             return
         except UnavailableError:
-            delay_s = patience.next_delay_s()
+            delay_s = backoff.next_delay_s()
             if delay_s is None:
                 raise
             wait(delay_s)
 
 
 def _first_unit_from(client: Client, queue: Queue, target: int) -> int:
-    """Where the queue's first message lies that is not in front of the log offset `target`; −1
+    """Where the queue's first message is that is not in front of the log offset `target`; −1
     without one."""
     low, high = queue.min_offset, queue.max_offset - 1
     found = -1

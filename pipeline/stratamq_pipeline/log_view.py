@@ -89,7 +89,7 @@ class FilesView:
 
 def open_view(options: SourceOptions, known: int = 0, last: LogView | None = None) -> LogView:
     """The log as it is now. `known`: a place up to which it has been looked at before; `last`: the
-    view of then, whose connection goes on to be used."""
+    view of then, whose connection stays in use."""
     if is_address(options.path):
         from stratamq_pipeline.broker_view import BrokerView, open_broker
 
@@ -105,4 +105,4 @@ def part_bytes_of(options: SourceOptions, total: int) -> int:
 
 
 def _leave_out(path: str, damage: object) -> None:
-    """Executors verify what they read, and say what they find."""
+    """Executors verify what they read, and report what they find."""

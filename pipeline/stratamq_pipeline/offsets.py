@@ -1,7 +1,8 @@
 """Where a stream stands: a place in the log, and the queue offsets that follow from it.
 
-A log has one order, and a place in it is one cut through all its queues. So the place alone says
-what has been read, exactly: a batch is the frames that begin between two places. As JSON:
+A log has one order, and a place in it is one cut through all its queues. So the place alone
+determines what has been read, exactly: a batch is the frames that begin between two places. As
+JSON:
 
     {"log": 8190, "queues": {"flights": {"0": 23, "1": 20}}, "skip": {"orders": {"0": 100}}}
 
@@ -107,7 +108,7 @@ def ends_of(view: LogView, queues: Collection[Queue]) -> dict[Queue, int]:
 
 
 def check_starts(view: LogView, starting: Mapping[Queue, int]) -> None:
-    """OffsetOutOfRangeError when a named offset is no longer in the log."""
+    """OffsetOutOfRangeError when a named offset has left the log."""
     named = {queue: at for queue, at in starting.items() if at >= 0}
     topics = frozenset(topic for topic, _ in named)
     first = first_offsets(view, Selection(topics=topics), named) if named else {}
@@ -132,9 +133,9 @@ def check_starts(view: LogView, starting: Mapping[Queue, int]) -> None:
 def losses(view: LogView, at: StreamOffset, selection: Selection) -> list[str]:
     """What retention has taken from a stream that stands at a place below the log's minimum.
 
-    A sentence for each queue whose next message is gone. What cannot be told is named, too: a queue
-    of which nothing is left may have had nothing more, and one that was never seen may have had
-    its older messages before the stream began.
+    A sentence for each queue whose next message is gone. What cannot be determined is named, too: a
+    queue of which nothing is left may have had nothing more, and one that was never seen may have
+    had its older messages before the stream began.
     """
     known = {**at.skip, **at.queues}
     first = first_offsets(view, selection)

@@ -1,7 +1,7 @@
 """Where single queues' messages lie in the log: by the consume queue files that can be trusted.
 
 A consume queue may be missing, behind, or of another log. A unit is believed only when the frame
-that it points to says that it is this message; otherwise nothing is narrowed, and what is not
+that it points to is this message; otherwise nothing is narrowed, and what is not
 wanted is read and left out. Of a queue that RocketMQ began anew, after its topic was deleted, the
 units lead to the new messages, as they do consumers.
 """
@@ -57,7 +57,7 @@ def _ranges(selection: Selection) -> Iterator[tuple[Queue, int, int]]:
 
 
 def _place(log: LogFiles, queue: Queue, index: int) -> int | None:
-    """The log offset of message `index` of a queue; None: no unit says so that can be believed."""
+    """The log offset of message `index` of a queue; None: no valid unit has it."""
     unit = _unit(log, queue, index)
     if unit is None or not unit.is_valid or unit.is_pre_blank:
         return None
@@ -73,8 +73,8 @@ def _place(log: LogFiles, queue: Queue, index: int) -> int | None:
         return None
     if not isinstance(frame, Frame) or frame.total_size != size:
         return None
-    said = (frame.topic, frame.queue_id, frame.queue_offset, frame.physical_offset)
-    return offset if said == (*queue, index, offset) else None
+    found = (frame.topic, frame.queue_id, frame.queue_offset, frame.physical_offset)
+    return offset if found == (*queue, index, offset) else None
 
 
 def _unit(log: LogFiles, queue: Queue, index: int) -> QueueUnit | None:

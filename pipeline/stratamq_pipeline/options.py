@@ -10,7 +10,7 @@
 | `endingOffsets` | `latest` | the same; of a batch alone |
 | `startingTimestamp` | | milliseconds: store time at or after |
 | `endingTimestamp` | | milliseconds: store time before; of a batch alone |
-| `failOnDataLoss` | `true` | whether offsets that are no longer there end the query |
+| `failOnDataLoss` | `true` | whether offsets that have gone end the query |
 | `minPartitions` | | at least so many partitions |
 | `partitionBytes` | 134217728 | about so many bytes of the log a partition |
 | `decompress` | `false` | bodies as producers had them |
@@ -44,9 +44,9 @@ _FOREVER = (1 << 63) - 1
 ALIASES = {"topic": "subscribe", "topics": "subscribe", "paths": "path"}
 REFUSED = {
     "assign": "name topics by subscribe and queue ids by queues",
-    "startingOffsetsByTimestamp": "say startingTimestamp, one moment for all queues",
-    "endingOffsetsByTimestamp": "say endingTimestamp, one moment for all queues",
-    "maxRecordsPerPartition": "say partitionBytes",
+    "startingOffsetsByTimestamp": "use startingTimestamp, one moment for all queues",
+    "endingOffsetsByTimestamp": "use endingTimestamp, one moment for all queues",
+    "maxRecordsPerPartition": "use partitionBytes",
     "subExpression": "choose by the column tags: .where(\"tags IN ('A', 'B')\")",
 }
 """Of Kafka's and the old connector's options those that would choose other rows if they were not
@@ -66,7 +66,7 @@ class SourceOptions:
     topic_pattern: str | None = None
     queues: frozenset[int] | None = None
     starting: Bounds | None = None
-    """None: not said."""
+    """None: not given."""
     ending: Bounds = LATEST
     since_ms: int | None = None
     until_ms: int | None = None
@@ -85,13 +85,13 @@ class SourceOptions:
     min_offsets: int = 0
     max_delay_ms: int = 900_000
     bounded: str = ""
-    """The option that says where to end, for streams to refuse."""
+    """The option that sets where to end, for streams to refuse."""
     others: dict[str, str] = field(default_factory=dict)
-    """What this class does not know."""
+    """Unknown options."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
-        """From Spark's options, whose names do not tell upper from lower case."""
+        """From Spark's options, whose names are case-insensitive."""
         given = {ALIASES.get(name.lower(), name.lower()): value for name, value in options.items()}
         take = given.pop
         path = take("path", "")

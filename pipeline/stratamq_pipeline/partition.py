@@ -1,6 +1,6 @@
 """What an executor is given to read: a part of a log's files, or a range of a running broker's log.
 
-Both hold the frames that begin in [begin, end), and say which of them are wanted.
+Both hold the frames that begin in [begin, end), and select some of them.
 """
 
 import logging

@@ -8,7 +8,7 @@ Spark 4.3 keeps what was planned with the DataFrame that `load` gave, narrowed b
 that were pushed. A later action without a filter reads the narrowed plan again, and of two
 filters on one DataFrame in one query (a union, a join with itself) only the last holds: wrong rows,
 without a word (a test shows it). So filters are taken only with the option
-`pushDown`, by which somebody says that each `load` is filtered in one way.
+`pushDown`, by which the user declares that each `load` is filtered in one way.
 """
 
 import sys
@@ -39,7 +39,7 @@ _PLANNER = "data_source_pushdown_filters.py"
 
 
 def wanted_by_the_planner() -> bool:
-    """Whether Spark's planner of push-down is who asks for a reader: nothing else tells."""
+    """Whether Spark's planner of push-down asks for a reader: there is no other sign."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.endswith(_PLANNER):

@@ -13,10 +13,10 @@ one text of words), `tags`, `properties` (a map), `queueId` (null: the producer 
 that what was read, with `decompress=true`, can be written; others are refused.
 
 A task that is done again, and a batch of messages that is sent again, store messages twice. So that
-readers can tell, every message has a UNIQ_KEY `query-batch-partition-row`, which is the same each
-time, if the plan gives the same rows in the same order each time. A plan that does not (a shuffle
-whose input comes as it likes) needs a `uniqueKey` column made from the data. A batch write has a
-query id of its own and batch 0.
+readers can recognise them, every message has a UNIQ_KEY `query-batch-partition-row`, which is the
+same each time, if the plan gives the same rows in the same order each time. A plan that does not (a
+shuffle whose input comes as it likes) needs a `uniqueKey` column made from the data. A batch write
+has a query id of its own and batch 0.
 """
 
 import uuid

@@ -1,7 +1,7 @@
 """The log as a stream: exact offsets, limits per batch, retention that overtakes the reader.
 
 How the driver learns the ends of queues. Consume queue files may be missing or behind, and asking a
-dispatcher helps only where one runs. The log itself always tells: from the place where the last
+dispatcher helps only where one runs. The log itself always suffices: from the place where the last
 batch ended (`offsets.StreamOffset`) the driver walks forward over the headers of the frames up to
 the log's end, or until a limit is reached, and takes the queue offsets from them. So
 
@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return at.after(walk.log, walk.seen).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The log's end: what lies between it and the end of the last batch is the lag, in bytes;
+        """The log's end: what is between it and the end of the last batch is the lag, in bytes;
         `queues` are the ends of what has been walked so far."""
         end, walk = self._look().end, self._walk
         if walk is None:
@@ -233,7 +233,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _go(self, view: LogView, walk: Walk, end: int, limits: Limits, *, fail: bool) -> bool:
         """Walk on to `end`, or to where a limit is reached. False, unless it shall `fail`: what
-        lies ahead was deleted meanwhile."""
+        is ahead was deleted meanwhile."""
         try:
             self._walk_on(view, walk, end, limits)
         except OffsetOutOfRangeError:
@@ -300,13 +300,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             place = view.minimum
             what = losses(view, at, self._wanted)
-            if not what and at.queues:  # every queue goes on where it was
+            if not what and at.queues:  # every queue continues where it was
                 return replace(at, log=place)
             what = what or [f"log offsets {at.log} to {place - 1}"]
         if self.options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
-                f"{'; '.join(what)}: no longer in the log, which begins at {view.minimum}. Start "
-                "the query anew, or with failOnDataLoss=false, which goes on with what is there",
+                f"{'; '.join(what)}: deleted from the log, which begins at {view.minimum}. Start "
+                "the query anew, or with failOnDataLoss=false, which continues with what is there",
                 view.minimum,
                 view.end,
             )

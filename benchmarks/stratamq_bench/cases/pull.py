@@ -1,6 +1,6 @@
 """How fast one client reads sixteen interleaved queues, beside a bare stream of as many bytes.
 
-The store is filled first, and lies in the page cache; then floor and client take turns.
+The store is filled first, and is in the page cache; then floor and client take turns.
 """
 
 from pathlib import Path

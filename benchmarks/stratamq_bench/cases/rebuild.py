@@ -48,7 +48,7 @@ def run(place: Path, plan: Plan) -> Case:
             shutil.rmtree(broker.broker.root / name)
         with _appends(broker, plan, "--until-told") as appends:
             if appends.line() != "calling":
-                raise Mismatch("the appender says something else than that it appends")
+                raise Mismatch("the appender does not report that it appends")
             with broker.broker.client() as client:
                 rebuilt = _rebuild(broker, client, stored)
             busy = appends.finish("\n")

@@ -10,10 +10,10 @@ from stratamq_bench.streaming import Round, Stream, StreamedBroker, cpu_of
 
 
 def run(place: Path, plan: Plan) -> Case:
-    waits, goes_on = Stream(role="SYNC_MASTER"), Stream(role="ASYNC_MASTER")
+    waits, does_not_wait = Stream(role="SYNC_MASTER"), Stream(role="ASYNC_MASTER")
     with (
         StreamedBroker(place / "sync", plan, waits) as measured,
-        StreamedBroker(place / "async", plan, goes_on) as beside,
+        StreamedBroker(place / "async", plan, does_not_wait) as beside,
         Slave(place / "sync", measured) as measured_slave,
         Slave(place / "async", beside) as slave_beside,
     ):

@@ -147,7 +147,7 @@ def _slot_faults(
         source.seek(slot_position(0))
         table = np.frombuffer(source.read(INDEX_SLOT_BYTES * slots), ">i4")
     for slot in np.flatnonzero(table != state.table[: len(table)]).tolist():
-        detail = f"slot {slot} says item {table[slot]}, not {state.table[slot]}"
+        detail = f"slot {slot} has item {table[slot]}, not {state.table[slot]}"
         yield fault(file.path, slot_position(slot), "index-slot", detail)
 
 

@@ -27,7 +27,7 @@ from stratamq_pipeline.audit.store import AuditedStore, look_at
 from stratamq_pipeline.jobs.dispatched import Reading, damage, dispatched, log_parts, spark_schema
 from stratamq_pipeline.jobs.geometry import GeometryOptions
 from stratamq_pipeline.jobs.output_files import not_shared, open_output
-from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
+from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
 from stratamq_pipeline.jobs.target import Target
 
@@ -46,7 +46,7 @@ class AuditOptions:
     dry_run: bool = False
 
 
-def run_audit(options: AuditOptions, spark: SparkOptions, tell: Tell = silent) -> Summary:
+def run_audit(options: AuditOptions, spark: SparkOptions, progress: Progress = silent) -> Summary:
     """`failed` when there is a fault. InvalidRequestError when `out` is there already, or is not
     one directory to the driver and all workers."""
     store = look_at(options.log, options.geometry)
@@ -65,11 +65,11 @@ def run_audit(options: AuditOptions, spark: SparkOptions, tell: Tell = silent) -
         target = Target(open_output(session, options.out)) if options.out else None
         if target is not None:
             target.check_shared(session)
-        tell("holding frames, units and items against each other")
+        progress("holding frames, units and items against each other")
         with faults(session, store, options.reading, options.part_bytes) as found:
             _summarize(summary, found)
             if target is not None:
-                tell("writing the faults")
+                progress("writing the faults")
                 _write(session, target, found, summary.facts["faults"])
     return summary
 
@@ -142,7 +142,7 @@ def faults(
 
 
 def behind_the_end(store: AuditedStore) -> list[dict[str, object]]:
-    """Whole frames behind the end of a log that nobody vouches for: RocketMQ would cut them."""
+    """Whole frames behind the end of an untrusted log: RocketMQ would cut them."""
     if confirmed_end(RealFiles(store.root)) is not None:
         return []
     log = store.log

@@ -1,4 +1,4 @@
-"""The kinds of fault an audit knows, and what each of them means for whoever uses the store."""
+"""The kinds of fault an audit finds, and what each of them means for whoever uses the store."""
 
 import pyarrow as pa
 

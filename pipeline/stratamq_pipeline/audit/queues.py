@@ -181,7 +181,7 @@ def unit_faults(
     )
     place = F.col("queueOffset") % units_per_file * QUEUE_UNIT_BYTES
     detail = F.format_string(
-        "unit %d: log offset %s, %s bytes, code %s; the log says %s, %s bytes, code %s",
+        "unit %d: log offset %s, %s bytes, code %s; the log has %s, %s bytes, code %s",
         "queueOffset",
         *(
             F.coalesce(F.col(column).cast("string"), F.lit("none"))

@@ -37,7 +37,7 @@ class QueueFile:
 class IndexFile:
     path: str
     end_number: int | None
-    """Items from here on do not count; None: the header says."""
+    """Items from here on do not count; None: by the header."""
     settled: bool
     """Whether header and slot table are on disk as they are: not so in a file that is written."""
 

@@ -16,8 +16,8 @@ from stratamq_pipeline.commands.running import (
     OutputOption,
     QueueFileBytesOption,
     finish,
+    reporting,
     spark_options,
-    telling,
 )
 
 
@@ -58,6 +58,6 @@ def audit(
         Reading(parse_delay_levels(delay_levels)) if delay_levels else Reading(),
         dry_run=dry_run,
     )
-    with telling(output) as tell:
-        summary = run_audit(options, spark, tell)
+    with reporting(output) as progress:
+        summary = run_audit(options, spark, progress)
     finish(summary, output)

@@ -12,8 +12,8 @@ from stratamq_pipeline.commands.running import (
     Output,
     OutputOption,
     finish,
+    reporting,
     spark_options,
-    telling,
 )
 
 
@@ -40,17 +40,17 @@ def export(
 ) -> None:
     """Write what is new in a log as Parquet files by topic and date of the store time (UTC).
 
-    Each run goes on where the one before it ended: OUT/_exports has a manifest for every run, with
-    its log offsets, queue offsets and files. A run appears as a whole; one that is killed leaves
-    neither a gap nor a duplicate when it is run again. Messages are counted where they are read and
-    again in OUT's files; a run whose counts differ is not published. Read OUT with anything that
-    knows directories of the kind topic=T/date=D. Topics that look like numbers stay words in Spark
-    with spark.sql.sources.partitionColumnTypeInference.enabled=false.
+    Each run continues where the one before it ended: OUT/_exports has a manifest for every run,
+    with its log offsets, queue offsets and files. A run appears as a whole; one that is killed
+    leaves neither a gap nor a duplicate when it is run again. Messages are counted where they are
+    read and again in OUT's files; a run whose counts differ is not published. Read OUT with
+    anything that reads directories of the kind topic=T/date=D. Topics that look like numbers stay
+    words in Spark with spark.sql.sources.partitionColumnTypeInference.enabled=false.
     """
     spark = spark_options(master, conf)
     from stratamq_pipeline.export.job import ExportOptions, run_export
 
     options = ExportOptions(log, out, tuple(topic or ()), decompress, accept_gap, dry_run=dry_run)
-    with telling(output) as tell:
-        summary = run_export(options, spark, tell)
+    with reporting(output) as progress:
+        summary = run_export(options, spark, progress)
     finish(summary, output)

@@ -16,8 +16,8 @@ from stratamq_pipeline.commands.running import (
     OutputOption,
     QueueFileBytesOption,
     finish,
+    reporting,
     spark_options,
-    telling,
 )
 
 
@@ -41,7 +41,7 @@ def rebuild(
     """Build the consume queues and index files of a log anew, into a fresh directory.
 
     OUT gets consumequeue/ and index/, byte for byte what the services make of the same log; it
-    appears only when it is whole. A run that was broken off goes on when it is started again with
+    appears only when it is whole. A run that was broken off continues when it is started again with
     the same arguments (OUT.partial holds what is done). Damage in the log ends the job with its
     place: see `stratamq pipeline audit`. To use the result, stop the store, move its consumequeue/
     and index/ away, and put these in their place.
@@ -59,6 +59,6 @@ def rebuild(
         Reading(parse_delay_levels(delay_levels)) if delay_levels else Reading(),
         dry_run=dry_run,
     )
-    with telling(output) as tell:
-        summary = run_rebuild(options, spark, tell)
+    with reporting(output) as progress:
+        summary = run_rebuild(options, spark, progress)
     finish(summary, output)

@@ -31,7 +31,7 @@ MasterOption = Annotated[
     typer.Option(
         "--master",
         help="Spark's master: local[N], spark://HOST:PORT, yarn, k8s://…; otherwise what "
-        "spark-submit says, or local[*]",
+        "spark-submit sets, or local[*]",
     ),
 ]
 ConfOption = Annotated[
@@ -39,7 +39,7 @@ ConfOption = Annotated[
     typer.Option("--conf", help="KEY=VALUE, a setting of Spark's, as often as needed"),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="say what would be done, and do nothing")
+    bool, typer.Option("--dry-run", help="show what would be done, and do nothing")
 ]
 LogArgument = Annotated[str, typer.Argument(help="a store's directory, ours or RocketMQ's")]
 QueueFileBytesOption = Annotated[
@@ -63,7 +63,7 @@ DelayLevelsOption = Annotated[
 
 
 def spark_options(master: str | None, conf: list[str] | None) -> "SparkOptions":
-    """ConfigurationError says what to install when Spark is not there."""
+    """ConfigurationError with what to install when Spark is not there."""
     need(*NEEDED)
     from stratamq_pipeline.jobs.session import SparkOptions, parse_settings
 
@@ -82,7 +82,7 @@ def need(*modules: str) -> None:
 
 
 @contextmanager
-def telling(output: Output) -> Iterator[Callable[[str], None]]:
+def reporting(output: Output) -> Iterator[Callable[[str], None]]:
     """Each step as a line on standard error, with the time since the start."""
     from rich.console import Console
 
@@ -92,16 +92,16 @@ def telling(output: Output) -> Iterator[Callable[[str], None]]:
     clock = SystemClock()
     start = clock.monotonic_ns()
 
-    def tell(what: str) -> None:
+    def progress(what: str) -> None:
         if console.is_terminal or output is Output.TABLE:
             seconds = (clock.monotonic_ns() - start) / 1e9
             console.print(f"{seconds:7.1f} s  {what}", markup=False, highlight=False)
 
-    yield tell
+    yield progress
 
 
 def finish(summary: "Summary", output: Output) -> None:
-    """Show what was done; exit code 1 when the job says so."""
+    """Show what was done; exit code 1 when the job requires it."""
     from rich.console import Console
 
     from stratamq_pipeline.jobs.summary import as_json, print_table

@@ -13,8 +13,8 @@ from stratamq_pipeline.commands.running import (
     OutputOption,
     finish,
     need,
+    reporting,
     spark_options,
-    telling,
 )
 
 
@@ -46,6 +46,6 @@ def stats(
     from stratamq_pipeline.stats.job import StatsOptions, run_stats
 
     options = StatsOptions(log, html, tuple(topic or ()), most, dry_run=dry_run)
-    with telling(output) as tell:
-        summary = run_stats(options, spark, tell)
+    with reporting(output) as progress:
+        summary = run_stats(options, spark, progress)
     finish(summary, output)

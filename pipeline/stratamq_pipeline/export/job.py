@@ -33,7 +33,7 @@ from stratamq_pipeline.jobs.output_files import (
     not_shared,
     open_output,
 )
-from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
+from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
 from stratamq_pipeline.same_file import log_for_workers
 
@@ -57,7 +57,7 @@ class ExportOptions:
         return {"topics": sorted(self.topics), "decompress": self.decompress}
 
 
-def run_export(options: ExportOptions, spark: SparkOptions, tell: Tell = silent) -> Summary:
+def run_export(options: ExportOptions, spark: SparkOptions, progress: Progress = silent) -> Summary:
     """Everything up to the log's end is published and durable on return.
 
     Rows are counted where they are read and again in the files to be published: nothing is
@@ -76,7 +76,7 @@ def run_export(options: ExportOptions, spark: SparkOptions, tell: Tell = silent)
             )
         with directory.locked():
             try:
-                return _run(session, options, log, directory, tell)
+                return _run(session, options, log, directory, progress)
             finally:
                 directory.remove_if_unused()
 
@@ -86,22 +86,22 @@ def _run(
     options: ExportOptions,
     log: LogFiles,
     directory: ExportDirectory,
-    tell: Tell,
+    progress: Progress,
 ) -> Summary:
     if directory.recover():
-        tell("an earlier run that was broken off is complete now")
+        progress("an earlier run that was broken off is complete now")
     planned = _next(options, log, directory.manifests())
     if planned.begin >= planned.end:
         return _summary(options, directory.files.shown, planned, "nothing new")
     check_shared(spark, directory.files, f"{STAGING}/shared")
-    tell(f"exporting log offsets {planned.begin} to {planned.end}")
+    progress(f"exporting log offsets {planned.begin} to {planned.end}")
     offsets = (planned.begin, planned.end)
     wanted = Wanted(offsets, COLUMNS, options.topics, options.decompress)
     place = directory.files.spark_path(directory.rows(planned.run))
     read = write(messages(spark, log, wanted, options.part_bytes), place)
-    tell("counting")
+    progress("counting")
     manifest = _counted(spark, planned, log, directory, read)
-    tell("publishing")
+    progress("publishing")
     directory.publish(manifest)
     return _summary(options, directory.files.shown, manifest, "published")
 
@@ -159,7 +159,7 @@ def _next(options: ExportOptions, log: LogFiles, manifests: list[Manifest]) -> M
         if not options.accept_gap:
             raise OffsetOutOfRangeError(
                 f"messages from {last.end} to {log.minimum} were deleted before they were "
-                "exported: --accept-gap goes on without them",
+                "exported: --accept-gap continues without them",
                 log.minimum,
                 log.end,
             )
@@ -170,7 +170,7 @@ def _next(options: ExportOptions, log: LogFiles, manifests: list[Manifest]) -> M
 
 
 def _stands(log: LogFiles, anchor: Anchor | None) -> bool:
-    """Whether the log still has that message; true when it is too old to tell."""
+    """Whether the log still has that message; true when that cannot be determined."""
     if anchor is None or anchor.physical_offset < log.minimum:
         return True
     return _anchor(log, anchor.physical_offset, anchor.physical_offset + 1) == anchor

@@ -1,4 +1,4 @@
-"""What an export has published: a manifest for each run, and files that lie where it says.
+"""What an export has published: a manifest for each run, and files at the paths in it.
 
     <out>/_exports/00000001.json              begin and end in the log, queue offsets, files; never
                                               changed
@@ -9,7 +9,7 @@
 
 A complete run is published by moving its files to their places and then, last, its manifest. A run
 that was broken off before its manifest was written into staging is thrown away; from then on it is
-carried on by the next one, which moves what still lies in staging. So each message lies in exactly
+carried on by the next one, which moves what is still in staging. So each message is in exactly
 one file, and whoever reads by the manifests finds every file that they name, of whole runs only.
 """
 

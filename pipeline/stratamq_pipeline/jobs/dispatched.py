@@ -106,7 +106,7 @@ def one_each(
     schema: pa.Schema,
     tasks: int | None = None,
 ) -> DataFrame:
-    """A task for each row, or as many as `tasks` says: row n is in task n modulo their number. The
+    """A task for each row, or `tasks` of them: row n is in task n modulo their number. The
     schema's first field, `number`, counts the rows from 0."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]

@@ -1,4 +1,4 @@
-"""How large the queue and index files of a store are, as its own records and its files say."""
+"""How large the queue and index files of a store are, by its own records and its files."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class StoreGeometry:
 
 @dataclass(frozen=True, slots=True)
 class GeometryOptions:
-    """What the user says; None asks the store."""
+    """The user's options; None: by the store."""
 
     queue_file_bytes: int | None = None
     index_slots: int | None = None
@@ -31,7 +31,7 @@ class GeometryOptions:
 
 
 def store_geometry(root: Path, options: GeometryOptions) -> StoreGeometry:
-    """Options first, then what the store says, then RocketMQ's defaults.
+    """Options first, then the store's records, then RocketMQ's defaults.
 
     InvalidRequestError when index files have another length than these slots and items give.
     """

@@ -98,7 +98,7 @@ def open_output(spark: SparkSession, out: str) -> OutputFiles:
         return HadoopFiles(java, system, whole)
     except Py4JError as error:
         raise InvalidRequestError(
-            f"{out} is in no file system that Spark knows: {_cause(error)}"
+            f"{out} is in no file system that Spark has: {_cause(error)}"
         ) from error
 
 
@@ -145,7 +145,7 @@ def check_shared(spark: SparkSession, files: OutputFiles, place: str) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """The first line of what Java, or Spark, has to say."""
+    """The first line of Java's, or Spark's, message."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString()) if java is not None else str(error)
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__

@@ -27,17 +27,17 @@ SHUFFLE_PARTITIONS_PER_CORE = 2
 _LOCAL_HOST = "127.0.0.1"
 _RAISED = re.compile(r"stratamq\.errors\.(\w+): (.*)")
 
-Tell = Callable[[str], None]
-"""Is told in a few words what a job does next."""
+Progress = Callable[[str], None]
+"""Called with a few words about a job's next stage."""
 
 
 def silent(what: str) -> None:
-    """Nobody looks at the progress."""
+    """Progress is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """`master` None: what spark-submit or Spark's own configuration says, else `local[*]`."""
+    """`master` None: the value of spark-submit or of Spark's own configuration, else `local[*]`."""
 
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def _reduced(text: str) -> StrataError:
 
 
 def _as_raised(kind: Any, sentence: str) -> StrataError:
-    """The same class, so that exit codes and handlers know it; its fields stayed behind."""
+    """The same class, so that exit codes and handlers fit it; its fields stayed behind."""
     error = kind.__new__(kind)
     StrataError.__init__(error, sentence)
     return error  # type: ignore[no-any-return]

@@ -35,7 +35,7 @@ class Target:
             raise InvalidRequestError(f"there is no directory {self.files.shown}")
 
     def begin(self, job: Mapping[str, Any]) -> bool:
-        """True when an earlier run of exactly this job goes on."""
+        """True when an earlier run of exactly this job continues."""
         wanted = json.dumps(job, sort_keys=True)
         record = f"{self.partial}/job.json"
         if self.files.exists(record) and self.files.read(record) == wanted:

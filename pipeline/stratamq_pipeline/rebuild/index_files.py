@@ -1,9 +1,10 @@
 """Index files from the items of all parts: cut by number of items, each built by itself.
 
 The items of the log have an order, the log's. A file holds the next `items` − 1 of them whatever
-they are, so the number of items in each part of the log says which parts a file is made of. Of the
-file before it a file needs one time only, that of its last item: the first item's seconds are
-counted from there (spec 7.3). Names follow from the files' first messages, in order, at the end.
+they are, so the number of items in each part of the log determines which parts a file is made of.
+Of the file before it a file needs one time only, that of its last item: the first item's seconds
+are counted from there (spec 7.3). Names follow from the files' first messages, in order, at the
+end.
 """
 
 import os

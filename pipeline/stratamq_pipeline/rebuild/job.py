@@ -1,6 +1,6 @@
 """`rebuild`: consume queues and index files from the log alone, into a fresh directory.
 
-    stage    what is done                                      kept for a run that goes on
+    stage    what is done                                      kept for a run that continues
     rows     the log read once, its dispatch columns kept      <out>.partial/rows, Parquet by part
     queues   one shuffle by topic and queue, files written     <out>.partial/made/consumequeue
     index    files cut by number of items, each built alone    <out>.partial/made/index
@@ -23,7 +23,7 @@ from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.jobs.dispatched import Reading, dispatched, log_parts, queued
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
 from stratamq_pipeline.jobs.output_files import LocalFiles, local_output, not_shared, sync
-from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
+from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
 from stratamq_pipeline.jobs.target import Target
 from stratamq_pipeline.rebuild.index_files import (
@@ -47,10 +47,12 @@ class RebuildOptions:
     dry_run: bool = False
 
 
-def run_rebuild(options: RebuildOptions, spark: SparkOptions, tell: Tell = silent) -> Summary:
+def run_rebuild(
+    options: RebuildOptions, spark: SparkOptions, progress: Progress = silent
+) -> Summary:
     """Everything under `out` is whole and durable on return, or `out` is not there.
 
-    InvalidRequestError and NotFoundError say what cannot be rebuilt; CorruptionError where the log
+    InvalidRequestError and NotFoundError: what cannot be rebuilt; CorruptionError where the log
     is damaged: a queue with a hole is worth less than no queue. Workers write below `out` with
     plain system calls, so it is a directory that they and the driver share, or InvalidRequestError.
     """
@@ -67,10 +69,10 @@ def run_rebuild(options: RebuildOptions, spark: SparkOptions, tell: Tell = silen
         target.check_shared(session)
         resumed = target.begin(_identity(options, log, geometry))
         if resumed:
-            tell("going on with an earlier run")
+            progress("continuing an earlier run")
         work = Work(session, options, log, geometry, target, out.above())
-        facts = _run(work, tell)
-    tell("publishing")
+        facts = _run(work, progress)
+    progress("publishing")
     target.publish()
     summary.facts |= facts | {"went_on": resumed}
     return summary
@@ -130,21 +132,21 @@ class Work:
             raise not_shared(self.files, f"{expected} {what} were handed out, {found} came back")
 
 
-def _run(work: Work, tell: Tell) -> dict[str, Any]:
+def _run(work: Work, progress: Progress) -> dict[str, Any]:
     target = work.target
     place = work.files.spark_path(work.rows)
     if target.finished("rows") is None:
-        tell("reading the log")
+        progress("reading the log")
         target.finish("rows", {"rows": _rows(work, place)})
     stored = work.spark.read.parquet(place) if work.log.end > work.log.minimum else None
     queues = target.finished("queues")
     if queues is None:
-        tell("writing consume queues")
+        progress("writing consume queues")
         queues = _queues(work, stored)
         target.finish("queues", queues)
     index = target.finished(INDEX)
     if index is None:
-        tell("writing index files")
+        progress("writing index files")
         index = _index(work, stored)
         target.finish(INDEX, index)
     return {**queues, **index}
@@ -164,7 +166,7 @@ def _rows(work: Work, place: str) -> int:
 
 def _queues(work: Work, stored: DataFrame | None) -> dict[str, Any]:
     root = work.made / CONSUME_QUEUES
-    # What an earlier run has made of some queues is thrown away: half of one cannot be told.
+    # What an earlier run has made of some queues is removed: half of one cannot be recognised.
     _fresh(root)
     if stored is None:
         return {"queues": 0, "queue_files": 0, "units": 0, "went_back": 0}

@@ -13,7 +13,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 COLOURS = ("#2a6f97", "#e07a1f", "#3c8d53", "#b5446e", "#6d5aa6", "#8a6d3b", "#777777")
-"""Told apart by readers who see no red or green, too; the last is for all other topics."""
+"""Distinct to readers who see no red or green, too; the last is for all other topics."""
 NAMED = len(COLOURS) - 1
 OTHERS = "others"
 _STYLE: dict[Any, Any] = {

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stratamq.errors import InvalidRequestError
 from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.jobs.messages import Wanted, messages
-from stratamq_pipeline.jobs.session import SparkOptions, Tell, silent, spark_session
+from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
 from stratamq_pipeline.same_file import log_for_workers
 from stratamq_pipeline.stats import tables
@@ -30,7 +30,7 @@ class StatsOptions:
     dry_run: bool = False
 
 
-def run_stats(options: StatsOptions, spark: SparkOptions, tell: Tell = silent) -> Summary:
+def run_stats(options: StatsOptions, spark: SparkOptions, progress: Progress = silent) -> Summary:
     """The page is there as a whole or not at all; one that was there is replaced."""
     log = log_for_workers(options.log)
     place = Path(options.html).absolute() if options.html else None
@@ -46,11 +46,11 @@ def run_stats(options: StatsOptions, spark: SparkOptions, tell: Tell = silent) -
     if options.dry_run:
         return summary
     with spark_session("pipeline stats", spark) as session:
-        found = figures(session, log, options, tell)
+        found = figures(session, log, options, progress)
     if place is not None:
         from stratamq_pipeline.stats.page import page
 
-        tell("drawing")
+        progress("drawing")
         _replace(place, page(found))
         facts["html"] = os.fspath(place)
     facts["messages"] = sum(row["messages"] for row in found.topics)
@@ -62,21 +62,21 @@ def run_stats(options: StatsOptions, spark: SparkOptions, tell: Tell = silent) -
 
 
 def figures(
-    spark: SparkSession, log: LogFiles, options: StatsOptions, tell: Tell = silent
+    spark: SparkSession, log: LogFiles, options: StatsOptions, progress: Progress = silent
 ) -> Figures:
     """One pass over the log; what is needed of it is kept while the tables are made."""
     wanted = Wanted((log.minimum, log.end), tables.COLUMNS, options.topics)
     found = Figures(options.log, log.minimum, log.end)
     rows = messages(spark, log, wanted, options.part_bytes).persist()
     try:
-        tell("reading the log")
+        progress("reading the log")
         found.topics = _rows(tables.topics(rows))
         if not found.topics:
             return found
         first = min(row["first"] for row in found.topics)
         last = max(row["last"] for row in found.topics)
         found.bucket_ms = bucket_for(round((last - first).total_seconds() * 1000))
-        tell("counting")
+        progress("counting")
         most = options.most
         found.times = _rows(tables.times(rows, found.bucket_ms))
         found.sizes = _rows(tables.sizes(rows))
