@@ -28,6 +28,7 @@ _CHECKS = "one check after the other, in the order in which the broker makes the
 
 LONG_FUNCTIONS = {
     "services/ha/stratamq_ha/history.py::judge": "one case after the other",
+    "src/stratamq/cli/consume.py::consume": "a command's options take a line each",
     "src/stratamq/cli/dump_index.py::dump_index": "a command's options take a line each",
     "src/stratamq/cli/produce.py::produce": "a command's options take a line each",
     "src/stratamq/cli/up.py::up": "a command's options take a line each",

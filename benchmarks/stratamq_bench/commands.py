@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.cli.dump_output import Output
+from stratamq.cli.options import BUILDERS
 from stratamq.errors import StrataError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def register(app: typer.Typer) -> None:
     everything = "All but delete, scan and Spark, with the bars they are held to: 40 minutes."
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
-    app.add_typer(bench)
+    app.add_typer(bench, rich_help_panel=BUILDERS)
 
 
 def _command(groups: tuple[str, ...]) -> Callable[..., None]:

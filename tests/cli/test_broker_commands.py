@@ -193,11 +193,116 @@ def test_a_group_goes_on_where_it_was(rows, caught_up):
     caught_up()
     first = rows("consume", "grouped", "--group", "g", "--count", "4")
     assert [int(message["body"]) for message in first] == [0, 1, 2, 3]
-    (group,) = rows("groups", "g")
+    (group,) = rows("groups", "describe", "g")
     assert (group["offset"], group["maxOffset"], group["lag"]) == (4, 6, 2)
     second = rows("consume", "grouped", "--group", "g")
     assert [int(message["body"]) for message in second] == [4, 5]
-    assert rows("groups", "nobody") == []
+    (group,) = [one for one in rows("groups") if one["group"] == "g"]
+    assert (group["offset"], group["lag"]) == (6, 0)
+
+
+def test_a_group_that_has_committed_nothing_is_an_error(stratamq):
+    done = stratamq("groups", "describe", "nobody")
+    assert (done.code, done.out) == (1, "")
+    assert "there is no group nobody" in done.err
+
+
+@pytest.fixture
+def read_group(rows, caught_up):
+    """A topic of six messages in queue 0, of which the group `reader` has read four."""
+
+    def make(topic: str) -> None:
+        rows("produce", topic, "--queue", "0", stdin=lines(*range(6)))
+        caught_up()
+        assert len(rows("consume", topic, "--group", "reader", "--count", "4")) == 4
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("to", "offset"),
+    [
+        ("earliest", 0),
+        ("latest", 6),
+        ("2", 2),
+        ("99", 6),
+        ("-1", 5),
+        ("-99", 0),
+        ("@0", 0),
+        ("@2100-01-01", 6),
+    ],
+)
+def test_a_group_is_reset_to_a_place(rows, read_group, to, offset):
+    topic = f"reset{to.strip('-@')}{len(to)}"
+    read_group(topic)
+    (reset,) = rows("groups", "reset", "reader", "--topic", topic, "--to", to)
+    assert (reset["before"], reset["offset"], reset["lag"]) == (4, offset, 6 - offset)
+    left = rows("consume", topic, "--group", "reader")
+    assert [int(message["body"]) for message in left] == list(range(offset, 6))
+
+
+def test_a_dry_run_of_a_reset_changes_nothing(stratamq, rows, read_group):
+    read_group("dry")
+    done = stratamq("groups", "reset", "reader", "-t", "dry", "--to", "earliest", "--dry-run")
+    assert (done.code, done.err) == (0, "nothing was changed (--dry-run)\n")
+    assert [int(one["body"]) for one in rows("consume", "dry", "--group", "reader")] == [4, 5]
+
+
+def test_a_reset_without_a_topic_is_of_all_that_the_group_reads(rows, caught_up):
+    for topic in ("all1", "all2", "other"):
+        rows("produce", topic, "--queue", "0", stdin=lines("a"))
+    caught_up()
+    for topic in ("all1", "all2"):
+        rows("consume", topic, "--group", "of-all")
+    reset = rows("groups", "reset", "of-all", "--to", "earliest")
+    assert [(one["topic"], one["before"], one["offset"]) for one in reset] == [
+        ("all1", 1, 0),
+        ("all2", 1, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("unread", "--to", "latest"), "has committed nothing: name a topic"),
+        (("reader", "--to", "latest", "--topic", "none"), "there is no topic none"),
+        (("reader", "--to", "soon"), "--to soon: earliest, latest, a number, -N or @TIME"),
+    ],
+)
+def test_a_reset_that_cannot_be_is_refused_in_one_line(stratamq, arguments, sentence):
+    done = stratamq("groups", "reset", *arguments)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
+    assert sentence in done.err
+
+
+def test_an_offset_for_a_group_that_has_been_here_is_refused_with_what_to_type(
+    stratamq, rows, read_group
+):
+    read_group("been")
+    done = stratamq("consume", "been", "--group", "reader", "--offset", "earliest")
+    assert (done.code, done.out) == (1, "")
+    assert "stratamq groups reset reader --topic been --to earliest" in done.err
+    assert rows("consume", "been", "--group", "new", "--offset", "5")[0]["body"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--group", "reader"), "the group reader is at the end"),
+        (("--queue", "9"), "the queues that were named have none"),
+        (("--tag", "none"), "none has one of the tags"),
+        (("--offset", "7"), "it has none at or behind the offset"),
+    ],
+)
+def test_that_nothing_was_read_is_mentioned(stratamq, rows, caught_up, arguments, sentence):
+    topic = f"nothing{arguments[0].strip('-')}"
+    rows("produce", topic, "--queue", "0", stdin=lines("a"))
+    caught_up()
+    rows("consume", topic, "--group", "reader")
+    done = stratamq("consume", topic, *arguments)
+    assert (done.code, done.out) == (0, "")
+    assert sentence in done.err
 
 
 def test_following_ends_with_the_count(rows, caught_up):
@@ -217,7 +322,7 @@ def test_ctrl_c_ends_following_in_order(rows, caught_up, broker):
     process.send_signal(signal.SIGINT)
     assert process.stdout.read() == b""
     assert process.wait(DEADLINE_S) == 0
-    (group,) = rows("groups", "gi")
+    (group,) = rows("groups", "describe", "gi")
     assert group["offset"] == 2
 
 
@@ -293,6 +398,51 @@ def test_topics_are_created_and_listed(rows):
     (made,) = rows("topics", "create", "made", "--queues", "2", "--permission", "4")
     assert (made["readQueues"], made["writeQueues"], made["permission"]) == (2, 2, 4)
     assert made in rows("topics", "list")
+
+
+def test_altering_a_topic_changes_only_what_is_named(rows):
+    rows("topics", "create", "altered", "--queues", "8")
+    (altered,) = rows("topics", "alter", "altered", "--permission", "4")
+    assert (altered["readQueues"], altered["writeQueues"], altered["permission"]) == (8, 8, 4)
+    (altered,) = rows("topics", "alter", "altered", "--write-queues", "2", "--ordered")
+    assert (altered["readQueues"], altered["writeQueues"], altered["permission"]) == (8, 2, 4)
+    assert altered["ordered"]
+    (altered,) = rows("topics", "alter", "altered", "--not-ordered")
+    assert not altered["ordered"]
+    assert altered in rows("topics", "list")
+
+
+def test_a_topic_that_exists_is_not_created_again(stratamq, rows):
+    (made,) = rows("topics", "create", "twice", "--queues", "8")
+    done = stratamq("topics", "create", "twice", "--permission", "4")
+    assert (done.code, done.out) == (1, "")
+    assert "there is a topic twice already (8 queues" in done.err
+    assert rows("topics", "create", "twice", "--queues", "2", "--if-not-exists") == [made]
+    assert made in rows("topics", "list")
+
+
+def test_a_topic_is_described_with_its_queues(rows, caught_up):
+    rows("topics", "create", "described", "--queues", "2")
+    rows("produce", "described", "--queue", "1", stdin=lines("a", "b"))
+    caught_up()
+    topic, queue = rows("topics", "describe", "described")
+    assert (topic["kind"], topic["readQueues"]) == ("topic", 2)
+    assert (queue["kind"], queue["queueId"], queue["messages"]) == ("queue", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("topics", "alter", "missing", "--queues", "2"), "there is no topic 'missing'"),
+        (("topics", "describe", "missing"), "there is no topic missing"),
+        (("topics", "alter", "missing"), "nothing to change"),
+        (("queues", "missing"), "there is no topic missing"),
+    ],
+)
+def test_a_topic_that_is_not_there_is_an_error(stratamq, arguments, sentence):
+    done = stratamq(*arguments)
+    assert (done.code, done.out) == (1, "")
+    assert sentence in done.err
 
 
 def test_a_bad_topic_is_refused_in_one_line(stratamq):

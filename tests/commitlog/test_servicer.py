@@ -297,12 +297,15 @@ def test_topics_are_created_changed_and_kept(broker):
     broker.log.PutTopic(pb.PutTopicRequest(topic=config))
     listed = {one.topic: one for one in broker.log.ListTopics(pb.ListTopicsRequest()).topics}
     assert listed["made"] == config
+    change = pb.TopicChange(topic="made", write_queue_count=5)
+    changed = broker.log.PutTopic(pb.PutTopicRequest(change=change)).topic
+    assert (changed.write_queue_count, changed.read_queue_count, changed.permission) == (5, 2, 4)
     assert append(broker, topic="made").status != OK
     document = broker.log.ExportMetadata(pb.ExportMetadataRequest()).topics_json
     assert b'"made"' in document
     broker.log.ImportMetadata(pb.ImportMetadataRequest(topics_json=document))
     listed = {one.topic: one for one in broker.log.ListTopics(pb.ListTopicsRequest()).topics}
-    assert listed["made"] == config
+    assert listed["made"] == changed
 
 
 def test_a_document_that_is_none_changes_no_topic(broker):

@@ -15,10 +15,25 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from stratamq.cli import clock as clock_command
-from stratamq.cli import consume, dump, janitor, listings, produce, query, replica, status, up
+from stratamq.cli import (
+    clock,
+    consume,
+    dump,
+    groups,
+    janitor,
+    listings,
+    produce,
+    query,
+    replica,
+    status,
+    topics,
+    up,
+)
 from stratamq.errors import StrataError
 
+COMMANDS = (up, status, produce, consume, topics, listings, groups, query, dump)
+"""What people use every day, in the order in which they are listed."""
+OPERATORS_COMMANDS = (replica, janitor, clock)
 COMMANDS_GROUP = "stratamq.commands"
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -87,8 +102,7 @@ def build_app() -> typer.Typer:
     ) -> None:
         pass
 
-    app.command("clock")(clock_command.clock)
-    for commands in (up, status, produce, consume, query, listings, replica, janitor, dump):
+    for commands in (*COMMANDS, *OPERATORS_COMMANDS):
         commands.register(app)
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda entry: entry.name):
         entry.load()(app)

@@ -4,7 +4,11 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, open_client
+from stratamq.cli.options import DEFAULT, OPERATORS, AddressOption, DataOption, open_client
+
+
+def register(app: typer.Typer) -> None:
+    app.command("clock", rich_help_panel=OPERATORS)(clock)
 
 
 def clock(

@@ -1,5 +1,6 @@
 """`stratamq consume`: the messages of a topic, as they lie there or as they come."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -7,10 +8,9 @@ import typer
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_rows import COLUMNS, message_row
-from stratamq.cli.moments import parse_moment
+from stratamq.cli.moments import parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
-from stratamq.client import EARLIEST, LATEST, AtTime
-from stratamq.client.consuming import Start
+from stratamq.client import EARLIEST, Client
 from stratamq.errors import InvalidRequestError
 
 PATIENCE_S = 30.0
@@ -27,13 +27,13 @@ def consume(
         typer.Option("--group", "-g", help="go on where this group was, and commit how far"),
     ] = None,
     offset: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="earliest|latest|N|@TIME",
-            help="where to begin where the group has not been: N is an offset in every queue, "
-            "@TIME like @2013-01-31T10:00 (UTC) or @ milliseconds",
+            help="where to begin, earliest unless given; refused with a group that has been here: "
+            "N is an offset in every queue, @TIME like @2013-01-31T10:00 (UTC) or @ milliseconds",
         ),
-    ] = EARLIEST,
+    ] = None,
     tags: Annotated[
         list[str] | None, typer.Option("--tag", "-t", help="only these tags; may be repeated")
     ] = None,
@@ -57,11 +57,14 @@ def consume(
     """
     printer = Printer(output, COLUMNS)
     given = 0
+    start = parse_start(offset if offset is not None else EARLIEST)
     with open_client(data, address) as client:
+        if group is not None and offset is not None:
+            _require_new_group(client, group, topic, offset)
         reader = client.consume(
             topic,
             queues=queues or None,
-            offset=parse_start(offset),
+            offset=start,
             tags=tags or (),
             follow=follow,
             group=group,
@@ -80,14 +83,23 @@ def consume(
                 if not follow:
                     raise
     printer.flush()
+    if not given and not follow:
+        print(f"no message of {topic} was read: {_why_none(group, queues, tags)}", file=sys.stderr)
 
 
-def parse_start(text: str) -> Start:
-    """InvalidRequestError for what is no place to begin."""
-    if text in (EARLIEST, LATEST):
-        return text
-    if text.startswith("@"):
-        return AtTime(parse_moment(text[1:]))
-    if text.isascii() and text.isdigit():
-        return int(text)
-    raise InvalidRequestError(f"--offset {text}: earliest, latest, a number, or @TIME")
+def _require_new_group(client: Client, group: str, topic: str, offset: str) -> None:
+    if client.committed_offsets(group, topic):
+        raise InvalidRequestError(
+            f"the group {group} has read {topic} before, and continues where it was: leave out "
+            f"--offset, or set its place with `stratamq groups reset {group} --topic {topic} "
+            f"--to {offset}`"
+        )
+
+
+def _why_none(group: str | None, queues: list[int] | None, tags: list[str] | None) -> str:
+    reasons = [
+        f"the group {group} is at the end" if group is not None else "",
+        "the queues that were named have none" if queues else "",
+        "none has one of the tags" if tags else "",
+    ]
+    return ", or ".join(filter(None, reasons)) or "it has none at or behind the offset"

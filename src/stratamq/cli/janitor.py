@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer, show_time
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    OPERATORS,
+    AddressOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
 
 if TYPE_CHECKING:
     from stratamq.client import CleaningLook, LogShare, Retention
@@ -31,7 +38,7 @@ def register(app: typer.Typer) -> None:
     janitor.command("run")(run)
     janitor.command("enable")(enable)
     janitor.command("disable")(disable)
-    app.add_typer(janitor)
+    app.add_typer(janitor, rich_help_panel=OPERATORS)
 
 
 def status(

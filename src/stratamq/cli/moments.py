@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from stratamq.client import EARLIEST, LATEST, AtTime
 from stratamq.errors import InvalidRequestError
 
 _MILLISECONDS_FROM = 10**11
@@ -24,3 +25,23 @@ def parse_moment(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+def parse_start(
+    text: str, *, option: str = "--offset", from_end: bool = False
+) -> str | int | AtTime:
+    """A place in every queue. `from_end`: -N is one as well, N messages before the end.
+    InvalidRequestError for what is no place."""
+    if text in (EARLIEST, LATEST):
+        return text
+    if text.startswith("@"):
+        return AtTime(parse_moment(text[1:]))
+    digits = text.removeprefix("-") if from_end else text
+    if digits.isascii() and digits.isdigit():
+        return int(text)
+    places = (
+        "earliest, latest, a number, -N or @TIME"
+        if from_end
+        else ("earliest, latest, a number, or @TIME")
+    )
+    raise InvalidRequestError(f"{option} {text}: {places}")

@@ -34,6 +34,9 @@ OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="tables for people, JSON lines for programs")
 ]
 DEFAULT = Path(DEFAULT_DATA)
+OPERATORS = "For operators"
+"""The part of `stratamq --help` with commands that change what a broker is."""
+BUILDERS = "For those who build StrataMQ"
 
 
 def endpoints(data: Path, address: str | None) -> Endpoints:

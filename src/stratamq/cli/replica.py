@@ -8,7 +8,14 @@ import typer
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    OPERATORS,
+    AddressOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
 from stratamq.files.real import RealFiles
@@ -45,7 +52,7 @@ replica_app = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(replica_app, name="replica")
+    app.add_typer(replica_app, name="replica", rich_help_panel=OPERATORS)
 
 
 @replica_app.command("status")

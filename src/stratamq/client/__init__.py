@@ -19,6 +19,7 @@ from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.producer import Producer
 from stratamq.client.consuming import EARLIEST, LATEST, AtTime
+from stratamq.client.group_reset import GroupReset
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.received import ReceivedMessage
@@ -72,6 +73,7 @@ __all__ = [
     "FollowingProgress",
     "Found",
     "GroupQueue",
+    "GroupReset",
     "JanitorState",
     "LogShare",
     "LogState",

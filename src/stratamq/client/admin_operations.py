@@ -16,7 +16,7 @@ from stratamq.client.values import (
 from stratamq.rpc.methods import METHODS
 
 
-def put_topic(topic: Topic) -> Operation[Topic]:
+def put_topic(topic: Topic, *, must_be_new: bool = False) -> Operation[Topic]:
     """Create it or change its settings."""
     wire = wire_message(
         common_pb2.TopicConfig,
@@ -27,7 +27,26 @@ def put_topic(topic: Topic) -> Operation[Topic]:
         ordered=topic.ordered,
         system_flags=topic.system_flags,
     )
-    request = commitlog_pb2.PutTopicRequest(topic=wire)
+    request = commitlog_pb2.PutTopicRequest(topic=wire, must_be_new=must_be_new)
+    return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))
+
+
+def alter_topic(
+    name: str,
+    read_queue_count: int | None,
+    write_queue_count: int | None,
+    permission: int | None,
+    ordered: bool | None,
+) -> Operation[Topic]:
+    change = wire_message(
+        commitlog_pb2.TopicChange,
+        topic=name,
+        read_queue_count=read_queue_count,
+        write_queue_count=write_queue_count,
+        permission=permission,
+        ordered=ordered,
+    )
+    request = commitlog_pb2.PutTopicRequest(change=change)
     return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))
 
 

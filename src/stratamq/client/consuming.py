@@ -70,7 +70,7 @@ def plan_consume(
 ) -> Plan:
     """The ranges of a reader. NotFoundError when there is no such topic and it does not follow."""
     start = checked_start(start)
-    found, log_end = yield from _queues(topic, whole=not follow)
+    found, log_end = yield from listed_queues(topic, whole=not follow)
     known = {queue.queue_id: queue for queue in found}
     wanted = set(known) if queue_ids is None else set(queue_ids)
     if queue_ids is None and (follow or not known):
@@ -103,7 +103,7 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
     """What was stored from `begin_ms` to `end_ms`, both inclusive."""
     if end_ms < begin_ms:
         raise InvalidRequestError(f"the time range ends at {end_ms}, before it begins")
-    found, log_end = yield from _queues(topic, whole=True)
+    found, log_end = yield from listed_queues(topic, whole=True)
     if not found:
         raise NotFoundError(f"there is no topic {topic}, or nothing in it")
     ranges = []
@@ -138,7 +138,9 @@ def plan_ends(ranges: Collection[Range]) -> Plan:
     ]
 
 
-def _queues(topic: str, *, whole: bool) -> Generator[Operation[Any], Any, tuple[list[Queue], int]]:
+def listed_queues(
+    topic: str, *, whole: bool
+) -> Generator[Operation[Any], Any, tuple[list[Queue], int]]:
     """The topic's queues; `whole`: with everything that consumers may see by now. And how far they
     may see the log, 0: not known."""
     confirmed_offset = 0

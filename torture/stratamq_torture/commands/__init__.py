@@ -5,6 +5,7 @@ What works is imported when it is called: every other command of `stratamq` impo
 
 import typer
 
+from stratamq.cli.options import BUILDERS
 from stratamq_torture.commands.brokers import brokers
 from stratamq_torture.commands.damage import damage
 from stratamq_torture.commands.disk import disk
@@ -34,4 +35,4 @@ def register(app: typer.Typer) -> None:
     torture.command("protocol")(protocol)
     torture.command("replicas")(replicas)
     torture.command("sim")(sim)
-    app.add_typer(torture)
+    app.add_typer(torture, rich_help_panel=BUILDERS)

@@ -32,13 +32,14 @@ from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
 from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.servicer.values import (
+    changed_topic,
+    new_topic,
     peer_host,
     put_message,
     put_result,
     role_of,
     topic_message,
 )
-from stratamq_commitlog.write.topic_table import TopicConfig
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
 
@@ -215,17 +216,15 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     async def PutTopic(self, request: pb.PutTopicRequest, context: Any) -> pb.PutTopicResponse:
         engine = self._ready()
-        wanted = request.topic
-        config = engine.topics.put(
-            TopicConfig(
-                topic=wanted.topic,
-                read_queues=wanted.read_queue_count or wanted.write_queue_count or 4,
-                write_queues=wanted.write_queue_count or wanted.read_queue_count or 4,
-                permission=wanted.permission or 6,
-                ordered=wanted.ordered,
-                system_flags=wanted.system_flags,
-            )
-        )
+        if request.HasField("topic") == request.HasField("change"):
+            raise InvalidRequestError("a topic or a change of one: exactly one of both")
+        if request.HasField("change"):
+            known = engine.topics.get(request.change.topic)
+            config = engine.topics.put(changed_topic(known, request.change))
+        else:
+            if request.must_be_new:
+                engine.topics.require_new(request.topic.topic)
+            config = engine.topics.put(new_topic(request.topic))
         await _saved(engine)
         return pb.PutTopicResponse(topic=topic_message(config))
 

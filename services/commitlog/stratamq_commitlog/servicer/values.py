@@ -1,6 +1,7 @@
 """The engine's values as messages of the wire, and back."""
 
 import ipaddress
+from dataclasses import replace
 from functools import lru_cache
 
 from stratamq.api.v1 import commitlog_pb2 as pb
@@ -149,6 +150,31 @@ def follow_message(message: Event | Closing) -> pb.FollowResponse:
             ],
         )
     )
+
+
+def new_topic(wanted: common_pb2.TopicConfig) -> TopicConfig:
+    """Zeros mean the defaults."""
+    return TopicConfig(
+        topic=wanted.topic,
+        read_queues=wanted.read_queue_count or wanted.write_queue_count or 4,
+        write_queues=wanted.write_queue_count or wanted.read_queue_count or 4,
+        permission=wanted.permission or 6,
+        ordered=wanted.ordered,
+        system_flags=wanted.system_flags,
+    )
+
+
+def changed_topic(known: TopicConfig, change: pb.TopicChange) -> TopicConfig:
+    """`known` with what the change names, zeros included: they are refused where they mean
+    nothing."""
+    fields = {
+        "read_queue_count": "read_queues",
+        "write_queue_count": "write_queues",
+        "permission": "permission",
+        "ordered": "ordered",
+    }
+    named = {ours: getattr(change, wire) for wire, ours in fields.items() if change.HasField(wire)}
+    return replace(known, **named)
 
 
 def topic_message(config: TopicConfig) -> common_pb2.TopicConfig:

@@ -158,6 +158,16 @@ class TopicTable:
             raise NotFoundError(f"there is no topic {topic[:160]!r}")
         return config
 
+    def require_new(self, topic: str) -> None:
+        """Raises InvalidRequestError when there is a topic of this name."""
+        config = self._topics.get(topic)
+        if config is not None:
+            raise InvalidRequestError(
+                f"there is a topic {topic} already ({config.read_queues} queues to read, "
+                f"{config.write_queues} to write, permission {config.permission}): alter it, or "
+                "name another"
+            )
+
     def put(self, config: TopicConfig) -> TopicConfig:
         """Create or change a topic. Queues that hold messages stay readable."""
         if config.topic not in self._topics:

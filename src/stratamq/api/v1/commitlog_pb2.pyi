@@ -520,10 +520,28 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
 
 class PutTopicRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "must_be_new", "change")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MUST_BE_NEW_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
     topic: _common_pb2.TopicConfig
-    def __init__(self, topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+    must_be_new: bool
+    change: TopicChange
+    def __init__(self, topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., must_be_new: bool = ..., change: _Optional[_Union[TopicChange, _Mapping]] = ...) -> None: ...
+
+class TopicChange(_message.Message):
+    __slots__ = ("topic", "read_queue_count", "write_queue_count", "permission", "ordered")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int
+    ordered: bool
+    def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., ordered: bool = ...) -> None: ...
 
 class PutTopicResponse(_message.Message):
     __slots__ = ("topic",)

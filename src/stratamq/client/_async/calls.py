@@ -1,11 +1,11 @@
 """How operations are run: their time limits, and what is tried again."""
 
-from typing import TypeVar
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 import grpc
 
 from stratamq.client.connections import AsyncConnections
-from stratamq.client.consuming import Plan, Range
 from stratamq.client.operations import AsyncRunOperation, Operation, merge_page
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
@@ -61,7 +61,7 @@ class AsyncCalls:
                 raise error
 
 
-async def run_plan(run: AsyncRunOperation, plan: Plan) -> list[Range]:
+async def run_plan(run: AsyncRunOperation, plan: Generator[Operation[Any], Any, R]) -> R:
     """Run a plan's operations one after the other."""
     try:
         operation = next(plan)

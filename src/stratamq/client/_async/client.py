@@ -331,8 +331,9 @@ class AsyncClient:
 
     # --- listings and states ---
 
-    async def topics(self) -> list[Topic]:
-        return await self._run(operations.topics())
+    async def topics(self, topic: str = "") -> list[Topic]:
+        """By name; with `topic` that one alone, if it exists."""
+        return await self._run(operations.topics(topic))
 
     async def queues(self, topic: str = "") -> list[Queue]:
         """Of one topic, or of all."""

@@ -1,7 +1,11 @@
 # Generated from _async/admin.py by scripts/gen_sync_client.py (`make client`).
 """What operators ask of a broker: its services' states, roles, topics, deletion, repair."""
 
-from stratamq.client import admin_operations, replication_state
+from collections.abc import Sequence
+
+from stratamq.client import admin_operations, operations, replication_state
+from stratamq.client._sync.calls import run_plan
+from stratamq.client.group_reset import GroupReset, ResetTo, plan_group_reset
 from stratamq.client.operations import RunOperation
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
 from stratamq.client.values import (
@@ -26,6 +30,44 @@ class AdminClient:
     def put_topic(self, topic: Topic) -> Topic:
         """Create a topic or change its settings; durable on return."""
         return self._run(admin_operations.put_topic(topic))
+
+    def create_topic(self, topic: Topic) -> Topic:
+        """Durable on return. InvalidRequestError when there is one of this name."""
+        return self._run(admin_operations.put_topic(topic, must_be_new=True))
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        permission: int | None = None,
+        ordered: bool | None = None,
+    ) -> Topic:
+        """Change what is given, and nothing else; durable on return. Queues that hold messages stay
+        readable. NotFoundError when there is no such topic."""
+        return self._run(
+            admin_operations.alter_topic(
+                name, read_queue_count, write_queue_count, permission, ordered
+            )
+        )
+
+    # --- groups ---
+
+    def plan_group_reset(self, group: str, to: ResetTo, topic: str = "") -> list[GroupReset]:
+        """Where `group` would continue after a reset, by queue; nothing is changed.
+
+        What a queue does not hold becomes the nearest offset that it does.
+        `topic` "": every topic of which the group has committed something. NotFoundError when there
+        is none, or no such topic.
+        """
+        return run_plan(self._run, plan_group_reset(group, to, topic))
+
+    def reset_group(self, group: str, resets: Sequence[GroupReset]) -> None:
+        """Commit what was planned. A reader of the group that runs commits its own place again:
+        stop them first. NotWritableError of a slave."""
+        offsets = {(one.topic, one.queue_id): one.offset for one in resets}
+        self._run(operations.commit_offsets(group, offsets))
 
     # --- replication ---
 

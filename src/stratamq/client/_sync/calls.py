@@ -1,12 +1,12 @@
 # Generated from _async/calls.py by scripts/gen_sync_client.py (`make client`).
 """How operations are run: their time limits, and what is tried again."""
 
-from typing import TypeVar
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 import grpc
 
 from stratamq.client.connections import Connections
-from stratamq.client.consuming import Plan, Range
 from stratamq.client.operations import Operation, RunOperation, merge_page
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
@@ -62,7 +62,7 @@ class Calls:
                 raise error
 
 
-def run_plan(run: RunOperation, plan: Plan) -> list[Range]:
+def run_plan(run: RunOperation, plan: Generator[Operation[Any], Any, R]) -> R:
     """Run a plan's operations one after the other."""
     try:
         operation = next(plan)

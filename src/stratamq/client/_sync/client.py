@@ -330,8 +330,9 @@ class Client:
 
     # --- listings and states ---
 
-    def topics(self) -> list[Topic]:
-        return self._run(operations.topics())
+    def topics(self, topic: str = "") -> list[Topic]:
+        """By name; with `topic` that one alone, if it exists."""
+        return self._run(operations.topics(topic))
 
     def queues(self, topic: str = "") -> list[Queue]:
         """Of one topic, or of all."""

@@ -1,0 +1,123 @@
+"""`stratamq groups`: how far each consumer group is, and where it continues."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from stratamq.cli.dump_output import Output
+from stratamq.cli.dump_rows import Row
+from stratamq.cli.listings import show
+from stratamq.cli.moments import parse_start
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.client import GroupQueue
+from stratamq.errors import NotFoundError
+
+COLUMNS = ("group", "topic", "queueId", "offset", "maxOffset", "lag")
+RESET_COLUMNS = ("group", "topic", "queueId", "before", "offset", "maxOffset", "lag")
+
+groups_app = typer.Typer(
+    help="Consumer groups: how far each is in every queue, and where it continues.",
+    invoke_without_command=True,
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(groups_app, name="groups")
+
+
+@groups_app.callback()
+def all_groups(
+    context: typer.Context,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    if context.invoked_subcommand is None:
+        list_groups(data, address, output)
+
+
+@groups_app.command("list")
+def list_groups(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """All groups, with how far behind each is in every queue."""
+    with open_client(data, address) as client:
+        found = client.groups()
+    show(output, COLUMNS, [_row(one) for one in found])
+
+
+@groups_app.command("describe")
+def describe_group(
+    group: str,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """One group: every queue, the next offset that it reads, and how far behind it is."""
+    with open_client(data, address) as client:
+        found = [one for one in client.groups() if one.group == group]
+    if not found:
+        raise NotFoundError(f"there is no group {group}: none of this name has committed anything")
+    show(output, COLUMNS, [_row(one) for one in found])
+
+
+@groups_app.command("reset")
+def reset_group(
+    group: str,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="earliest|latest|N|-N|@TIME",
+            help="where it continues in every queue: N is an offset, -N so many messages before "
+            "the end, @TIME like @2013-01-31T10:00 (UTC) or @ milliseconds",
+        ),
+    ],
+    topic: Annotated[
+        str, typer.Option("--topic", "-t", help="only this one, also when the group is new there")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show it, and change nothing")] = False,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Set where a group continues. Stop its readers first: one that runs commits its own place
+    again.
+
+    An offset that a queue does not hold becomes the nearest that it does.
+    """
+    start = parse_start(to, option="--to", from_end=True)
+    with open_client(data, address) as client:
+        resets = client.admin.plan_group_reset(group, start, topic)
+        if not dry_run:
+            client.admin.reset_group(group, resets)
+    rows: list[Row] = [
+        {
+            "kind": "reset",
+            "group": group,
+            "topic": one.topic,
+            "queueId": one.queue_id,
+            "before": one.before if one.before >= 0 else None,
+            "offset": one.offset,
+            "maxOffset": one.max_offset,
+            "lag": one.max_offset - one.offset,
+        }
+        for one in resets
+    ]
+    show(output, RESET_COLUMNS, rows)
+    if dry_run:
+        print("nothing was changed (--dry-run)", file=sys.stderr)
+
+
+def _row(one: GroupQueue) -> Row:
+    return {
+        "kind": "group",
+        "group": one.group,
+        "topic": one.topic,
+        "queueId": one.queue_id,
+        "offset": one.offset if one.offset >= 0 else None,
+        "maxOffset": one.max_offset,
+        "lag": one.lag,
+    }

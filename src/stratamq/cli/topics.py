@@ -1,0 +1,126 @@
+"""`stratamq topics`: list, describe, create and alter them."""
+
+from typing import Annotated
+
+import typer
+
+from stratamq.cli.dump_output import Output
+from stratamq.cli.dump_rows import Row
+from stratamq.cli.listings import QUEUE_COLUMNS, queue_row, show
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.client import Topic
+from stratamq.errors import InvalidRequestError, NotFoundError
+
+COLUMNS = ("topic", "readQueues", "writeQueues", "permission", "ordered", "systemFlags")
+
+topics_app = typer.Typer(help="List, create and change topics.", no_args_is_help=True)
+
+PermissionOption = Annotated[
+    int | None, typer.Option("--permission", min=0, max=7, help="2 write, 4 read, 6 both")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(topics_app, name="topics")
+
+
+@topics_app.command("list")
+def list_topics(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """All topics. Permission: 2 write, 4 read, 6 both."""
+    with open_client(data, address) as client:
+        found = client.topics()
+    show(output, COLUMNS, [topic_row(topic) for topic in found])
+
+
+@topics_app.command("describe")
+def describe_topic(
+    topic: str,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """One topic's settings, and its queues with messages."""
+    with open_client(data, address) as client:
+        found = client.topics(topic)
+        if not found:
+            raise NotFoundError(f"there is no topic {topic}")
+        queues = client.queues(topic)
+    show(output, COLUMNS, [topic_row(one) for one in found])
+    show(output, QUEUE_COLUMNS, [queue_row(one) for one in queues])
+
+
+@topics_app.command("create")
+def create_topic(
+    topic: str,
+    queue_count: Annotated[
+        int, typer.Option("--queues", "-q", min=1, help="for reading and writing")
+    ] = 4,
+    permission: PermissionOption = 6,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="for RocketMQ's clients: keys keep to their queue")
+    ] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="leave a topic that exists as it is")
+    ] = False,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Create a topic; on disk when this returns. One that exists is refused: `topics alter` changes
+    it."""
+    with open_client(data, address) as client:
+        known = client.topics(topic) if if_not_exists else []
+        wanted = Topic(topic, queue_count, queue_count, permission or 0, ordered)
+        made = known[0] if known else client.admin.create_topic(wanted)
+    show(output, COLUMNS, [topic_row(made)])
+
+
+@topics_app.command("alter")
+def alter_topic(
+    topic: str,
+    queue_count: Annotated[
+        int | None, typer.Option("--queues", "-q", min=1, help="for reading and writing")
+    ] = None,
+    read_queues: Annotated[int | None, typer.Option(min=1, help="for reading alone")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=1, help="for writing alone")] = None,
+    permission: PermissionOption = None,
+    ordered: Annotated[bool | None, typer.Option("--ordered/--not-ordered")] = None,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change what is named of a topic, and nothing else; on disk when this returns.
+
+    With fewer queues to read, those that hold messages stay readable.
+    """
+    changes = (queue_count, read_queues, write_queues, permission, ordered)
+    if all(change is None for change in changes):
+        raise InvalidRequestError(
+            "nothing to change: name --queues, --read-queues, --write-queues, --permission or "
+            "--ordered"
+        )
+    with open_client(data, address) as client:
+        made = client.admin.alter_topic(
+            topic,
+            read_queue_count=read_queues if read_queues is not None else queue_count,
+            write_queue_count=write_queues if write_queues is not None else queue_count,
+            permission=permission,
+            ordered=ordered,
+        )
+    show(output, COLUMNS, [topic_row(made)])
+
+
+def topic_row(topic: Topic) -> Row:
+    return {
+        "kind": "topic",
+        "topic": topic.name,
+        "readQueues": topic.read_queue_count,
+        "writeQueues": topic.write_queue_count,
+        "permission": topic.permission,
+        "ordered": topic.ordered,
+        "systemFlags": topic.system_flags,
+    }
