@@ -56,7 +56,7 @@ class CountEngine:
             self._counts = {at: n for at, n in self._counts.items() if at + size <= opened.cut_to}
             self._position = max(opened.minimum, opened.cut_to - opened.cut_to % size)
         else:
-            self._position = opened.cut_to  # above it: what lies between has been deleted
+            self._position = opened.cut_to  # above it: what is between has been deleted
         self._durable = min(self._durable, self._position)
         self._generation, self._target, self.serving = opened.generation, opened.confirmed, False
 

@@ -55,7 +55,7 @@ class IndexServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def QueryKey(self, request, context):
-        """Messages with a key. The stored key is checked: a hash collision never returns a stranger.
+        """Messages with a key. The stored key is checked: a hash collision never returns another message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

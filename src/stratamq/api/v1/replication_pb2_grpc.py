@@ -84,8 +84,8 @@ class ReplicationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Promote(self, request, context):
-        """Make this broker the master: it opens a generation of a higher term, and every other master that hears of it
-        stops. Refused, with what speaks against it, unless `force` is set.
+        """Make this broker the master: it opens a generation of a higher term, and every other master that receives it
+        stops. Refused, with the reasons against it, unless `force` is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
