@@ -60,5 +60,5 @@ def test_a_gap_is_refused_unless_all_messages_before_it_were_deleted(minimum, be
     if begins:
         assert grown(10, 1, 8, 800, minimum) == (Growth.BEGINS, 10, 1)
         return
-    with pytest.raises(CorruptionError, match="goes on with 10 at 1000"):
+    with pytest.raises(CorruptionError, match="continues with 10 at 1000"):
         grown(10, 1, 8, 800, minimum)

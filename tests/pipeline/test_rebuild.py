@@ -190,7 +190,7 @@ def test_a_gap_in_queue_offsets_is_an_error(tmp_path):
     (part,) = open_log(root).parts()
     (batch,) = read_dispatched(0, part, rebuild_job.Reading())
     runs = unit_runs(queue_columns(batch))
-    with pytest.raises(CorruptionError, match="goes on with 5"):
+    with pytest.raises(CorruptionError, match="continues with 5"):
         list(write_queues(iter(runs), tmp_path / "made", tmp_path, Geometry.of_bytes(160)))
 
 

@@ -167,7 +167,7 @@ def _has_others(own: PeerStatus) -> bool:
 
 
 def _newer_members(own: PeerStatus, answers: Sequence[Answer]) -> Members | None:
-    """The latest version that anybody of this cluster knows, if it is later than ours."""
+    """The latest version of any member of this cluster, if it is later than ours."""
     ours, found = own.members, None
     if ours is None:
         return None

@@ -90,7 +90,7 @@ class Cleaner:
         self._clock = clock
         self._watch = watch
         self._finished_ms = watch.previous_ms
-        """What the wall showed at the last look that left nothing over for want of time."""
+        """What the wall showed at the last look that left nothing over for lack of time."""
 
     @property
     def policy(self) -> str:

@@ -54,7 +54,7 @@ class JanitorConfig(FollowerConfig):
         ("04",),
         unit="hours",
         rocketmq="deleteWhen",
-        doc="Local hours (0 to 23) in which expired segments are deleted; empty: only for want of "
+        doc="Local hours (0 to 23) in which expired segments are deleted; empty: only for lack of "
         "space, or by hand.",
     )
     disk_clean_ratio: float = setting(

@@ -21,7 +21,7 @@ _LOOK_S = 0.05
 def wait_for_earlier(
     root: Path,
     rooms: Iterable[str],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     clock: Clock,
     limit_s: float = EARLIER_LIMIT_S,
 ) -> None:
@@ -31,7 +31,7 @@ def wait_for_earlier(
     """
     deadline_ns = clock.monotonic_ns() + round(limit_s * 1e9)
     pause = threading.Event()
-    told = False
+    reported = False
     with contextlib.ExitStack() as opened:
         processes: dict[int, int] = {}
         while True:
@@ -51,9 +51,9 @@ def wait_for_earlier(
                     f"the store is in use: after {limit_s:.0f} s services of an earlier start "
                     f"still run: {_named(holders)}; end them (kill {pids}) and start again"
                 )
-            if not told and holders:
-                told = True
-                tell(
+            if not reported and holders:
+                reported = True
+                report(
                     f"services of an earlier start still run, and are waited for, at most "
                     f"{limit_s:.0f} s: {_named(holders)}"
                 )

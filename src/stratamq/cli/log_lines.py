@@ -39,10 +39,10 @@ def notable(line: str) -> tuple[str, str] | None:
 class LogWatch:
     """What has been added to log files since they were last looked at."""
 
-    def __init__(self, paths: Mapping[str, Path], tell: Callable[[str, str, str], None]) -> None:
-        """`tell(room, level, text)`. Begins at the files' present ends."""
+    def __init__(self, paths: Mapping[str, Path], report: Callable[[str, str, str], None]) -> None:
+        """`report(room, level, text)`. Begins at the files' present ends."""
         self._paths = dict(paths)
-        self._tell = tell
+        self._report = report
         self._positions = {room: _size(path) for room, path in self._paths.items()}
         self._rests = dict.fromkeys(self._paths, b"")
 
@@ -51,7 +51,7 @@ class LogWatch:
             for line in self._new_lines(room, path):
                 found = notable(line)
                 if found is not None:
-                    self._tell(room, *found)
+                    self._report(room, *found)
 
     def _new_lines(self, room: str, path: Path) -> Iterator[str]:
         size = _size(path)

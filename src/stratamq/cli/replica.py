@@ -111,7 +111,7 @@ def promote(
     """Make a slave the master, in a term of its own: every master that receives it stops taking
     messages.
 
-    Promote the slave with the greatest (generation, end): `stratamq replica status` on each says
+    Promote the slave with the greatest (generation, end): `stratamq replica status` on each shows
     them. Before, n − k of the n members (k acknowledgements are required) promise the term to this
     broker, itself among them: of any n − k, one has each message that was answered PUT_OK. A
     promotion is refused when fewer promise, when another has more, when the master answers, or when

@@ -178,7 +178,7 @@ def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]
         row |= {
             "applied": following.appended_offset,
             "lag": following.received_offset - following.appended_offset,
-            "detail": f"follows {following.master_address or 'nobody'}",
+            "detail": f"follows {following.master_address or 'no master'}",
             "master": following.master_address,
             "connected": following.connected,
         }

@@ -86,14 +86,14 @@ class Running:
 
 
 class Supervisor:
-    """`tell(room, sentence)` receives every event that a person should see."""
+    """`report(room, sentence)` receives every event that a person should see."""
 
     def __init__(
         self,
         root: Path,
         rooms: Sequence[Room],
         clock: Clock,
-        tell: Callable[[str, str], None],
+        report: Callable[[str, str], None],
         policy: RestartPolicy | None = None,
     ) -> None:
         self.running = {
@@ -101,7 +101,7 @@ class Supervisor:
         }
         self._root = root
         self._clock = clock
-        self._tell = tell
+        self._report = report
         self._policy = policy or RestartPolicy()
         self._stopping = asyncio.Event()
         self._killed = False
@@ -168,12 +168,12 @@ class Supervisor:
             delay_s = self._policy.delay_s(code, lived_s, delay_s)
             if delay_s is None:
                 self._failed_room = each.room.name
-                self._tell(each.room.name, f"stopped for good: {last_line(each.log_path)}")
+                self._report(each.room.name, f"stopped for good: {last_line(each.log_path)}")
                 self._stopping.set()
                 return
             each.restarts += 1
             what = "stopped by itself" if code == 0 else f"died ({describe_exit(code)})"
-            self._tell(each.room.name, f"{what}, started again in {delay_s:.1f} s")
+            self._report(each.room.name, f"{what}, started again in {delay_s:.1f} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
@@ -227,7 +227,7 @@ class Supervisor:
             each.ready = ready
             each.changed.set()
             if ready or not self._stopping.is_set():
-                self._tell(each.room.name, "ready" if ready else "not ready")
+                self._report(each.room.name, "ready" if ready else "not ready")
 
     # --- the end ---
 
@@ -242,19 +242,19 @@ class Supervisor:
         if not stopping:
             return
         for each, _ in stopping:
-            self._tell(each.room.name, "stopping")
+            self._report(each.room.name, "stopping")
             _send(each, signal.SIGTERM)
         waits = [asyncio.ensure_future(process.wait()) for _, process in stopping]
         await asyncio.wait(waits, timeout=STOP_LIMIT_S)
         for each, process in stopping:
             if process.returncode is None:
                 self._killed = True
-                self._tell(each.room.name, f"did not stop within {STOP_LIMIT_S:.0f} s: killed")
+                self._report(each.room.name, f"did not stop within {STOP_LIMIT_S:.0f} s: killed")
                 _send(each, signal.SIGKILL)
         await asyncio.gather(*waits)
         for each, process in stopping:
             if process.returncode:
-                self._tell(each.room.name, f"ended with {describe_exit(process.returncode)}")
+                self._report(each.room.name, f"ended with {describe_exit(process.returncode)}")
 
     async def _end_everything(self) -> None:
         """Whatever happened here, no process stays."""

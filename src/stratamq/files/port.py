@@ -10,7 +10,7 @@ What the port promises, and the simulator enforces:
 * **Bytes** stored through `File.write()` are visible to every reader at once and durable only
   after `File.flush()` has returned. A crash in between keeps any subset of the pages.
 * **A failed flush** (any `OSError`) leaves its pages *clean, readable and not durable*: a second
-  flush that succeeds says nothing about them. Only `File.write()` makes them dirty again, whatever
+  flush that succeeds does not cover them. Only `File.write()` makes them dirty again, whatever
   the cache shows.
 * **Directory entries** (create, replace, unlink) are visible at once and durable only after
   `Files.sync_directory()` of the directory that holds them.

@@ -1,6 +1,6 @@
 """Frames and blanks of the commit log: bytes to values and back.
 
-`frame_layout` has the byte table, `frame_check` the validation that builds no value. `decode` knows
+`frame_layout` has the byte table, `frame_check` the validation that builds no value. `decode` has
 five outcomes: a `Frame`, a `Blank`, `ZEROED` (nothing written yet), None (not enough bytes) and
 CorruptRecordError, whose `reason` is the name of the check's outcome in lower case.
 """

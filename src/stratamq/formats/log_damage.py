@@ -44,7 +44,7 @@ class Examined:
     """`good` bytes from the beginning are whole frames, `frames` of them.
 
     `reason`: why what follows is damaged; empty when the bytes end there, or within a frame that
-    goes on. `needs`: bytes from the beginning of that frame that must be seen to go on, else 0.
+    continues. `needs`: bytes from that frame's beginning that must be seen to continue, else 0.
     `at_end`: a blank that fills the segment follows.
     """
 

@@ -51,8 +51,8 @@ class Members:
 
     @property
     def witnesses(self) -> int:
-        """So many others that count a rejoining member hears before it does: with fewer, all of
-        those that know what it has promised could be silent. All others are enough, too."""
+        """So many others that count must answer before a rejoining member does: with fewer, all
+        that have a record of its promises could be silent. All others are enough, too."""
         return max(0, min(self.required + 1, self.count - 1))
 
     @property

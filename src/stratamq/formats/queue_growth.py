@@ -61,7 +61,7 @@ def grow(run: UnitRun, end: int, end_offset: int, minimum_offset: int) -> Step:
         return Step(Growth.BEGINS, first, units)
     raise CorruptionError(
         f"queue {run.topic} {run.queue_id} has units up to {end}, and the log "
-        f"goes on with {first} at {run.first_physical_offset}",
+        f"continues with {first} at {run.first_physical_offset}",
         queue_directory(run.topic, run.queue_id),
         end * QUEUE_UNIT_BYTES,
     )

@@ -58,7 +58,7 @@ class Service(Generic[Config]):
         *,
         max_message_bytes: Callable[[Config], int] = lambda _: MAX_MESSAGE_BYTES,
     ) -> None:
-        """Reads the command line, whose --help shows `doc`; the log goes where the settings want
+        """Reads the command line, whose --help shows `doc`; the log goes where the settings send
         it, and the room's lock on the store is taken.
 
         ConfigurationError for the settings; StoreRefusedError when another process has the lock.
