@@ -126,8 +126,8 @@ def up(
     On an empty directory log segments have 128 MiB and index files 500 000 slots; an existing one,
     RocketMQ's too, keeps the sizes of its files. Nothing is deleted from a store that another
     program made until `stratamq janitor enable`; the rule and what it takes are shown. The
-    services' output goes to stratamq/log/ in the directory. A service that dies is started again. The
-    first Ctrl-C stops everything in order, the second kills. When `up` itself is killed its
+    services' output goes to stratamq/log/ in the directory. A service that dies is started again.
+    The first Ctrl-C stops everything in order, the second kills. When `up` itself is killed its
     services stop in order by themselves; a new `up` waits for them.
 
     With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, has every
