@@ -3,13 +3,14 @@
 import logging
 
 import pytest
+from stratamq_torture.seeds import Tally
 from stratamq_torture.simulated.checks import check_log
 from stratamq_torture.simulated.enumeration import WORDS, Case, cases, run_case
 from stratamq_torture.simulated.exhaustive import EnumerationOptions, enumerate_all, run_workloads
 from stratamq_torture.simulated.shrink import kept, shrink
 from stratamq_torture.simulated.simulation import Operation, Simulation
 from stratamq_torture.simulated.situations import EACH
-from stratamq_torture.simulated.trial import SimulationOptions, Tally, run_seeds, simulate
+from stratamq_torture.simulated.trial import SimulationOptions, run_seeds, simulate
 
 from stratamq.files.simulated_files import SimulatedFile
 

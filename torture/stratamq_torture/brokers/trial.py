@@ -1,20 +1,17 @@
 """Many seeds of simulated brokers, spread over worker processes: one report."""
 
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from stratamq_torture.brokers.simulation import Outcome, Simulation
 from stratamq_torture.report import Report
-from stratamq_torture.simulated.workers import spread, until
+from stratamq_torture.seeds import Seeds, Tally, ranges
+from stratamq_torture.trial import Progress
 
 SEEDS_OF_A_TASK = 5
 LOSSES = frozenset({"lost", "seen", "replaced"})
 """Rules whose violation means that a message is gone that somebody relies on."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,41 +26,6 @@ class BrokersOptions:
     trace: bool = False
 
 
-@dataclass(slots=True)
-class Tally:
-    """What some seeds came to. Crosses process borders, and adds up."""
-
-    seeds: int = 0
-    crash_points: int = 0
-    kills: int = 0
-    power_losses: int = 0
-    promotions: int = 0
-    acknowledged: int = 0
-    situations: Counter[str] = field(default_factory=Counter)
-    failed: list[Outcome] = field(default_factory=list)
-
-    def take(self, outcome: Outcome) -> None:
-        self.seeds += 1
-        self.crash_points += outcome.crash_points
-        self.kills += outcome.kills
-        self.power_losses += outcome.power_losses
-        self.promotions += outcome.promotions
-        self.acknowledged += outcome.acknowledged
-        self.situations.update(outcome.situations)
-        if outcome.violation is not None:
-            self.failed.append(outcome)
-
-    def add(self, other: "Tally") -> None:
-        self.seeds += other.seeds
-        self.crash_points += other.crash_points
-        self.kills += other.kills
-        self.power_losses += other.power_losses
-        self.promotions += other.promotions
-        self.acknowledged += other.acknowledged
-        self.situations.update(other.situations)
-        self.failed += other.failed
-
-
 def run_seeds(seeds: Iterable[int], operations: int) -> Tally:
     """In this process, one after the other."""
     tally = Tally()
@@ -74,35 +36,17 @@ def run_seeds(seeds: Iterable[int], operations: int) -> Tally:
 
 def simulate(options: BrokersOptions, progress: Progress | None = None) -> Report:
     """Run the seeds. `progress` hears how many are done, and how many of them failed."""
-    started = time.monotonic()
-    tally = Tally()
+    trial = Seeds("brokers", LOSSES, options.seconds, progress)
+    tasks = ranges(options.first_seed, options.seeds, SEEDS_OF_A_TASK)
     work = partial(run_seeds, operations=options.operations)
-    for part in spread(work, until(_tasks(options), options.seconds), options.jobs):
-        tally.add(part)
-        if progress is not None:
-            progress(tally.seeds, len(tally.failed))
-    report = Report(
-        "brokers",
-        seeds=tally.seeds,
-        crash_points=tally.crash_points,
-        kills=tally.kills,
-        power_losses=tally.power_losses,
-        promotions=tally.promotions,
-        acknowledged_messages=tally.acknowledged,
-        lost=sum(o.violation is not None and o.violation.rule in LOSSES for o in tally.failed),
-    )
+    tally = trial.gather(work, tasks, options.jobs)
+    trial.sum_up(tally)
+    report = trial.report
     report.notes += [f"{count:,} times: {what}" for what, count in sorted(tally.situations.items())]
     for outcome in sorted(tally.failed, key=lambda outcome: outcome.seed):
         report.failures.append(f"seed {outcome.seed}, {outcome.settings}: {outcome.violation}")
         report.failures += _how_to_see(options, outcome)
-    report.seconds = time.monotonic() - started
-    return report
-
-
-def _tasks(options: BrokersOptions) -> Iterator[range]:
-    end = options.first_seed + options.seeds
-    for first in range(options.first_seed, end, SEEDS_OF_A_TASK):
-        yield range(first, min(first + SEEDS_OF_A_TASK, end))
+    return trial.ended()
 
 
 def _how_to_see(options: BrokersOptions, outcome: Outcome) -> Iterator[str]:

@@ -9,16 +9,16 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, TimeoutError
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq.files.clock import SystemClock
 from stratamq_torture.damage.families import FAMILIES
 from stratamq_torture.damage.round import Outcome, damage_one
 from stratamq_torture.damage.store import WHOLE, Template, make_template
 from stratamq_torture.report import Report
+from stratamq_torture.trial import Progress, Trial
 
 CHUNK = 20
 ROUND_LIMIT_S = 30.0
@@ -28,8 +28,6 @@ MEMORY = Path("/dev/shm")
 """Nothing here asks what is durable: a file system in memory does."""
 VARIANTS = (True, False)
 """Stopped in order, and killed."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +46,19 @@ class DamageOptions:
 
 def run_damage(options: DamageOptions, progress: Progress | None = None) -> Report:
     """The trial."""
-    clock = SystemClock()
-    started_ns = clock.monotonic_ns()
-    report = Report("damage")
-    tally = Counter[str]()
-    done = 0
-    for outcomes in _outcomes(options, clock):
+    trial = Trial("damage", options.seconds, progress)
+    report = trial.report
+    for outcomes in _outcomes(options, trial):
         for outcome in outcomes:
-            _count(outcome, options, report, tally)
-        done += len(outcomes)
-        if progress is not None:
-            progress(done, len(report.failures))
-    report.seeds = done
-    report.seconds = (clock.monotonic_ns() - started_ns) / 1e9
-    report.notes += _notes(report, tally)
-    return report
+            _count(outcome, options, report, trial.met)
+        trial.count(len(outcomes))
+    report.seeds = trial.done
+    report.notes += _notes(report, trial.met)
+    return trial.ended()
 
 
-def _outcomes(options: DamageOptions, clock: SystemClock) -> Iterator[list[Outcome]]:
+def _outcomes(options: DamageOptions, trial: Trial) -> Iterator[list[Outcome]]:
     """Chunk after chunk, `jobs` of them at once."""
-    end_ns = None
-    if options.seconds is not None:
-        end_ns = clock.monotonic_ns() + int(options.seconds * 1e9)
     seeds = range(options.first_seed, options.first_seed + options.rounds)
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     memory = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
@@ -77,7 +66,7 @@ def _outcomes(options: DamageOptions, clock: SystemClock) -> Iterator[list[Outco
         directory = Path(name)
         pool = _pool(options)
         for at in range(0, len(chunks), options.jobs):
-            if end_ns is not None and clock.monotonic_ns() > end_ns:
+            if not trial.in_time:
                 break
             batch = chunks[at : at + options.jobs]
             futures = [

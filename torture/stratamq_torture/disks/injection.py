@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stratamq_torture.processes.services import until
+from stratamq_torture.trial import TrialFailedError
 
 ATTACH_S = 20.0
 
 
-class InjectionFailedError(Exception):
+class InjectionFailedError(TrialFailedError):
     """strace could not take hold of the process."""
 
 

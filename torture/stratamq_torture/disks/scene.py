@@ -11,6 +11,7 @@ from stratamq_torture.disks.volume import Volume
 from stratamq_torture.processes.ledger import Acknowledged
 from stratamq_torture.processes.services import until
 from stratamq_torture.processes.stage import Stage
+from stratamq_torture.trial import TrialFailedError
 
 WAIT_S = 30.0
 ANSWER_S = 5.0
@@ -23,7 +24,7 @@ _NOT_YET = (
 """Of a message that is acknowledged and not dispatched."""
 
 
-class ActFailedError(Exception):
+class ActFailedError(TrialFailedError):
     """Something that was to happen did not; the sentence says what."""
 
 

@@ -1,21 +1,18 @@
 """`stratamq torture disk`: acts on bad disks, under both flush modes, and the check after each."""
 
-import random
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq.files.clock import SystemClock
 from stratamq_torture.disks import injection, volume
 from stratamq_torture.disks.acts import ACTS
-from stratamq_torture.disks.injection import InjectionFailedError
-from stratamq_torture.disks.scene import ActFailedError, Scene
-from stratamq_torture.disks.volume import Volume, VolumeFailedError
-from stratamq_torture.processes.services import ServiceFailedError
+from stratamq_torture.disks.scene import Scene
+from stratamq_torture.disks.volume import Volume
+from stratamq_torture.processes.harness import LARGEST_SEED
 from stratamq_torture.processes.stage import Stage
 from stratamq_torture.report import Report
+from stratamq_torture.trial import Progress, Trial, TrialFailedError
 
 FLUSH_TYPES = ("SYNC_FLUSH", "ASYNC_FLUSH")
 VOLUME_BYTES = 192 << 20
@@ -23,8 +20,6 @@ SETTINGS = ("commitlog.reserve_bytes=1048576", "commitlog.follower_stop_timeout_
 LOSING = {("read-only", "ASYNC_FLUSH"), ("log-flush-fails", "ASYNC_FLUSH")}
 """Where the disk loses what was acknowledged from the page cache: that is what ASYNC_FLUSH says."""
 BEFORE = 100
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +39,20 @@ def why_not() -> str:
 
 def run_disks(options: DiskOptions, progress: Progress | None = None) -> Report:
     """Every act on a volume of its own, under each flush mode."""
-    report = Report("disk")
-    report.skipped = why_not()
-    if report.skipped:
-        return report
-    clock = SystemClock()
-    started_ns = clock.monotonic_ns()
-    chance = random.Random(options.seed)
+    reason = why_not()
+    if reason:
+        return Report("disk", skipped=reason)
+    trial = Trial("disk", options.seconds, progress, options.seed)
+    report = trial.report
     acts = [options.act] if options.act else list(ACTS)
     pairs = [(act, flush) for flush in FLUSH_TYPES for act in acts]
-    done = 0
-    for act, flush in pairs:
-        elapsed_s = (clock.monotonic_ns() - started_ns) / 1e9
-        late = options.seconds is not None and elapsed_s > options.seconds
-        if late or (options.flush and flush != options.flush):
-            continue
-        _play(act, flush, chance.randrange(1 << 31), report, options)
-        done += 1
-        if progress is not None:
-            progress(done, len(report.failures))
-    report.seeds = done
-    report.seconds = (clock.monotonic_ns() - started_ns) / 1e9
-    report.notes.append(f"{done} of {len(pairs)} acts: {', '.join(acts)}")
-    return report
+    wanted = [pair for pair in pairs if options.flush in ("", pair[1])]
+    for act, flush in trial.within(wanted):
+        _play(act, flush, trial.chance.randrange(LARGEST_SEED), report, options)
+        trial.count()
+    report.seeds = trial.done
+    report.notes.append(f"{trial.done} of {len(pairs)} acts: {', '.join(acts)}")
+    return trial.ended()
 
 
 def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions) -> None:
@@ -93,10 +79,10 @@ def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions)
                     report.duplicates += findings.duplicates
                     failures += findings.sentences
                 finally:
-                    report.kills += stage.services.kills
+                    report.kills += stage.kills
                     stage.keep = bool(failures)
                     kept = str(stage.directory)
-    except (ActFailedError, ServiceFailedError, VolumeFailedError, InjectionFailedError) as error:
+    except TrialFailedError as error:
         failures.append(str(error))
     finally:
         if not (directory / "volume").is_mount():

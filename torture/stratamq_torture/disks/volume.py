@@ -10,13 +10,15 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
+from stratamq_torture.trial import TrialFailedError
+
 TOOLS = {"mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount", "e2fsck": "e2fsprogs"}
 FILLER = "filler"
 _ERRORS_CORRECTED = 1
 """e2fsck's exit code for that."""
 
 
-class VolumeFailedError(Exception):
+class VolumeFailedError(TrialFailedError):
     """A tool that the trial needs did not work; the sentence holds what it wrote."""
 
 

@@ -35,14 +35,14 @@ def point(function: Point) -> Point:
 @point
 def any_service(stage: Stage) -> None:
     """One of them, at any time."""
-    wait(stage, 0.3)
+    stage.wait(0.3)
     stage.services.kill(stage.chance.choice(ROOMS))
 
 
 @point
 def everything(stage: Stage) -> None:
     """All three at once."""
-    wait(stage, 0.3)
+    stage.wait(0.3)
     stage.services.kill_all()
 
 
@@ -61,7 +61,7 @@ def segment_rolled(stage: Stage) -> None:
 @point
 def flush_under_load(stage: Stage) -> None:
     """The log while appends wait for the disk."""
-    wait(stage, 0.2)
+    stage.wait(0.2)
     until(lambda: stage.workload.unanswered > 8, PATIENCE_S, 0.0)
     stage.services.kill(COMMITLOG)
 
@@ -120,7 +120,7 @@ def start(stage: Stage) -> None:
     stage.services.kill(room)
     for _ in range(2):
         stage.services.spawn(room)
-        wait(stage, 0.5)
+        stage.wait(0.5)
         stage.services.kill(room)
 
 
@@ -131,7 +131,7 @@ def recovery(stage: Stage) -> None:
     for _ in range(3):
         stage.services.spawn(COMMITLOG)
         stage.services.wait_announced(COMMITLOG)
-        wait(stage, 0.05)
+        stage.wait(0.05)
         stage.services.kill(COMMITLOG)
 
 
@@ -153,7 +153,7 @@ def catch_up(stage: Stage) -> None:
     for room in FOLLOWERS:
         stage.services.spawn(room)
         stage.services.wait_announced(room)
-    wait(stage, 0.1)
+    stage.wait(0.1)
     stage.services.kill(*FOLLOWERS)
 
 
@@ -165,7 +165,7 @@ def rebuild(stage: Stage) -> None:
     (stage.root / OWN_STATE[room]).unlink(missing_ok=True)
     stage.services.spawn(room)
     stage.services.wait_announced(room)
-    wait(stage, 0.2)
+    stage.wait(0.2)
     stage.services.kill(room)
 
 
@@ -174,7 +174,7 @@ def stopping(stage: Stage) -> None:
     """A service between SIGTERM and its end."""
     room = stage.chance.choice(ROOMS)
     stage.services.terminate(room)
-    wait(stage, 0.2)
+    stage.wait(0.2)
     stage.services.kill(room)
 
 
@@ -183,7 +183,7 @@ def everything_stopping(stage: Stage) -> None:
     """All of them between SIGTERM and their ends."""
     for room in stage.chance.sample(ROOMS, len(ROOMS)):
         stage.services.terminate(room)
-    wait(stage, 0.4)
+    stage.wait(0.4)
     stage.services.kill_all()
 
 
@@ -239,9 +239,9 @@ def follower_paused(stage: Stage) -> None:
 @point
 def log_paused(stage: Stage) -> None:
     """The log stands still; then it goes on, or dies, or a follower dies meanwhile."""
-    wait(stage, 0.1)
+    stage.wait(0.1)
     stage.services.pause(COMMITLOG)
-    wait(stage, 0.3)
+    stage.wait(0.3)
     then = stage.chance.choice(("goes on", "dies", "followers die"))
     if then == "dies":
         stage.services.kill(COMMITLOG)
@@ -252,11 +252,6 @@ def log_paused(stage: Stage) -> None:
 
 
 # --- words that points are made of ---
-
-
-def wait(stage: Stage, longest_s: float) -> None:
-    """A random time up to `longest_s`."""
-    until(lambda: False, stage.chance.random() * longest_s, longest_s)
 
 
 def strike_when_changed(stage: Stage, look: Callable[[], object], room: str) -> None:

@@ -14,7 +14,7 @@ power trial shows.) Under ASYNC_FLUSH the same look must find answers without a 
 import tempfile
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from google.protobuf.message import DecodeError
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client import Client, Delivery, connect
-from stratamq.files.clock import SystemClock
 from stratamq.formats.file_names import offset_name
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import COMMITLOG
@@ -38,10 +37,10 @@ from stratamq_torture.processes.system_call_trace import (
 )
 from stratamq_torture.processes.wire_messages import Direction, WireMessage
 from stratamq_torture.report import Report
+from stratamq_torture.trial import Progress, Trial
 
 SEGMENT_BYTES = 256 << 10
 SHOWN = 5
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +83,14 @@ class Trace:
 
 def run_order(options: OrderOptions, progress: Progress | None = None) -> Report:
     """The trial; skipped where there is no strace."""
-    report = Report("order")
     reason = system_call_trace.missing()
     if reason:
-        report.skipped = reason
-        return report
-    clock = SystemClock()
-    started_ns = clock.monotonic_ns()
+        return Report("order", skipped=reason)
+    trial = Trial("order", None, progress)
+    report = trial.report
     with tempfile.TemporaryDirectory(prefix="stratamq-order-") as directory:
-        acknowledged, trace = record(options, Path(directory), progress)
+        acknowledged, trace = record(options, Path(directory), trial)
     report.acknowledged_messages = acknowledged
-    report.seconds = (clock.monotonic_ns() - started_ns) / 1e9
     uncovered = trace.uncovered(SEGMENT_BYTES)
     seen = sum(answer.messages for answer in trace.answers)
     if seen != acknowledged:
@@ -119,12 +115,10 @@ def run_order(options: OrderOptions, progress: Progress | None = None) -> Report
         if not report.failures
         else f"{len(trace.answers)} answers, {syncs} syncs"
     )
-    return report
+    return trial.ended()
 
 
-def record(
-    options: OrderOptions, directory: Path, progress: Progress | None = None
-) -> tuple[int, Trace]:
+def record(options: OrderOptions, directory: Path, trial: Trial) -> tuple[int, Trace]:
     """Run the log service traced; how many messages it acknowledged, and the trace."""
     output = directory / "trace"
     settings = (
@@ -142,8 +136,7 @@ def record(
             # A client, and so a connection, for each way.
             with connect(root) as client:
                 acknowledged += way(client, Messages(options.seed), number, options.messages)
-            if progress is not None:
-                progress((number + 1) * options.messages, 0)
+            trial.count(options.messages)
         pid = services.pid(COMMITLOG)
         services.stop()
     system_call_trace.wait_complete(output, pid)

@@ -6,26 +6,25 @@ Under ASYNC_FLUSH what is missing must be the newest part, no older than the flu
 reported.
 """
 
-import random
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.files.clock import SystemClock
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.methods import COMMITLOG, METHODS, ROOMS
 from stratamq_torture.processes import power_supply
-from stratamq_torture.processes.checker import Findings, read_range
-from stratamq_torture.processes.kill_points import names, state_of, wait
+from stratamq_torture.processes.checker import read_range
+from stratamq_torture.processes.harness import LARGEST_SEED, Rounds
+from stratamq_torture.processes.kill_points import names, state_of
 from stratamq_torture.processes.log_image import LogImage
-from stratamq_torture.processes.power_supply import DiskFailedError, ForgetfulDisk
-from stratamq_torture.processes.services import ServiceFailedError, until
+from stratamq_torture.processes.power_supply import ForgetfulDisk
+from stratamq_torture.processes.services import until
 from stratamq_torture.processes.stage import Stage
 from stratamq_torture.report import Report
+from stratamq_torture.trial import Deck, Progress
 
 LOSSES_OF_A_STORE = 5
 MESSAGES_BEFORE, MESSAGES_AFTER = 200, 50
@@ -34,9 +33,6 @@ SLACK_MS = 600
 """Beside the interval: a tick of the log (100 ms), the flush itself, and a busy machine."""
 KEPT = ("nothing", "everything", "random", "random")
 PATIENCE_S, LOOK_S = 3.0, 0.001
-LARGEST_SEED = 1 << 31
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class PowerOptions:
 
 
 def under_load(stage: Stage) -> None:
-    wait(stage, 0.5)
+    stage.wait(0.5)
 
 
 def segment_allocated(stage: Stage) -> None:
@@ -77,13 +73,13 @@ def log_restarted(stage: Stage) -> None:
     """After a kill the cache shows what the disk does not have: recovery must not believe it."""
     stage.services.kill(COMMITLOG)
     stage.services.start([COMMITLOG])
-    wait(stage, 0.2)
+    stage.wait(0.2)
 
 
 def stopping(stage: Stage) -> None:
     for room in ROOMS:
         stage.services.terminate(room)
-    wait(stage, 0.5)
+    stage.wait(0.5)
 
 
 def recovery(stage: Stage) -> None:
@@ -91,7 +87,7 @@ def recovery(stage: Stage) -> None:
     for room in ROOMS:
         stage.services.spawn(room)
     stage.services.wait_announced(COMMITLOG)
-    wait(stage, 0.15)
+    stage.wait(0.15)
 
 
 MOMENTS: dict[str, Callable[[Stage], None]] = {
@@ -117,45 +113,35 @@ def run_power_losses(options: PowerOptions, progress: Progress | None = None) ->
     reason = power_supply.missing()
     if reason:
         return Report(_name(options), skipped=reason)
-    return _Trial(options, progress).run()
+    return _Power(options, progress).run()
 
 
 def _name(options: PowerOptions) -> str:
     return "power" if options.flush == "SYNC_FLUSH" else "power, async flush"
 
 
-class _Trial:
+class _Power:
     def __init__(self, options: PowerOptions, progress: Progress | None) -> None:
         self._options = options
-        self._progress = progress
-        self._clock = SystemClock()
-        self._started_ns = self._clock.monotonic_ns()
-        self._report = Report(_name(options))
-        self._chance = random.Random(options.seed)
-        self._waiting: list[str] = []
-        self._moments: Counter[str] = Counter()
+        self._sync = options.flush == "SYNC_FLUSH"
+        flags = "" if self._sync else " --async-flush"
+        self._trial = Rounds(_name(options), options, progress, "power", flags)
+        self._moments = Deck(self._trial.chance, sorted(MOMENTS))
         self._at_stake: Counter[str] = Counter()
         self._cuts_ns: list[tuple[int, int]] = []
         """Of this round: when the power went, and when everything was dead and the disk back."""
         self._forgotten = 0
         self._oldest_ms = 0.0
-        self._round = 0
 
     def run(self) -> Report:
-        report = self._report
-        while self._more() and report.passed:
-            self._play()
-            report.seeds += 1
-        report.rounds = self._round
-        report.seconds = self._elapsed_s
-        moments = ", ".join(f"{name} {count}" for name, count in sorted(self._moments.items()))
-        report.notes.append(f"power lost: {moments}")
+        report = self._trial.run(self._play)
+        report.notes.append(f"power lost: {self._trial.summary}")
         stake = self._at_stake
         report.notes.append(
             f"not synced when the power went: {stake['page']} pages, {stake['size']} sizes, "
             f"{stake['entry']} directory entries"
         )
-        if self._options.flush != "SYNC_FLUSH":
+        if not self._sync:
             report.notes.append(
                 f"acknowledged under ASYNC_FLUSH and lost with the power, as promised: "
                 f"{self._forgotten} messages, the oldest {self._oldest_ms:.0f} ms before "
@@ -163,84 +149,45 @@ class _Trial:
             )
         return report
 
-    @property
-    def _elapsed_s(self) -> float:
-        return (self._clock.monotonic_ns() - self._started_ns) / 1e9
-
-    def _more(self) -> bool:
-        limit_s = self._options.seconds
-        in_time = limit_s is None or self._elapsed_s < limit_s
-        return in_time and self._round < self._options.rounds
-
     def _play(self) -> None:
-        """One store, from its first message to its files."""
+        """One store."""
         settings = (
             f"commitlog.flush_disk_type={self._options.flush}",
             f"commitlog.flush_interval_ms={FLUSH_INTERVAL_MS}",
         )
-        where = "the start of the store"
         with ForgetfulDisk() as disk:
             # Under ASYNC_FLUSH consumers may see what then goes: nothing is promised to them.
-            stage = Stage(
-                self._chance.randrange(LARGEST_SEED),
-                settings,
-                disk.mountpoint / "store",
-                consumers=self._options.flush == "SYNC_FLUSH",
-            )
-            try:
-                with stage:
-                    for _ in range(LOSSES_OF_A_STORE):
-                        if not self._more():
-                            break
-                        where = self._lose_power(stage, disk)
-                        self._found(stage, stage.check(), where)
-                        self._round += 1
-                        if self._progress is not None:
-                            self._progress(self._round, len(self._report.failures))
-                        if not self._report.passed:
-                            return
-                    where = "the end of the store"
-                    self._found(stage, stage.finish(), where)
-            except (ServiceFailedError, DiskFailedError) as error:
-                self._fail(stage, where, [str(error)])
-            finally:
-                self._report.kills += stage.services.kills
-                self._report.acknowledged_messages += len(stage.ledger.acknowledged)
+            seed, root = self._trial.next_seed(), disk.mountpoint / "store"
+            stage = Stage(seed, settings, root, consumers=self._sync)
+            self._trial.play(stage, LOSSES_OF_A_STORE, lambda: self._lose_power(stage, disk))
 
-    def _lose_power(self, stage: Stage, disk: ForgetfulDisk) -> str:
-        """One round: load, power loss, start; where it was, for people."""
+    def _lose_power(self, stage: Stage, disk: ForgetfulDisk) -> None:
+        """One round: load, power loss, start."""
         stage.grow(MESSAGES_BEFORE)
         known = len(history(stage)[1])
-        moment = self._next_moment()
+        trial, moment = self._trial, self._moments.draw()
         MOMENTS[moment](stage)
         self._cuts_ns = []
-        where = f"{moment}, {self._cut(stage, disk)} kept"
-        self._moments[moment] += 1
-        if self._chance.random() < 0.3:
+        trial.where = f"{moment}, {self._cut(stage, disk)} kept"
+        trial.met[moment] += 1
+        if trial.chance.random() < 0.3:
             recovery(stage)
-            where += f"; again in recovery, {self._cut(stage, disk)} kept"
-            self._moments["recovery"] += 1
+            trial.where += f"; again in recovery, {self._cut(stage, disk)} kept"
+            trial.met["recovery"] += 1
         stage.restore()
-        if self._options.flush != "SYNC_FLUSH":
+        if not self._sync:
             self._forgive(stage, known)
         # The checker begins anew: its image is of what the disk had before.
         stage.checker.forget()
         stage.grow(MESSAGES_AFTER)
-        return where
-
-    def _next_moment(self) -> str:
-        """Every moment once, in a random order, before one comes again."""
-        if not self._waiting:
-            self._waiting = self._chance.sample(sorted(MOMENTS), len(MOMENTS))
-        return self._waiting.pop()
 
     def _cut(self, stage: Stage, disk: ForgetfulDisk) -> str:
-        cut_ns = self._clock.monotonic_ns()
+        cut_ns = self._trial.clock.monotonic_ns()
         stage.services.kill_all()
-        keep = self._chance.choice(KEPT)
-        self._at_stake.update(disk.lose_power(keep, self._chance.randrange(LARGEST_SEED)))
-        self._cuts_ns.append((cut_ns, self._clock.monotonic_ns()))
-        self._report.power_losses += 1
+        keep = self._trial.chance.choice(KEPT)
+        self._at_stake.update(disk.lose_power(keep, self._trial.chance.randrange(LARGEST_SEED)))
+        self._cuts_ns.append((cut_ns, self._trial.clock.monotonic_ns()))
+        self._trial.report.power_losses += 1
         return keep
 
     # --- ASYNC_FLUSH ---
@@ -272,29 +219,7 @@ class _Trial:
             del acknowledged[key]
             stage.ledger.perhaps[key] = "acknowledged before the power went"
             self._forgotten += 1
-            self._report.acknowledged_messages += 1
-
-    # --- what was found ---
-
-    def _found(self, stage: Stage, findings: Findings, where: str) -> None:
-        report = self._report
-        report.lost += len(findings.lost)
-        if where == "the end of the store":  # each check counts them all: the last one tells
-            report.duplicates += findings.duplicates
-        if findings.sentences:
-            self._fail(stage, where, findings.sentences)
-
-    def _fail(self, stage: Stage, where: str, sentences: Iterable[str]) -> None:
-        stage.keep = True
-        rounds = self._round + 1
-        self._report.failures += [f"round {rounds}, {where}: {line}" for line in sentences]
-        stage.services.kill_all()  # or files would come and go under the copy
-        shutil.copytree(stage.root, stage.directory / "store", dirs_exist_ok=True)
-        flush = "" if self._options.flush == "SYNC_FLUSH" else " --async-flush"
-        self._report.failures.append(
-            f"the store and what its services wrote are kept in {stage.directory}; again: "
-            f"stratamq torture power --seed {self._options.seed} --rounds {rounds}{flush}"
-        )
+            self._trial.report.acknowledged_messages += 1
 
 
 def history(stage: Stage) -> tuple[int, list[int]]:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from stratamq_torture.processes.services import until
+from stratamq_torture.trial import TrialFailedError
 
 UNMOUNT_S = 20.0
 DEVICE = Path("/dev/fuse")
@@ -34,7 +35,7 @@ def missing() -> str:
         return f"FUSE cannot be used here (in a container: --cap-add SYS_ADMIN): {error}"
 
 
-class DiskFailedError(Exception):
+class DiskFailedError(TrialFailedError):
     """The forgetful disk's process did not do what it was told."""
 
 

@@ -25,6 +25,7 @@ from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, ROOMS
+from stratamq_torture.trial import TrialFailedError
 
 DEADLINE_S = 60.0
 """For a start or an end: generous, because test machines are small and busy."""
@@ -32,7 +33,7 @@ LOOK_S = 0.005
 SHOWN_CHARACTERS = 3_000
 
 
-class ServiceFailedError(Exception):
+class ServiceFailedError(TrialFailedError):
     """A service did not start or stop as it should; the sentence holds what it wrote."""
 
 

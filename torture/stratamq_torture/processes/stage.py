@@ -1,19 +1,15 @@
 """One store with its services, its workload and its checker: where the acts of a trial play."""
 
-import random
 import shutil
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from stratamq.rpc.methods import ROOMS
 from stratamq_torture.processes.checker import Checker, Findings
-from stratamq_torture.processes.ledger import Ledger
-from stratamq_torture.processes.messages import TOPICS, Messages
-from stratamq_torture.processes.services import Services, until
+from stratamq_torture.processes.harness import Harness
+from stratamq_torture.processes.services import Services
 from stratamq_torture.processes.stopped_store import check_files
-from stratamq_torture.processes.workload import Workload, make_topics, wait_for
+from stratamq_torture.processes.workload import Workload, make_topics
 
 SEGMENT_BYTES = 256 << 10
 INDEX_SLOTS, INDEX_ITEMS = 500, 2_000
@@ -29,15 +25,13 @@ SMALL = (
     "index.slot_interval_ms=200",
 )
 """Small files and short intervals: everything that happens once an hour happens every second."""
-CATCH_UP_S = 30.0
-PROGRESS_S = 30.0
 
 
-class Stage:
-    """`with Stage(…) as stage` starts everything on an empty directory; the workload rests.
+class Stage(Harness):
+    """The services of one store; the workload rests at first. `root`: elsewhere than in
+    `directory`."""
 
-    `directory` is made, and removed at the end unless `keep` was set.
-    """
+    progress_s = 30.0
 
     def __init__(
         self,
@@ -47,55 +41,35 @@ class Stage:
         *,
         consumers: bool = True,
     ) -> None:
-        self.keep = False
+        super().__init__(seed, "stage")
         self._consumers = consumers
-        self.directory = Path(tempfile.mkdtemp(prefix="stratamq-torture-"))
         self.root = root or self.directory / "store"
-        self.chance = random.Random(f"stage {seed}")
-        self.messages = Messages(seed)
-        self.ledger = Ledger()
         self.services = Services(self.root, self.directory / "logs", (*SMALL, *settings))
-        self._stack = ExitStack()
-        self.workload: Workload
         self.checker: Checker
 
-    def __enter__(self) -> "Stage":
-        self.keep = True  # until it has started: what the services wrote says why they did not
-        with ExitStack() as stack:
-            stack.callback(self._remove)
-            self.root.mkdir(exist_ok=True)
-            stack.enter_context(self.services)
-            self.services.start()
-            self.workload = stack.enter_context(
-                Workload(self.root, self.messages, self.ledger, consumers=self._consumers)
-            )
-            client = self.workload.client
-            make_topics(client)
-            self.checker = Checker(self.root, client, self.messages, self.ledger)
-            self._stack = stack.pop_all()
-        self.keep = False
-        return self
+    def _start(self, stack: ExitStack) -> None:
+        self.root.mkdir(exist_ok=True)
+        stack.enter_context(self.services)
+        self.services.start()
+        self.workload = stack.enter_context(
+            Workload(self.root, self.messages, self.ledger, consumers=self._consumers)
+        )
+        client = self.workload.client
+        make_topics(client)
+        self.checker = Checker(self.root, client, self.messages, self.ledger)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.keep |= error is not None
-        self._stack.close()
+    @property
+    def kills(self) -> int:
+        return self.services.kills
 
-    def _remove(self) -> None:
-        if not self.keep:
-            shutil.rmtree(self.directory)
+    def preserve(self) -> None:
+        """The directory stays, with a copy of a store that lies elsewhere."""
+        super().preserve()
+        if not self.root.is_relative_to(self.directory):
+            self.services.kill_all()  # or files would come and go under the copy
+            shutil.copytree(self.root, self.directory / "store", dirs_exist_ok=True)
 
     # --- what acts are made of ---
-
-    def grow(self, messages: int) -> None:
-        """The workload runs until so many more are acknowledged; a fault when it cannot."""
-        self.workload.resume()
-        if not wait_for(self.workload, messages, PROGRESS_S):
-            self.ledger.fault(f"no {messages} messages were acknowledged within {PROGRESS_S} s")
 
     def restore(self) -> None:
         """Start what does not run, in a random order, and wait until all serve. ServiceFailedError
@@ -131,15 +105,8 @@ class Stage:
         if image is None:
             return findings
 
-        def caught_up() -> bool:
-            return all(
-                len(self.ledger.seen.get(queue, {})) >= len(stored)
-                for queue, stored in image.queues.items()
-                if queue[0] in TOPICS
-            )
-
-        if self._consumers and not until(caught_up, CATCH_UP_S):
-            findings.faults.append(f"consumers did not reach the end within {CATCH_UP_S} s")
+        if self._consumers:
+            self._consumers_end(image, findings)
         self.services.stop()
         findings.faults += check_files(self.root, image, INDEX_SLOTS, INDEX_ITEMS)
         return findings

@@ -1,14 +1,13 @@
 """Every scope of a run, spread over worker processes: one report."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from stratamq_torture.protocol_model.rules import RULES, Rules, Scope
 from stratamq_torture.protocol_model.search import Found, search
 from stratamq_torture.report import Report
-from stratamq_torture.simulated.workers import spread, until
+from stratamq_torture.trial import Progress, Trial, spread
 
 SHORT = (
     Scope(2, 1, promotions=2, restarts=1),
@@ -43,8 +42,6 @@ LONG = (
 )
 """Minutes."""
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class ProtocolOptions:
@@ -59,11 +56,11 @@ class ProtocolOptions:
 
 def check(options: ProtocolOptions, progress: Progress | None = None) -> Report:
     """Search the scopes. `progress` hears how many are done, and how many broke a promise."""
-    started = time.monotonic()
-    report = Report("protocol")
+    trial = Trial("protocol", options.seconds, progress)
+    report = trial.report
     states = 0
     work = partial(_search, rules=Rules().without(options.without))
-    for scope, found in spread(work, until(options.scopes, options.seconds), options.jobs):
+    for scope, found in spread(work, trial.within(options.scopes), options.jobs):
         report.rounds += 1
         states += found.states
         if found.violation:
@@ -74,12 +71,10 @@ def check(options: ProtocolOptions, progress: Progress | None = None) -> Report:
             ]
         else:
             report.notes.append(f"{scope.title}: {found.states:,} states")
-        if progress is not None:
-            progress(report.rounds, report.lost)
+        trial.count(failed=report.lost)
     off = ", ".join(f"{name} ({RULES[name]})" for name in options.without)
     report.notes.append(f"{states:,} states, {f'without {off}' if off else 'every rule in force'}")
-    report.seconds = time.monotonic() - started
-    return report
+    return trial.ended()
 
 
 def _search(scope: Scope, rules: Rules) -> tuple[Scope, Found]:

@@ -21,6 +21,7 @@ from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX
 from stratamq_torture.processes.services import DEADLINE_S, Services, directory_names, until
 from stratamq_torture.replicas.wire import NOWHERE, Wire
+from stratamq_torture.trial import TrialFailedError
 
 NAMES = ("a", "b")
 """The first is the configured master, the other its slave."""
@@ -32,7 +33,7 @@ LOOK_S = 0.05
 T = TypeVar("T")
 
 
-class BrokersFailedError(Exception):
+class BrokersFailedError(TrialFailedError):
     """Something that both brokers owe did not come; the sentence says how they stood."""
 
 

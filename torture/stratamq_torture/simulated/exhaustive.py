@@ -1,11 +1,11 @@
 """The enumerated workloads as a trial: all of them, spread over worker processes."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from stratamq_torture.report import Report
+from stratamq_torture.seeds import Seeds, Tally
 from stratamq_torture.simulated.enumeration import (
     Case,
     cases,
@@ -13,8 +13,8 @@ from stratamq_torture.simulated.enumeration import (
     workloads,
 )
 from stratamq_torture.simulated.simulation import Outcome
-from stratamq_torture.simulated.trial import Progress, Tally, gather, report_on
-from stratamq_torture.simulated.workers import spread, until
+from stratamq_torture.simulated.trial import LOSSES, situations_of
+from stratamq_torture.trial import Progress
 
 WORKLOADS_OF_A_TASK = 4
 
@@ -44,23 +44,23 @@ def run_workloads(words: list[tuple[str, ...]], crashed: int) -> Tally:
 
 def enumerate_all(options: EnumerationOptions, progress: Progress | None = None) -> Report:
     """Run the cases. `progress` hears how many are done, and how many of them failed."""
-    started = time.monotonic()
+    trial = Seeds("sim, enumerated", LOSSES, options.seconds, progress)
     if options.case:
         tally = Tally()
         shown = _take(tally, Case.parse(options.case), trace=options.trace).trace
     else:
         work = partial(run_workloads, crashed=options.crashed)
-        tasks = until(_tasks(options.operations), options.seconds)
-        tally = gather(spread(work, tasks, options.jobs), progress)
+        tally = trial.gather(work, _tasks(options.operations), options.jobs)
         shown = []
-    report = report_on("sim, enumerated", tally)
+    trial.sum_up(tally)
+    report = trial.report
+    report.notes += situations_of(tally)
     for outcome in tally.failed:
         report.failures.append(f"{outcome.name}: {outcome.violation}")
         report.failures.append(f"  stratamq torture sim --case {outcome.name} --trace")
     report.notes.insert(0, f"{tally.seeds:,} cases; the column of seeds counts them")
     report.notes += shown
-    report.seconds = time.monotonic() - started
-    return report
+    return trial.ended()
 
 
 def _take(tally: Tally, case: Case, *, trace: bool = False) -> Outcome:
