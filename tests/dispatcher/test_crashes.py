@@ -293,6 +293,27 @@ def test_without_the_record_of_what_was_being_erased_all_queues_are_compared():
     check_after_power_loss(disk, log)
 
 
+def test_before_files_change_the_state_on_disk_says_that_they_may():
+    """Units are in files that the watermark does not cover, and the log loses their messages: only
+    the mark tells the start after that something is to be erased."""
+    disk = SimulatedDisk(seed=1)
+    log = new_log(disk)
+    next_start(disk, log)
+    stopped = log.end
+    assert b'"clean":true' in disk.durable_contents(DISPATCHER_STATE_PATH)
+    log.put_many(8)
+    disk.crash_on("flush", "consumequeue/*")
+    with pytest.raises(SimulatedCrash):
+        next_start(disk, log)
+    disk.kill()
+    disk.clear_faults()
+    assert b'"clean":false' in disk.durable_contents(DISPATCHER_STATE_PATH)
+    log.files = disk.files(name="log")
+    log.cut(stopped)
+    log.restart()
+    check_next_start(disk, log)
+
+
 def test_an_older_state_file_says_nothing_of_files_that_changed_since():
     """It is of a stop in order; units were written after it whose messages the log has lost."""
     disk = SimulatedDisk(seed=1)
