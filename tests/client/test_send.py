@@ -246,6 +246,30 @@ def test_a_flush_waits_for_the_callback(client):
         assert len(results) == 1
 
 
+@pytest.mark.parametrize("kind", ["synchronous"], indirect=True, scope="module")
+def test_a_callback_never_runs_in_the_thread_that_sends(client, monkeypatch):
+    """Also when the answer is there before gRPC is told whom to call."""
+    connections = client._connections
+    callable_of, threads = connections.callable, []
+
+    class Answered:
+        def __init__(self, method):
+            self._call = callable_of(method)
+
+        def future(self, request, timeout):
+            call = self._call.future(request, timeout=timeout)
+            call.result()
+            return call
+
+    with client.producer(on_result=lambda _: threads.append(threading.get_ident())) as producer:
+        monkeypatch.setattr(connections, "callable", Answered)
+        producer.send_message(Message("told", b"x"), alone=True)
+        monkeypatch.undo()
+        producer.flush(60)
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
 def test_a_callback_that_fails_does_not_end_the_stream(client, caplog):
     def fail(_):
         raise ValueError("the caller's fault")

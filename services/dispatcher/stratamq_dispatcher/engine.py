@@ -119,7 +119,7 @@ class DispatchEngine:
         self.ends.held_to = _target(opened)
         if followed.generation not in (0, opened.generation):
             self.ends.held_to = end_of(self._files, followed.generation, opened.generation_start)
-        followed.is_slave = opened.is_slave
+        followed.generation, followed.is_slave = opened.generation, opened.is_slave
         followed.learn(opened)
         self._learn_minimum(opened.minimum)
         if first:

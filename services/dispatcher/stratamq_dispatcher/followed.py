@@ -35,8 +35,7 @@ class Followed:
         self.number += 1
 
     def learn(self, news: Opened | Event) -> None:
-        """What the log reports, but for its minimum."""
-        self.generation = news.generation
+        """How far the log is."""
         self.confirmed, self.flushed = news.confirmed, news.flushed
 
     @property

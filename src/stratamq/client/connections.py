@@ -128,8 +128,16 @@ class Connections(_Connections):
 
     def start(self, method: Method, request: Any, timeout_s: float, done: Done) -> None:
         """Call a method, and `done` with its end, on another thread."""
+        caller = threading.get_ident()
 
         def ended(call: Any) -> None:
+            # gRPC runs a callback that is added after the call's end at once, in its caller.
+            if threading.get_ident() == caller:
+                threading.Thread(target=finish, args=(call,), daemon=True).start()
+            else:
+                finish(call)
+
+        def finish(call: Any) -> None:
             answer: Any = None
             error: StrataError | None = None
             try:

@@ -1,10 +1,12 @@
 """What an act on a bad disk looks at: what `stratamq status`, health and metrics say, and reads."""
 
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stratamq.cli.status import describe
 from stratamq.client import Client, PullStatus
+from stratamq.client.values import FollowerServiceState
 from stratamq.errors import StrataError
 from stratamq.rpc.endpoints import Endpoints
 from stratamq_torture.disks.volume import Volume
@@ -100,31 +102,48 @@ class Scene:
     def reads(self) -> None:
         """What was acknowledged can be pulled, and asked for by its key.
 
-        What the log has acknowledged a moment ago the others may be told of a moment later.
+        A message that the log acknowledged a moment ago reaches the dispatcher and the index a
+        moment later. A dispatcher that has stopped gives what it had synced; an index that has
+        stopped answers no query, and reports why.
         """
         acknowledged = self.stage.ledger.acknowledged
+        admin = self.stage.workload.client.admin
         keys = list(acknowledged)  # in one go: it grows meanwhile
         for key in keys[:: max(1, len(keys) // 20)]:
             promise = acknowledged[key]
-            try:
-                self._pulls(key, promise)
-                self._finds(key, promise)
-            except StrataError as error:
+            self._reads(
+                lambda key=key, promise=promise: self._pulls(key, promise),
+                lambda promise=promise: _stopped_before(promise, admin.dispatch_state()),
+                key,
+            )
+            self._reads(
+                lambda key=key, promise=promise: self._finds(key, promise),
+                lambda: bool(admin.index_state().stopped_reason),
+                key,
+            )
+
+    def _reads(self, read: Callable[[], bool], is_excused: Callable[[], bool], key: str) -> None:
+        try:
+            self.until(lambda: read() or is_excused(), f"{key} can be read")
+        except StrataError as error:
+            if not is_excused():
                 raise ActFailedError(f"{key} cannot be read: {error}; {self.said()}") from error
 
-    def _pulls(self, key: str, promise: Acknowledged) -> None:
-        client = self.stage.workload.client
+    def _pulls(self, key: str, promise: Acknowledged) -> bool:
+        """Whether the message is in its queue."""
         place = promise.topic, promise.queue_id, promise.queue_offset
-        pulled = client.pull(*place)
+        pulled = self.stage.workload.client.pull(*place)
         if pulled.status in _NOT_YET:
-            self.until(lambda: client.pull(*place).status not in _NOT_YET, f"{key} is in its queue")
-            pulled = client.pull(*place)
+            return False
         if pulled.status is not PullStatus.FOUND or pulled.messages[0].unique_key != key:
             raise ActFailedError(f"a pull of {key} gave {pulled.status.name}")
+        return True
 
-    def _finds(self, key: str, promise: Acknowledged) -> None:
-        client = self.stage.workload.client
-        self.until(
-            lambda: bool(client.query_unique_key(promise.topic, key).messages),
-            f"a query for {key} gives a message",
-        )
+    def _finds(self, key: str, promise: Acknowledged) -> bool:
+        """Whether a query gives a message."""
+        return bool(self.stage.workload.client.query_unique_key(promise.topic, key).messages)
+
+
+def _stopped_before(promise: Acknowledged, follower: FollowerServiceState) -> bool:
+    """Whether a follower stopped before it had synced what it keeps of the message."""
+    return bool(follower.stopped_reason) and follower.durable_offset <= promise.physical_offset
