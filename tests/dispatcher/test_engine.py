@@ -89,7 +89,7 @@ def test_a_gap_in_queue_offsets_stops_dispatch_and_misplaces_nothing(files, log)
     log.put("t")
     log.put("t", queue_offset=5)
     broker = start(files, log)
-    with pytest.raises(CorruptionError, match="goes on with 5"):
+    with pytest.raises(CorruptionError, match="continues with 5"):
         broker.send()
     broker.flush()
     assert broker.engine.queues.get("t", 0).end == 1

@@ -156,7 +156,7 @@ def test_our_directory_with_damage_is_mended_at_once_or_at_the_next_start(place,
         assert damage in ("last file zeroed", "last unit zeroed", "last unit flipped"), error
         broker.engine.stopped(error)
         broker.flush()
-        assert "goes on with" in broker.engine.stopped_reason
+        assert "continues with" in broker.engine.stopped_reason
         broker = start(place.files, log)
         broker.follow()
     check_queues(broker)
