@@ -227,13 +227,14 @@ def read_group(rows, caught_up):
         ("2", 2),
         ("99", 6),
         ("-1", 5),
+        ("-0", 6),
         ("-99", 0),
         ("@0", 0),
         ("@2100-01-01", 6),
     ],
 )
 def test_a_group_is_reset_to_a_place(rows, read_group, to, offset):
-    topic = f"reset{to.strip('-@')}{len(to)}"
+    topic = "reset_" + to.replace("@", "at")
     read_group(topic)
     (reset,) = rows("groups", "reset", "reader", "--topic", topic, "--to", to)
     assert (reset["before"], reset["offset"], reset["lag"]) == (4, offset, 6 - offset)

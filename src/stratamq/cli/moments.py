@@ -38,7 +38,7 @@ def parse_start(
         return AtTime(parse_moment(text[1:]))
     digits = text.removeprefix("-") if from_end else text
     if digits.isascii() and digits.isdigit():
-        return int(text)
+        return int(text) if int(text) or digits == text else LATEST
     places = (
         "earliest, latest, a number, -N or @TIME"
         if from_end

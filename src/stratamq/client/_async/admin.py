@@ -17,6 +17,9 @@ from stratamq.client.values import (
 )
 from stratamq.formats.members import Members
 
+QUEUES_PER_COMMIT = 5_000
+"""Of one call: with the longest topic names less than 1 MiB."""
+
 
 class AsyncAdminClient:
     """Of one broker: `AsyncClient.admin`."""
@@ -63,10 +66,13 @@ class AsyncAdminClient:
         return await run_plan(self._run, plan_group_reset(group, to, topic))
 
     async def reset_group(self, group: str, resets: Sequence[GroupReset]) -> None:
-        """Commit what was planned. A reader of the group that runs commits its own place again:
-        stop them first. NotWritableError of a slave."""
-        offsets = {(one.topic, one.queue_id): one.offset for one in resets}
-        await self._run(operations.commit_offsets(group, offsets))
+        """Commit what was planned, some queues a call: after an error the first ones may be reset.
+        A reader of the group that runs commits its own place again: stop them first.
+        NotWritableError of a slave."""
+        for first in range(0, len(resets), QUEUES_PER_COMMIT):
+            some = resets[first : first + QUEUES_PER_COMMIT]
+            offsets = {(one.topic, one.queue_id): one.offset for one in some}
+            await self._run(operations.commit_offsets(group, offsets))
 
     # --- replication ---
 
