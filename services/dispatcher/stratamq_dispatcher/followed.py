@@ -8,7 +8,8 @@ from stratamq_dispatcher.passes import Pass
 
 @dataclass(slots=True)
 class Followed:
-    """Of the engine's thread; the engine alone changes it. Offsets in bytes of the log."""
+    """Of the engine's thread. The engine changes it, and the saver ends a pass. Offsets in bytes of
+    the log."""
 
     generation: int = 0
     applied: int = 0
@@ -33,6 +34,10 @@ class Followed:
     def begin(self, kind: Pass, target: int) -> None:
         self.kind, self.target = kind, target
         self.number += 1
+
+    def end_pass(self) -> None:
+        """The queues are where the pass was to bring them, and the files with them."""
+        self.kind = None
 
     def learn(self, news: Opened | Event) -> None:
         """How far the log is."""

@@ -216,7 +216,7 @@ class Saver:
             if number == self._followed.number:
                 self._count(cycle)
                 if ending:
-                    self._followed.kind = None
+                    self._followed.end_pass()
         elif isinstance(error, OSError):
             self.blocked = f"queue files cannot be written: {error}"
             if not was_blocked:

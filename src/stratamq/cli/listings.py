@@ -26,9 +26,8 @@ def queues(
     """Queues with messages: the offsets that can be read, and the newest message's time."""
     with open_client(data, address) as client:
         found = client.queues(topic)
-        known = found or client.topics(topic)
-    if topic and not found and not known:
-        raise NotFoundError(f"there is no topic {topic}")
+        if topic and not found and not client.topics(topic):
+            raise NotFoundError(f"there is no topic {topic}")
     rows = [queue_row(queue) for queue in sorted(found, key=lambda one: (one.topic, one.queue_id))]
     show(output, QUEUE_COLUMNS, rows)
 
