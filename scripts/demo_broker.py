@@ -24,7 +24,8 @@ class Broker:
         self.root = root
         self.log = root.parent / "up.log"
         root.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "stratamq.cli", "up", "--data", os.fspath(root)]
+        command = [sys.executable, "-m", "stratamq.cli", "up", "--port", "0"]
+        command += ["--data", os.fspath(root)]
         with self.log.open("wb") as log:
             # In a session of its own: Ctrl-C comes here first, and this stops it in order.
             self._process = subprocess.Popen(

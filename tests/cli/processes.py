@@ -45,7 +45,7 @@ class Up:
         self._begin = self._output.stat().st_size if self._output.exists() else 0
         with self._output.open("ab") as output:
             self.process = subprocess.Popen(
-                [*COMMAND, "up", "--data", str(data), *arguments],
+                [*COMMAND, "up", "--data", str(data), "--port", "0", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stratamq.cli.up import BrokerRole, addresses, plan, replication
+from stratamq.cli.up import BrokerRole, replication
 from stratamq.errors import ConfigurationError
 from tests.cli.processes import SMALL, Up, stratamq
 from tests.ha.pairs import until
@@ -79,13 +79,3 @@ def test_roles_become_settings():
     ):
         with pytest.raises(ConfigurationError):
             replication(role, master)
-
-
-def test_where_slaves_connect(tmp_path):
-    def given(overrides: list[str]) -> list[str]:
-        command = plan(tmp_path, None, overrides)[0].command
-        return [text for text in command if text.startswith("ha.replication_address=")]
-
-    assert given([]) == ["ha.replication_address=127.0.0.1:0"]
-    assert given(addresses("10.0.0.1:10911")) == ["ha.replication_address=10.0.0.1:10919"]
-    assert given(["ha.replication_address=h:1"]) == ["ha.replication_address=h:1"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stratamq.cli.earlier import wait_for_earlier
-from stratamq.cli.up import addresses, has_port, is_fresh, plan
-from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.cli.up import is_fresh, plan
+from stratamq.errors import StoreRefusedError
 from stratamq.files.clock import SystemClock
 from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
 from tests.support.fixtures import unpack
@@ -305,24 +305,3 @@ def test_sizes_that_somebody_gave_are_left_alone(tmp_path, monkeypatch):
     command = plan(data, config, ["index.index_items=9"])[0].command
     sizes = [text for text in command if "segment_bytes" in text or "index_" in text]
     assert sizes == ["index.index_items=9"]
-
-
-def test_services_listen_at_consecutive_ports(tmp_path):
-    assert addresses("0.0.0.0:10911")[:2] == [
-        "commitlog.address=0.0.0.0:10911",
-        "dispatcher.address=0.0.0.0:10912",
-    ]
-    assert addresses("::1")[0] == "commitlog.address=[::1]:0"
-    assert addresses("[::1]:7")[0] == "commitlog.address=[::1]:7"
-    assert addresses("10.0.0.1")[0] == "commitlog.address=10.0.0.1:0"
-    assert addresses(None) == []
-    with pytest.raises(ConfigurationError):
-        addresses("host:port")
-
-
-@pytest.mark.parametrize(
-    ("address", "with_port"),
-    [("a:1", True), ("a", False), ("::1", False), ("[::1]", False), ("[::1]:2", True)],
-)
-def test_an_ipv6_address_is_not_taken_for_a_port(address, with_port):
-    assert has_port(address) is with_port

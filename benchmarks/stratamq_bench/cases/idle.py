@@ -22,7 +22,7 @@ def run(place: Path, plan: Plan) -> Case:
     """`messages_per_s` is 0: nothing is sent while it is measured."""
     root = place / "store"
     began = time.perf_counter()
-    command = [sys.executable, "-m", "stratamq.cli", "up", "--data", str(root)]
+    command = [sys.executable, "-m", "stratamq.cli", "up", "--data", str(root), "--port", "0"]
     with (place / "up.log").open("wb") as log:
         up = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:

@@ -25,8 +25,8 @@ class HaConfig(FollowerConfig):
         "127.0.0.1:10912",
         unit="host:port",
         rocketmq="haListenPort",
-        doc="Where a master's slaves connect; port 0 takes a free one. `stratamq up` without "
-        "`--address` takes a free one, too.",
+        doc="Where a master's slaves connect; port 0 takes a free one. `stratamq up` has a default "
+        "of its own, `--port` + 8.",
     )
     allowed_slaves: tuple[str, ...] = setting(
         (),

@@ -29,7 +29,7 @@ from stratamq.cli import (
     topics,
     up,
 )
-from stratamq.errors import StrataError
+from stratamq.errors import ConfigurationError, StrataError
 
 COMMANDS = (up, status, produce, consume, topics, listings, groups, query, dump)
 """What people use every day, in the order in which they are listed."""
@@ -62,6 +62,10 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except typer.Exit as exit_:
         return exit_.exit_code
+    except ConfigurationError as error:
+        for fault in error.faults:
+            _fail(fault, EXIT_USAGE)
+        return EXIT_USAGE
     except StrataError as error:
         return _fail(str(error), EXIT_ERROR)
     except BrokenPipeError:

@@ -19,6 +19,14 @@ from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
 from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.janitor import retention_sentences
+from stratamq.cli.listening import (
+    LARGEST_PORT,
+    ROOMS,
+    listening_settings,
+    open_to_others,
+    places,
+    refuse_taken,
+)
 from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.supervisor import LOG_ROOM, Room, Running, Supervisor, service_command
 from stratamq.client import connect_async
@@ -27,11 +35,9 @@ from stratamq.files.clock import SystemClock
 from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.formats.store_paths import COMMIT_LOG, INDEX, LOGS_DIRECTORY, UP_LOCK_PATH
-from stratamq.rpc.address import join_address, split_address
+from stratamq.rpc.address import split_address
 from stratamq.service.given import is_given
 
-ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor", "schedule", "transaction", "tier")
-"""In the order of their ports. Those that are not installed are left out."""
 LAPTOP_SIZES = {
     ("commitlog", "segment_bytes"): 128 << 20,
     ("index", "index_slots"): 500_000,
@@ -80,12 +86,22 @@ def up(
             "--set", metavar="SERVICE.SETTING=VALUE", help="change one setting; may be repeated"
         ),
     ] = None,
-    address: Annotated[
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=LARGEST_PORT,
+            help="the log service's port, the one that clients name: 10911 without it; the other "
+            "services take the ports behind it, slaves connect to PORT+8; 0 takes free ports",
+        ),
+    ] = None,
+    bind: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST[:PORT]",
-            help="where to listen: the log service at PORT, the others at the ports behind it, "
-            "slaves at PORT+8; without it, free ports of this machine only",
+            metavar="HOST",
+            help="the host on which everything listens: 127.0.0.1 without it, which only this "
+            "machine reaches; 0.0.0.0 lets every machine in, without a password",
         ),
     ] = None,
     role: Annotated[
@@ -130,6 +146,9 @@ def up(
     The first Ctrl-C stops everything in order, the second kills. When `up` itself is killed its
     services stop in order by themselves; a new `up` waits for them.
 
+    The log service listens on 127.0.0.1:10911, the others behind it (`--port`, `--bind`). Ports
+    that are taken are named before anything starts.
+
     With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, has every
     byte of its master's log, and serves pulls, queries and searches. Segments must be as large as
     the master's (--set commitlog.segment_bytes=…). `--role` is the first role: `stratamq replica
@@ -138,11 +157,10 @@ def up(
     Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
     store was refused.
     """
-    overrides = [
-        *addresses(address),
-        *replication(role, master, member or (), name, force),
-        *(settings or ()),
-    ]
+    overrides = [*replication(role, master, member or (), name, force), *(settings or ())]
+    listening = listening_settings(port, bind, installed_rooms(), config, overrides)
+    overrides = [*listening, *overrides]
+    where = places(installed_rooms(), config, overrides)
     data.mkdir(parents=True, exist_ok=True)
     lock = take_lock(data)
     screen = Screen()
@@ -150,6 +168,9 @@ def up(
         rooms = plan(data, config, overrides)
         if lock.previous_text:
             wait_for_earlier(data, installed_rooms(), screen.print, SystemClock())
+        refuse_taken(where, listening)
+        if warning := open_to_others(where):
+            screen.print(warning)
         code = asyncio.run(_watch(data, rooms, screen))
     finally:
         lock.close()
@@ -166,9 +187,6 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
             for (section, name), value in LAPTOP_SIZES.items()
             if not is_given(section, name, config, overrides=overrides)
         ]
-    if not is_given("ha", "replication_address", config, overrides=overrides):
-        # Two brokers of one machine cannot have the same port.
-        sizes.append("ha.replication_address=127.0.0.1:0")
     if is_given("ha", "members", config, overrides=overrides) and not is_given(
         "commitlog", "wait_for_peers", config, overrides=overrides
     ):
@@ -198,20 +216,6 @@ def is_fresh(data: Path) -> bool:
     """No file of the store determines yet how large its files are."""
     kept = (data / COMMIT_LOG, data / INDEX)
     return not any(directory.is_dir() and any(directory.iterdir()) for directory in kept)
-
-
-def addresses(address: str | None) -> list[str]:
-    """Settings that make the services listen at consecutive ports. ConfigurationError."""
-    if address is None:
-        return []
-    host, port = split_address(address) if has_port(address) else (address.strip("[]"), 0)
-    listening = [
-        f"{name}.address={join_address(host, port + number if port else 0)}"
-        for number, name in enumerate(ROOMS)
-        if name in installed_rooms()
-    ]
-    slaves_port = port + len(ROOMS) if port else 0
-    return [*listening, f"ha.replication_address={join_address(host, slaves_port)}"]
 
 
 def replication(
@@ -246,11 +250,6 @@ def _role_settings(role: BrokerRole | None, master: str | None, members: bool) -
     elif not members:
         raise ConfigurationError(["--role slave needs --master HOST:PORT, or --member"])
     return settings
-
-
-def has_port(address: str) -> bool:
-    tail = address.rpartition("]")[2]
-    return ":" in tail and (address.count(":") == 1 or address.startswith("["))
 
 
 def take_lock(data: Path) -> Lock:

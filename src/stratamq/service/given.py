@@ -1,4 +1,4 @@
-"""Whether a setting has been given a value; for defaults that any other source overrides."""
+"""What a setting has been given, if anything; for defaults that any other source overrides."""
 
 import os
 import tomllib
@@ -13,17 +13,30 @@ def is_given(
     environ: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
 ) -> bool:
-    """Looks where `config.load` looks. A file that cannot be read gives nothing: the service will
-    report what is wrong with it."""
+    return given_value(section, name, toml_path, environ, overrides) is not None
+
+
+def given_value(
+    section: str,
+    name: str,
+    toml_path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> object | None:
+    """The value that wins, unchecked, or None. Looks where `config.load` looks. A file that cannot
+    be read gives nothing: the service will report what is wrong with it."""
     environ = os.environ if environ is None else environ
-    if f"STRATAMQ_{section.upper()}_{name.upper()}" in environ:
-        return True
-    if any(text.partition("=")[0].strip() == f"{section}.{name}" for text in overrides):
-        return True
+    for text in reversed(overrides):
+        key, _, value = text.partition("=")
+        if key.strip() == f"{section}.{name}":
+            return value.strip()
+    variable = f"STRATAMQ_{section.upper()}_{name.upper()}"
+    if variable in environ:
+        return environ[variable]
     if toml_path is None:
-        return False
+        return None
     try:
         table = tomllib.loads(toml_path.read_text(encoding="utf-8")).get(section)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return False
-    return isinstance(table, dict) and name in table
+        return None
+    return table.get(name) if isinstance(table, dict) else None

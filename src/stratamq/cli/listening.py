@@ -1,0 +1,200 @@
+"""Where the services of `stratamq up` listen.
+
+    base port      the log service's, 10911: the one address that clients need
+    behind it      the other services, in the order of `ROOMS`
+    base port + 8  where a master's slaves connect
+
+`--port N` moves all of them, `--port 0` takes free ones; `--bind HOST` is the host of all. What is
+typed wins over a file and the environment; these win over the defaults, setting by setting;
+`--set` wins over everything. Every port is tried before anything starts.
+"""
+
+import errno
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stratamq.errors import ConfigurationError
+from stratamq.rpc.address import is_host, is_unix, join_address, split_address
+from stratamq.service.given import given_value, is_given
+
+ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor", "schedule", "transaction", "tier")
+"""In the order of their ports. Those that are not installed are left out."""
+DEFAULT_PORT = 10911
+DEFAULT_HOST = "127.0.0.1"
+SLAVES = "the slaves' port"
+LARGEST_PORT = 65_535 - len(ROOMS)
+_APART = 20
+"""Between the base ports of two brokers of one machine, as suggested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is going to listen, by which setting."""
+
+    who: str
+    section: str
+    name: str
+    host: str
+    port: int
+
+
+def listening_settings(
+    port: int | None,
+    bind: str | None,
+    rooms: Iterable[str],
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+) -> list[str]:
+    """The settings, to stand before `overrides`. ConfigurationError for a host that is none."""
+    typed = port is not None or bind is not None
+    base = DEFAULT_PORT if port is None else port
+    host = DEFAULT_HOST if bind is None else bind.removeprefix("[").removesuffix("]")
+    if not host or not is_host(host):
+        raise ConfigurationError([f"--bind {bind}: a host name or an IP address is expected"])
+    return [
+        f"{section}.{name}={join_address(host, base + behind if base else 0)}"
+        for behind, section, name in _names(rooms)
+        if typed or not is_given(section, name, config, overrides=overrides)
+    ]
+
+
+def places(rooms: Iterable[str], config: Path | None, overrides: Sequence[str]) -> list[Place]:
+    """Where all of it listens by its settings. What cannot be understood is left to its service,
+    which reports it with its other settings."""
+    found = []
+    for _, section, name in _names(rooms):
+        who = section if name == "address" else SLAVES
+        found += _place(who, section, name, config, overrides)
+        if name == "address":
+            found += _place(f"{section}'s metrics", section, "metrics_address", config, overrides)
+    return found
+
+
+def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
+    """ConfigurationError with every place of which nothing can listen, and what to type.
+
+    `defaults` are the settings of `listening_settings`: for these `--port` is the way out.
+    """
+    named: dict[tuple[str, int], Place] = {}
+    faults: list[str] = []
+    taken: dict[str, list[str]] = {}
+    for place in places:
+        if not place.port:
+            continue
+        setting = f"{place.section}.{place.name}"
+        first = named.setdefault((place.host, place.port), place)
+        if first is not place:
+            faults.append(
+                f"{setting}: port {place.port} is {first.who}'s already "
+                f"({first.section}.{first.name})"
+            )
+            continue
+        problem = listening_problem(place.host, place.port)
+        if problem is None:
+            continue
+        if f"{setting}={join_address(place.host, place.port)}" not in defaults:
+            faults.append(f"{setting}: {place.host}:{place.port} cannot be used: {problem}")
+        else:
+            taken.setdefault(f"{problem} at {place.host}", []).append(f"{place.port} ({place.who})")
+    for problem, ports in taken.items():
+        faults.append(f"{problem}: {', '.join(ports)}; {_way_out(places, problem)}")
+    if faults:
+        raise ConfigurationError([f"nothing was started: {faults[0]}", *faults[1:]])
+
+
+def listening_problem(host: str, port: int) -> str | None:
+    """Why nothing can listen there now; None: it can."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=_PASSIVE)
+    except OSError:
+        return "the host is not known"
+    problem: str | None = None
+    free = 0
+    for family, kind, protocol, _, address in found:
+        with socket.socket(family, kind, protocol) as trial:
+            # As the servers do: connections that have ended do not keep the port.
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(address)
+                free += 1
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return "taken"
+                problem = _SENTENCES.get(error.errno or 0, error.strerror or str(error))
+    return None if free else problem
+
+
+def open_to_others(places: Iterable[Place]) -> str | None:
+    """What to say when other machines can reach a service."""
+    reachable = [place for place in places if not is_loopback(place.host)]
+    if not reachable:
+        return None
+    hosts = ", ".join(dict.fromkeys(place.host or "every address" for place in reachable))
+    return (
+        f"listening on {hosts}: other machines can reach these ports, and nobody is asked for a "
+        "password until security is set up: whoever connects can read, write and delete "
+        f"everything. Let a firewall keep others out, or take --bind {DEFAULT_HOST}"
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Only processes of this machine reach what listens on `host`."""
+    if not host:
+        return False
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    addresses = [str(address[0]) for *_, address in found]
+    return all(one.startswith("127.") or one == "::1" for one in addresses)
+
+
+def _names(rooms: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """How far behind the base port, section, name."""
+    installed = set(rooms)
+    for behind, room in enumerate(ROOMS):
+        if room in installed:
+            yield behind, room, "address"
+    if "ha" in installed:
+        yield len(ROOMS), "ha", "replication_address"
+
+
+def _place(
+    who: str, section: str, name: str, config: Path | None, overrides: Sequence[str]
+) -> list[Place]:
+    value = given_value(section, name, config, overrides=overrides)
+    if not isinstance(value, str) or not value or is_unix(value):
+        return []
+    try:
+        host, port = split_address(value)
+    except ConfigurationError:
+        return []
+    return [Place(who, section, name, host, port)]
+
+
+def _way_out(places: Sequence[Place], problem: str) -> str:
+    if not problem.startswith("taken"):
+        return "name another with --bind HOST and --port N"
+    hosts = {place.host for place in places}
+    base = DEFAULT_PORT
+    while base + _APART <= LARGEST_PORT:
+        base += _APART
+        if all(
+            listening_problem(host, base + behind) is None
+            for host in hosts
+            for behind in range(len(ROOMS) + 1)
+        ):
+            return (
+                "another broker, or another program, has them: start this one with "
+                f"--port {base}, or with --port 0, which takes free ports"
+            )
+    return "start this broker with --port N, or with --port 0, which takes free ports"
+
+
+_PASSIVE = socket.AI_PASSIVE
+_SENTENCES = {
+    errno.EADDRNOTAVAIL: "no such address on this machine",
+    errno.EACCES: "not permitted to this user (ports below 1024 need a privilege)",
+}

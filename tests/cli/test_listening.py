@@ -1,0 +1,196 @@
+"""Where `stratamq up` listens, and what it says when it cannot."""
+
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from stratamq.cli.listening import (
+    DEFAULT_PORT,
+    is_loopback,
+    listening_problem,
+    listening_settings,
+    open_to_others,
+    places,
+    refuse_taken,
+)
+from stratamq.client import connect
+from stratamq.errors import ConfigurationError
+from stratamq.rpc import discovery
+from tests.cli.processes import DEADLINE_S, SMALL, Up
+
+INSTALLED = ["commitlog", "dispatcher", "index", "ha", "janitor"]
+ALL_PORTS = range(9)
+
+
+def base_port() -> int:
+    """Nine free ports in a row, below those that the kernel gives away by itself."""
+    while True:
+        base = random.randrange(12_000, 30_000)
+        if all(listening_problem("127.0.0.1", base + behind) is None for behind in ALL_PORTS):
+            return base
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """A port of this machine at which another program listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+# --- which settings ---
+
+
+def test_the_log_has_the_base_port_the_others_those_behind_it_and_slaves_the_last():
+    assert listening_settings(None, None, INSTALLED) == [
+        f"commitlog.address=127.0.0.1:{DEFAULT_PORT}",
+        f"dispatcher.address=127.0.0.1:{DEFAULT_PORT + 1}",
+        f"index.address=127.0.0.1:{DEFAULT_PORT + 2}",
+        f"ha.address=127.0.0.1:{DEFAULT_PORT + 3}",
+        f"janitor.address=127.0.0.1:{DEFAULT_PORT + 4}",
+        f"ha.replication_address=127.0.0.1:{DEFAULT_PORT + 8}",
+    ]
+    assert listening_settings(4000, "0.0.0.0", ["index"]) == ["index.address=0.0.0.0:4002"]
+    for host in ("::1", "[::1]"):
+        assert listening_settings(0, host, ["index"]) == ["index.address=[::1]:0"]
+
+
+@pytest.mark.parametrize("bind", ["10.0.0.1:80", "a b", "", "host:port"])
+def test_a_host_to_listen_on_has_no_port(bind):
+    with pytest.raises(ConfigurationError, match="--bind"):
+        listening_settings(None, bind, INSTALLED)
+
+
+def test_what_was_given_wins_over_the_defaults_and_gives_way_to_what_is_typed(
+    tmp_path, monkeypatch
+):
+    config = tmp_path / "c.toml"
+    config.write_text("[commitlog]\naddress = '127.0.0.1:1'\n")
+    monkeypatch.setenv("STRATAMQ_DISPATCHER_ADDRESS", "127.0.0.1:2")
+    overrides = ["index.address=127.0.0.1:3"]
+
+    def ports(port: int | None) -> dict[str, int]:
+        settings = listening_settings(port, None, INSTALLED, config, overrides)
+        found = places(INSTALLED, config, [*settings, *overrides])
+        return {place.who: place.port for place in found}
+
+    given = ports(None)
+    assert [given[room] for room in INSTALLED] == [1, 2, 3, DEFAULT_PORT + 3, DEFAULT_PORT + 4]
+    typed = ports(5000)
+    assert [typed[room] for room in INSTALLED] == [5000, 5001, 3, 5003, 5004]
+
+
+# --- what is refused ---
+
+
+def refusal(settings: list[str], defaults: list[str]) -> list[str]:
+    with pytest.raises(ConfigurationError) as refused:
+        refuse_taken(places(INSTALLED, None, settings), defaults)
+    return refused.value.faults
+
+
+def test_every_fault_is_named_at_once(listener):
+    base = base_port()
+    defaults = listening_settings(base, None, INSTALLED)
+    with ExitStack() as stack:
+        for behind in (1, 8):
+            stack.enter_context(socket.create_server(("127.0.0.1", base + behind)))
+        settings = [
+            *defaults,
+            f"index.address=127.0.0.1:{listener}",
+            f"janitor.address=127.0.0.1:{base}",
+            "ha.metrics_address=192.0.2.1:9",
+        ]
+        faults = refusal(settings, defaults)
+    said = "\n".join(faults)
+    assert faults[0].startswith("nothing was started: ")
+    assert f"index.address: 127.0.0.1:{listener} cannot be used: taken" in said
+    assert f"janitor.address: port {base} is commitlog's already (commitlog.address)" in said
+    assert "ha.metrics_address: 192.0.2.1:9 cannot be used: no such address" in said
+    assert f"taken at 127.0.0.1: {base + 1} (dispatcher), {base + 8} (the slaves' port)" in said
+    assert "--port 0" in said
+    assert len(faults) == 4
+
+
+def test_the_port_that_is_suggested_is_free(listener):
+    base = base_port()
+    defaults = listening_settings(base, None, INSTALLED)
+    with socket.create_server(("127.0.0.1", base)):
+        (fault,) = refusal(defaults, defaults)
+    suggested = int(fault.partition("--port ")[2].partition(",")[0])
+    refuse_taken(places(INSTALLED, None, listening_settings(suggested, None, INSTALLED)), [])
+
+
+def test_a_host_of_another_machine_is_refused_with_what_to_type():
+    defaults = listening_settings(None, "192.0.2.1", INSTALLED)
+    (fault,) = refusal(defaults, defaults)
+    assert "no such address on this machine at 192.0.2.1" in fault
+    assert "--bind HOST" in fault
+
+
+def test_a_port_of_a_connection_that_has_ended_is_free():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            server.accept()[0].close()  # its side of the connection stays in TIME_WAIT
+    assert listening_problem("127.0.0.1", port) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
+     ("0.0.0.0", False), ("::", False), ("", False), ("192.0.2.1", False)],
+)  # fmt: skip
+def test_who_can_reach_a_host(host, loopback):
+    assert is_loopback(host) is loopback
+
+
+def test_only_a_host_that_others_reach_is_warned_of():
+    def said(bind: str | None) -> str | None:
+        return open_to_others(places(INSTALLED, None, listening_settings(0, bind, INSTALLED)))
+
+    assert said(None) is None
+    assert "nobody is asked for a password" in (said("0.0.0.0") or "")
+
+
+# --- a whole broker ---
+
+
+def test_up_takes_its_ports_and_a_second_broker_is_told_which_are_taken(tmp_path):
+    base = base_port()
+    with Up(tmp_path / "first", *SMALL, "--port", str(base), "--bind", "0.0.0.0") as up:
+        up.wait_ready()
+        assert "nobody is asked for a password until security is set up" in up.said()
+        for behind, room in enumerate(INSTALLED):
+            endpoint = discovery.read(up.data, room)
+            assert endpoint is not None and endpoint.address == f"127.0.0.1:{base + behind}"
+        second = tmp_path / "second"
+        with Up(second, *SMALL, "--port", str(base)) as other:
+            assert other.process.wait(DEADLINE_S) == 2
+            for behind, room in enumerate(INSTALLED):
+                assert f"{base + behind} ({room})" in other.said()
+            assert f"{base + 8} (the slaves' port)" in other.said()
+            assert "--port" in other.said() and "Traceback" not in other.said()
+            assert not list(second.glob("stratamq/log/*")), "nothing was started"
+        with connect(f"127.0.0.1:{base}") as client:
+            assert client.send("t", b"x", queue_id=0).stored
+        assert up.stop() == 0
+    with Up(tmp_path / "first", *SMALL, "--port", str(base)) as up:
+        up.wait_ready()  # connections that have just ended do not keep the ports
+        assert "password" not in up.said()
+        assert up.stop() == 0
+
+
+def test_a_start_after_the_death_of_up_waits_for_its_ports(tmp_path):
+    base = base_port()
+    data: Path = tmp_path / "store"
+    with Up(data, *SMALL, "--port", str(base)) as up:
+        up.wait_ready()
+        up.process.kill()
+        up.process.wait(DEADLINE_S)
+    with Up(data, *SMALL, "--port", str(base)) as up:
+        up.wait_ready()
+        assert up.stop() == 0
