@@ -58,7 +58,7 @@ async def read(client: AsyncClient, topic: str, load: Load, progress: Progress) 
     following = progress.next
     for stored in await client.queues(topic):
         following[topic, stored.queue_id] = stored.min_offset
-    async with await client.consume(topic, follow=True, max_bytes=PIECE_BYTES) as messages:
+    async with client.consume(topic, follow=True, max_bytes=PIECE_BYTES) as messages:
         async for message in messages:
             queue, offset = (topic, message.queue_id), message.queue_offset
             if following[queue] != offset:

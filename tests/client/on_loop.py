@@ -48,7 +48,10 @@ class OnLoop:
     def _call(self, method: Any, arguments: Any, named: Any) -> Any:
         async def call() -> Any:
             value = method(*arguments, **named)
-            return await value if asyncio.iscoroutine(value) or is_step(value) else value
+            waits = asyncio.iscoroutine(value) or isinstance(value, AsyncConsumer)
+            return (
+                await value if (waits and value is not self.original) or is_step(value) else value
+            )
 
         return self._wrapped(self._run(call()))
 

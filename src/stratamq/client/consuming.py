@@ -52,6 +52,7 @@ class Range:
     """Behind the last message that counts as taken."""
     log_end: int = field(default=0, compare=False)
     """How far consumers could see the log when `end` was learnt; 0: not known."""
+    paused: bool = field(default=False, compare=False)
 
     @property
     def ended(self) -> bool:
@@ -118,6 +119,24 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
     return ranges
 
 
+def plan_seek(ranges: Collection[Range], to: Start) -> Generator[Operation[Any], Any, list[int]]:
+    """Where each of the ranges continues at `to`, within what its queue holds."""
+    to = checked_start(to)
+    bounds: dict[tuple[str, int], Queue] = {}
+    for topic in sorted({one.topic for one in ranges}):
+        found, _ = yield from listed_queues(topic, whole=True)
+        bounds.update({(queue.topic, queue.queue_id): queue for queue in found})
+    offsets = []
+    for one in ranges:
+        queue = bounds.get((one.topic, one.queue_id)) or Queue(one.topic, one.queue_id, 0, 0, 0)
+        if isinstance(to, AtTime):
+            offset = yield operations.offset_at_time(one.topic, one.queue_id, to.timestamp_ms)
+        else:
+            offset = {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(to, to)
+        offsets.append(min(max(offset, queue.min_offset), queue.max_offset))
+    return offsets
+
+
 def plan_ends(ranges: Collection[Range]) -> Plan:
     """The ranges that are to be read, up to where their queues end now: a log that was cut to
     another master's history ends before where it did. UnavailableError while the log service is
@@ -167,7 +186,8 @@ def checked_start(start: Start) -> str | int | AtTime:
 class Reading:
     """One reader's queues: the request that reads on, and what each answer means.
 
-    A message counts as taken when the reader asks for the next one.
+    A message counts as taken when the reader asks for the next one; of those that it gets at a
+    time (`hold`) all do when it asks again (`release`).
     """
 
     def __init__(self, ranges: Iterable[Range], tags: Iterable[str], max_bytes: int) -> None:
@@ -175,6 +195,10 @@ class Reading:
         self._tags = tag_list(tags)
         self._max_bytes = max_bytes
         self._asked: list[Range] = []
+        self._current: Range | None = None
+        """The one whose messages are being given."""
+        self._held: tuple[Range, int | None] | None = None
+        """How far it was taken before the messages that were given together."""
         self._committed: dict[tuple[str, int], int] = {}
 
     @property
@@ -183,7 +207,35 @@ class Reading:
 
     @property
     def unfinished(self) -> list[Range]:
-        return [one for one in self.ranges if not one.ended]
+        """What is to be read, as far as it is not paused."""
+        return [one for one in self.ranges if not (one.ended or one.paused)]
+
+    @property
+    def paused(self) -> bool:
+        """Nothing is left to read but what is paused."""
+        return any(one.paused for one in self.ranges) and not self.unfinished
+
+    @property
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Behind the message that was given last, by (topic, queue id)."""
+        return {(one.topic, one.queue_id): one.offset for one in self.ranges}
+
+    def chosen(self, queues: Collection[int] | None, topic: str | None) -> list[Range]:
+        """The ranges of these queues; InvalidRequestError when one is not read here."""
+        topics = self.topics if topic is None else {topic}
+        found = [
+            one
+            for one in self.ranges
+            if one.topic in topics and (queues is None or one.queue_id in queues)
+        ]
+        missing = sorted(set(queues or ()) - {one.queue_id for one in found})
+        if missing or not found:
+            what = f"queues {missing} of it" if missing else "it"
+            raise InvalidRequestError(
+                f"this reader reads {', '.join(sorted(self.topics)) or 'nothing yet'}: "
+                f"{what if topic is None else topic} not among them"
+            )
+        return found
 
     @property
     def topics(self) -> set[str]:
@@ -227,13 +279,34 @@ class Reading:
         head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
         if not 0 <= head.stream_index < len(self._asked):
             raise StrataError(f"the dispatcher answered for queue number {head.stream_index}")
-        one = self._asked[head.stream_index]
+        self._current = one = self._asked[head.stream_index]
         one.begun = True
         for message in split_frames(frames):
             one.offset = following = message.queue_offset + 1
             yield message
             one.taken = following
         one.offset = one.taken = head.next_offset
+
+    def hold(self) -> None:
+        """What is given from the last message on counts as taken after `release` only."""
+        if self._current is not None:
+            self._held = (self._current, self._current.taken)
+
+    def release(self) -> None:
+        self._held = None
+
+    def drop_given(self) -> None:
+        """What an answer holds behind the message that was given last is to be asked for again."""
+        if self._current is not None and self._current.begun:
+            self._current.taken = self._current.offset
+        self._current = None
+        self.release()
+
+    def seek(self, ranges: Iterable[Range], offsets: Iterable[int]) -> None:
+        """Continue there, after `drop_given`. For the group it counts as read up to there."""
+        for one, offset in zip(ranges, offsets, strict=True):
+            one.offset = one.taken = offset
+            one.begun = True
 
     def uncommitted(self, *, given: bool) -> dict[tuple[str, int], int]:
         """Where the group continues, for queues in which that moved since the last commit. `given`:
@@ -243,6 +316,9 @@ class Reading:
             for one in self.ranges
             if one.begun
         }
+        if self._held is not None and not given:
+            held, taken = self._held
+            reached[held.topic, held.queue_id] = taken
         return {
             key: offset
             for key, offset in reached.items()

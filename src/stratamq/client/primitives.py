@@ -7,6 +7,7 @@ one (`scripts/gen_sync_client.py`) by taking `async`, `await` and `Async` away.
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent import futures
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -47,14 +48,49 @@ class Worker:
         return threading.get_ident()
 
 
-class Ongoing:
-    """A function that is run for its caller."""
+class Once:
+    """Runs a function when it is made."""
 
-    def result(self, run: Callable[[], T]) -> T:
-        return run()
+    def __init__(self, run: Callable[[], None]) -> None:
+        run()
+
+    def done(self) -> None:
+        """It is."""
+
+
+class Ongoing:
+    """At most one run of a function at a time. A caller that gives up leaves it running, and the
+    next caller gets its result."""
+
+    def __init__(self) -> None:
+        self._run: futures.Future[Any] | None = None
+
+    def result(self, run: Callable[[], T], timeout_s: float | None = None) -> T:
+        """TimeoutError when there is none within `timeout_s`. Without that it runs in the caller's
+        thread, if it does not run yet."""
+        if self._run is None:
+            if timeout_s is None:
+                return run()
+            self._run = futures.Future()
+            Worker("stratamq-read", _complete, self._run, run).start()
+        futures.wait([self._run], timeout_s)
+        if not self._run.done():
+            raise TimeoutError
+        done, self._run = self._run, None
+        return done.result()
 
     def ended(self) -> None:
-        """Nothing runs on when its caller is gone."""
+        """Wait for the end of a run that no caller waits for; its result is dropped."""
+        run, self._run = self._run, None
+        if run is not None:
+            futures.wait([run])
+
+
+def _complete(future: "futures.Future[Any]", run: Callable[[], Any]) -> None:
+    try:
+        future.set_result(run())
+    except BaseException as error:  # noqa: BLE001 - it is the caller's
+        future.set_exception(error)
 
 
 # --- tasks of one event loop ---
@@ -155,23 +191,39 @@ class AsyncWorker:
         return asyncio.current_task()
 
 
+class AsyncOnce:
+    """Runs a function at the first `done`: again after an error, otherwise once."""
+
+    def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
+        self._run: Callable[[], Awaitable[None]] | None = run
+        self._running = AsyncOngoing()
+
+    async def done(self) -> None:
+        """Raises what the function raised."""
+        if self._run is not None:
+            await self._running.result(self._run)
+            self._run = None  # it may hold the owner of this
+
+
 class AsyncOngoing:
-    """At most one run of a function at a time. A caller that is cancelled leaves it running, and
-    the next caller gets its result."""
+    """As `Ongoing`. A caller that is cancelled leaves the function running, too."""
 
     def __init__(self) -> None:
         self._task: asyncio.Future[Any] | None = None
 
-    async def result(self, run: Callable[[], Awaitable[T]]) -> T:
+    async def result(self, run: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         if self._task is None:
             self._task = asyncio.ensure_future(run())
-        await asyncio.wait([self._task])
-        done, self._task = self._task, None
-        return done.result()
+        task = self._task
+        await asyncio.wait([task], timeout=timeout_s)
+        if not task.done():
+            raise TimeoutError
+        self._task = None
+        return task.result()
 
     async def ended(self) -> None:
-        """Wait for the end of a run that no caller waits for; its result is dropped."""
-        task = self._task
+        """As `Ongoing.ended`."""
+        task, self._task = self._task, None
         if task is not None:
             await asyncio.wait([task])
             if not task.cancelled():

@@ -8,7 +8,7 @@ from typing import Any
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import operations
 from stratamq.client._async.admin import AsyncAdminClient
-from stratamq.client._async.calls import AsyncCalls, run_plan
+from stratamq.client._async.calls import AsyncCalls
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client.connections import AsyncConnections
@@ -169,7 +169,7 @@ class AsyncClient:
             )
         )
 
-    async def consume(
+    def consume(
         self,
         topic: str,
         *,
@@ -183,7 +183,8 @@ class AsyncClient:
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
     ) -> AsyncConsumer:
-        """Iterate over a topic's messages, in each queue in order.
+        """Iterate over a topic's messages, in each queue in order:
+        `async for message in client.consume("orders")`.
 
         Without `follow` everything that was acknowledged by now. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `patience_s`, following
@@ -193,20 +194,20 @@ class AsyncClient:
         def make_plan() -> Plan:
             return plan_consume(topic, queues, offset, group, follow)
 
-        reading = Reading(await run_plan(self._run, make_plan()), tags, max_bytes)
         return AsyncConsumer(
             self._connections,
             self._run,
             make_plan,
-            reading,
+            Reading((), tags, max_bytes),
             backoff=Backoff(None if follow else patience_s, self._clock, self._random),
+            clock=self._clock,
             group=group,
             follow=follow,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
         )
 
-    async def between(
+    def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()
     ) -> AsyncConsumer:
         """Iterate over what was stored from `begin_ms` to `end_ms`, both inclusive."""
@@ -214,9 +215,14 @@ class AsyncClient:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        reading = Reading(await run_plan(self._run, make_plan()), tags, 0)
-        backoff = Backoff(30.0, self._clock, self._random)
-        return AsyncConsumer(self._connections, self._run, make_plan, reading, backoff=backoff)
+        return AsyncConsumer(
+            self._connections,
+            self._run,
+            make_plan,
+            Reading((), tags, 0),
+            backoff=Backoff(30.0, self._clock, self._random),
+            clock=self._clock,
+        )
 
     async def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""

@@ -2,23 +2,39 @@
 
 import logging
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator
 
 import grpc
 
 from stratamq.client._async.calls import run_plan
 from stratamq.client.connections import AsyncConnections, AsyncStream
-from stratamq.client.consuming import LONGEST_LOOK_S, LOOK_FOR_ENDS_S, Plan, Reading, plan_ends
+from stratamq.client.consuming import (
+    LONGEST_LOOK_S,
+    LOOK_FOR_ENDS_S,
+    Plan,
+    Reading,
+    Start,
+    plan_ends,
+    plan_seek,
+)
 from stratamq.client.operations import AsyncRunOperation, commit_offsets
-from stratamq.client.primitives import AsyncEvent, AsyncLock, AsyncOngoing, AsyncWorker
+from stratamq.client.primitives import (
+    AsyncEvent,
+    AsyncLock,
+    AsyncOnce,
+    AsyncOngoing,
+    AsyncWorker,
+)
 from stratamq.client.received import ReceivedMessage
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.files.port import Clock
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.methods import DISPATCHER, METHODS
 
 log = logging.getLogger(__name__)
 
 SHORTEST_COMMIT_INTERVAL_S = 0.01
+PAUSED_LOOK_S = 0.1
 
 
 class AsyncConsumer:
@@ -38,6 +54,7 @@ class AsyncConsumer:
         reading: Reading,
         *,
         backoff: Backoff,
+        clock: Clock,
         group: str | None = None,
         follow: bool = False,
         refresh_s: float = 30.0,
@@ -48,50 +65,186 @@ class AsyncConsumer:
         self._make_plan = make_plan
         self._reading = reading
         self._backoff = backoff
+        self._clock = clock
         self._group = group
         self._follow = follow
         self._refresh_s = refresh_s
         self._look_s = min(refresh_s, LOOK_FOR_ENDS_S)
         """How long a stream of a reader that does not follow lasts."""
+        self._commit_interval_s = max(commit_interval_s, SHORTEST_COMMIT_INTERVAL_S)
         self._stream: AsyncStream | None = None
         self._answered = False
         """By the stream."""
         self._closed = AsyncEvent()
+        self._moving = False
+        """The stream ends because what is to be read changes."""
         self._given: Iterator[ReceivedMessage] = iter(())
         self._asking = False
         self._answers = AsyncOngoing()
         self._committing = AsyncLock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
-        if group is not None:
-            interval_s = max(commit_interval_s, SHORTEST_COMMIT_INTERVAL_S)
+        self._begun = AsyncOnce(self._begin)
+
+    async def _begin(self) -> None:
+        """Learn which queues there are and where to begin."""
+        self._reading.extend(await run_plan(self._run, self._make_plan()))
+        if self._group is not None:
             AsyncWorker(
-                "stratamq-commit", _commit_regularly, weakref.ref(self), self._closed, interval_s
+                "stratamq-commit",
+                _commit_regularly,
+                weakref.ref(self),
+                self._closed,
+                self._commit_interval_s,
             ).start()
+
+    def __await__(self) -> Generator[object, None, "AsyncConsumer"]:  # async only
+        """The reader, which has looked where its queues begin and end."""
+        yield from self._begun.done().__await__()
+        return self
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
         """A task that waits can be cancelled, by `asyncio.wait_for` for example: reading continues,
-        and the next task that asks gets the message, each message once."""  # async only
+        and the next task that asks gets the message, each message once.
+
+        InvalidRequestError when all that is left to read is paused."""  # async only
+        self._enter()
+        try:
+            message = await self._next(None)
+        finally:
+            self._asking = False
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def poll(self, timeout_s: float = 0.0) -> ReceivedMessage | None:
+        """The next message; None when none comes within `timeout_s`, or none is left.
+
+        The first call looks for the queues beforehand, however long that takes."""
+        self._enter()
+        try:
+            return await self._next(timeout_s)
+        except TimeoutError:
+            return None
+        finally:
+            self._asking = False
+
+    async def getmany(
+        self, max_messages: int = 500, timeout_s: float = 1.0
+    ) -> list[ReceivedMessage]:
+        """What has come, of one queue, at most so many; waits `timeout_s` for the first. They
+        count as taken when this reader is asked again. Empty when none came, or none is left."""
+        if max_messages < 1:
+            raise InvalidRequestError(f"max_messages is {max_messages}: ask for at least one")
+        self._enter()
+        try:
+            message = await self._next(timeout_s)
+            messages = []
+            self._reading.hold()
+            while message is not None:
+                messages.append(message)
+                more = len(messages) < max_messages
+                message = next(self._given, None) if more else None
+            return messages
+        except TimeoutError:
+            return []
+        finally:
+            self._asking = False
+
+    def _enter(self) -> None:
         if self._asking:
             raise RuntimeError("another task waits for this reader's next message")
         self._asking = True
+
+    async def _next(self, timeout_s: float | None) -> ReceivedMessage | None:
+        """The next message; None behind the last. TimeoutError."""
+        self._reading.release()
+        end_ns = None
+        while not self._closed.is_set():
+            # From here to the return nothing waits: no cancellation comes in between.
+            message = next(self._given, None)
+            if message is not None:
+                return message
+            await self._begun.done()
+            if timeout_s is None and self._reading.paused:
+                raise InvalidRequestError("all that is left to read is paused: resume it, or poll")
+            if timeout_s is not None:
+                now_ns = self._clock.monotonic_ns()
+                end_ns = now_ns + int(timeout_s * 1e9) if end_ns is None else end_ns
+                timeout_s = max(0.0, (end_ns - now_ns) / 1e9)
+            response = await self._answers.result(self._next_response, timeout_s)
+            if response is None:
+                break
+            self._given = self._reading.receive(response)
+        await self._commit(given=False)
+        return None
+
+    # --- where it reads ---
+
+    @property
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Behind the message that was given last, by (topic, queue id)."""
+        return self._reading.positions
+
+    async def seek(
+        self, to: Start, *, queues: Collection[int] | None = None, topic: str | None = None
+    ) -> None:
+        """Continue at `to`, in all queues or in these: EARLIEST, LATEST, an offset, a moment.
+
+        For the group that is where it continues, from the next commit on. What a queue does not
+        hold becomes the nearest offset that it does. InvalidRequestError for a queue that is not
+        read here."""
+        self._enter()
         try:
-            while not self._closed.is_set():
-                # From here to the return nothing waits: no cancellation comes in between.
-                message = next(self._given, None)
-                if message is not None:
-                    return message
-                response = await self._answers.result(self._next_response)
-                if response is None:
-                    break
-                self._given = self._reading.receive(response)
-            await self._commit(given=False)
+            await self._begun.done()
+            ranges = self._reading.chosen(queues, topic)
+            offsets = await run_plan(self._run, plan_seek(ranges, to))
+            await self._interrupt()
+            self._reading.seek(ranges, offsets)
         finally:
             self._asking = False
-        raise StopAsyncIteration
+
+    async def pause(
+        self, queues: Collection[int] | None = None, *, topic: str | None = None
+    ) -> None:
+        """Read nothing of these queues, or of all, until `resume`. Their place is kept.
+        InvalidRequestError for a queue that is not read here."""
+        await self._set_paused(queues, topic, True)
+
+    async def resume(
+        self, queues: Collection[int] | None = None, *, topic: str | None = None
+    ) -> None:
+        """Read these queues again, or all."""
+        await self._set_paused(queues, topic, False)
+
+    async def _set_paused(
+        self, queues: Collection[int] | None, topic: str | None, paused: bool
+    ) -> None:
+        self._enter()
+        try:
+            await self._begun.done()
+            ranges = self._reading.chosen(queues, topic)
+            await self._interrupt()
+            for one in ranges:
+                one.paused = paused
+        finally:
+            self._asking = False
+
+    async def _interrupt(self) -> None:
+        """End the stream, and forget what came and was not given: it is asked for again."""
+        self._moving = True
+        try:
+            self._end_stream()
+            await self._answers.ended()
+            self._given = iter(())
+            self._reading.drop_given()
+        finally:
+            self._moving = False
+
+    # --- what was taken, and the end ---
 
     async def commit(self) -> None:
         """Store for the group what was given so far, the last message included."""
@@ -153,9 +306,12 @@ class AsyncConsumer:
         while not self._closed.is_set():
             if self._refusal is not None:
                 raise self._refusal
-            if reading.ended and not self._follow:
+            if self._moving or (reading.ended and not self._follow):
                 break
             try:
+                if reading.paused:
+                    await self._closed.wait(PAUSED_LOOK_S)
+                    continue
                 if not reading.ranges:  # it follows a topic that is not there yet
                     if not await self._closed.wait(min(1.0, self._refresh_s)):
                         reading.extend(await run_plan(self._run, self._make_plan()))
@@ -167,6 +323,8 @@ class AsyncConsumer:
             if response is not None:
                 self._backoff.reset()
                 return response
+            if self._moving:
+                break
             if not reading.ended and self._refusal is None:
                 await self._lost(UnavailableError("the dispatcher ended the stream"))
         return None
@@ -180,7 +338,7 @@ class AsyncConsumer:
                 METHODS["PullStream"], self._reading.request(), timeout_s
             )
             self._answered = False
-            if self._closed.is_set() or self._refusal is not None:
+            if self._closed.is_set() or self._moving or self._refusal is not None:
                 stream.end()
         response: bytes | None = None
         try:
@@ -193,7 +351,7 @@ class AsyncConsumer:
         return response
 
     async def _lost(self, error: StrataError) -> None:
-        if self._closed.is_set():
+        if self._closed.is_set() or self._moving:
             return
         if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
             if not self._answered:  # what comes slowly must come within some stream

@@ -9,7 +9,7 @@ from typing import Any
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import operations
 from stratamq.client._sync.admin import AdminClient
-from stratamq.client._sync.calls import Calls, run_plan
+from stratamq.client._sync.calls import Calls
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.producer import Producer
 from stratamq.client.connections import Connections
@@ -184,7 +184,8 @@ class Client:
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
     ) -> Consumer:
-        """Iterate over a topic's messages, in each queue in order.
+        """Iterate over a topic's messages, in each queue in order:
+        `async for message in client.consume("orders")`.
 
         Without `follow` everything that was acknowledged by now. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `patience_s`, following
@@ -194,13 +195,13 @@ class Client:
         def make_plan() -> Plan:
             return plan_consume(topic, queues, offset, group, follow)
 
-        reading = Reading(run_plan(self._run, make_plan()), tags, max_bytes)
         return Consumer(
             self._connections,
             self._run,
             make_plan,
-            reading,
+            Reading((), tags, max_bytes),
             backoff=Backoff(None if follow else patience_s, self._clock, self._random),
+            clock=self._clock,
             group=group,
             follow=follow,
             refresh_s=refresh_s,
@@ -215,9 +216,14 @@ class Client:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        reading = Reading(run_plan(self._run, make_plan()), tags, 0)
-        backoff = Backoff(30.0, self._clock, self._random)
-        return Consumer(self._connections, self._run, make_plan, reading, backoff=backoff)
+        return Consumer(
+            self._connections,
+            self._run,
+            make_plan,
+            Reading((), tags, 0),
+            backoff=Backoff(30.0, self._clock, self._random),
+            clock=self._clock,
+        )
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""
