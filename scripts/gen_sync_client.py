@@ -39,7 +39,7 @@ WORDS = (
     (r"An asyncio client", "A client"),
     (r"The asyncio client\. Of one event loop;", "The synchronous client. Thread-safe;"),
     (r"of one event loop", "thread-safe"),
-    (r"`async with`", "`with`"),
+    (r"\basync (?=with|for)", ""),
     (r"\btask\b", "thread"),
     (r"StopAsyncIteration", "StopIteration"),
     (r"\bAsync(?=[A-Z])", ""),

@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stratamq.table.scan import Scan
 
-__all__ = ["scan"]
+__all__ = ["__version__", "scan"]
+
+__version__: str
+"""Of the installed package."""
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not at import: services start without reading package metadata.
+    from importlib.metadata import version
+
+    return version("stratamq")
 
 
 def scan(where: Any, **options: Any) -> "Scan":

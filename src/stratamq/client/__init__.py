@@ -20,6 +20,7 @@ from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.producer import Producer
 from stratamq.client.consuming import EARLIEST, LATEST, AtTime
 from stratamq.client.group_reset import GroupReset
+from stratamq.client.hooks import Interceptor
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.received import ReceivedMessage
@@ -74,6 +75,7 @@ __all__ = [
     "Found",
     "GroupQueue",
     "GroupReset",
+    "Interceptor",
     "JanitorState",
     "LogShare",
     "LogState",

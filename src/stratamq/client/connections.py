@@ -19,7 +19,7 @@ from weakref import WeakSet
 import grpc
 
 from stratamq.client.primitives import AsyncEvent, Event
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.methods import Method
 from stratamq.rpc.stream_errors import stream_error
@@ -88,13 +88,18 @@ class AsyncStream(_Stream):
 
 
 class _Connections:
+    closed: Event | AsyncEvent
+
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         self._lock = threading.Lock()
         self._open: WeakSet[Any] = WeakSet()
 
     def callable(self, method: Method) -> Any:
-        """UnavailableError when the address of the method's service is not known."""
+        """UnavailableError when the address of the method's service is not known,
+        InvalidRequestError after `close`."""
+        if self.closed.is_set():
+            raise InvalidRequestError("this client was closed: make another one")
         return self._channels.callable(method)
 
     def renew(self, room: str) -> bool:

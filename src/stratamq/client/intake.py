@@ -95,10 +95,6 @@ class Intake:
         now_ms = self._clock.wall_ms()
         if unique_key is None:
             unique_key = self._unique_keys.next(now_ms) if self._settings.unique_keys else ""
-        if not isinstance(body, bytes):
-            if isinstance(body, str):
-                raise InvalidRequestError("a body is bytes: encode the text first")
-            body = bytes(body)
         row = (body, encode_message_properties(tag, keys, unique_key, properties))
         return row, born_timestamp_ms or now_ms
 

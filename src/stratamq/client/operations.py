@@ -128,14 +128,12 @@ def send(
 
 
 def _message(message: Message) -> commitlog_pb2.Message:
-    if isinstance(message.body, str):
-        raise InvalidRequestError("a body is bytes: encode the text first")
     refuse_undelivered(message.delay_level, message.half, message.properties)
     wire = wire_message(
         commitlog_pb2.Message,
         topic=message.topic,
         queue_id=message.queue_id,
-        body=bytes(message.body),
+        body=message.body,
         properties=dict(message.properties),
         tag=message.tag,
         keys=[message.keys] if isinstance(message.keys, str) else list(message.keys),

@@ -61,6 +61,9 @@ class ReceivedMessage:
     bytes cannot give; the service checked the frame when it stored it.
     """
 
+    deserializer: Callable[[bytes], Any] | None = None
+    """Of the client that received it."""
+
     def __init__(self, frame: bytes, head: tuple[int, ...] | None = None) -> None:
         """`head`: the frame's first fields, by whom has read them already."""
         self.frame = frame
@@ -123,6 +126,12 @@ class ReceivedMessage:
     def body(self) -> bytes:
         """The body as the producer had it, decompressed if it was compressed."""
         return decompress_body(self.stored_body, self.sys_flag)
+
+    @kept
+    def value(self) -> Any:
+        """What the client's deserializer makes of the body; without one the body. Raises what the
+        deserializer raises."""
+        return self.body if self.deserializer is None else self.deserializer(self.body)
 
     @property
     def stored_body(self) -> bytes:

@@ -3,6 +3,7 @@
 import os
 import random as random_module
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
@@ -21,6 +22,7 @@ from stratamq.client.consuming import (
     plan_between,
     plan_consume,
 )
+from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.primitives import AsyncGuard
@@ -54,9 +56,11 @@ class AsyncClient:
         *,
         timeout_s: float = 30.0,
         patience_s: float = 0.0,
+        hooks: Hooks | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
+        self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
         self._connections = AsyncConnections(endpoints)
@@ -72,7 +76,7 @@ class AsyncClient:
     async def send(
         self,
         topic: str,
-        body: bytes,
+        body: Any,
         *,
         tag: str = "",
         keys: Sequence[str] = (),
@@ -124,9 +128,14 @@ class AsyncClient:
         InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
         a half message.
         """
+        messages = [self._hooked(message) for message in messages]
         with self._guard:
             messages = [self._intake.message(message) for message in messages]
         return await self._run(operations.send(messages, all_or_nothing, require_replicas))
+
+    def _hooked(self, message: Message) -> Message:
+        body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
+        return replace(message, body=body, properties=properties)
 
     def producer(
         self,
@@ -138,7 +147,9 @@ class AsyncClient:
         """For many messages. `changes` are fields of `ProducerSettings`:
         `client.producer(batch_bytes=1 << 20, retry=3)`."""
         settings = settings or ProducerSettings(**changes)
-        return AsyncProducer(self._connections, settings, on_result, self._clock, self._random)
+        return AsyncProducer(
+            self._connections, settings, self._hooks, on_result, self._clock, self._random
+        )
 
     # --- reading ---
 
@@ -201,6 +212,7 @@ class AsyncClient:
             Reading((), tags, max_bytes),
             backoff=Backoff(None if follow else patience_s, self._clock, self._random),
             clock=self._clock,
+            hooks=self._hooks,
             group=group,
             follow=follow,
             refresh_s=refresh_s,
@@ -222,6 +234,7 @@ class AsyncClient:
             Reading((), tags, 0),
             backoff=Backoff(30.0, self._clock, self._random),
             clock=self._clock,
+            hooks=self._hooks,
         )
 
     async def message_at(self, physical_offset: int) -> ReceivedMessage:
@@ -371,15 +384,22 @@ def connect_async(
     *,
     timeout_s: float = 30.0,
     patience_s: float = 0.0,
+    serializer: Serializer | None = None,
+    deserializer: Deserializer | None = None,
+    interceptors: Sequence[Interceptor] = (),
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> AsyncClient:
     """An asyncio client of the broker at `target`: a store directory, `host:port` of the commit
-    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet."""
+    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
+
+    `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
+    one that was received; `interceptors` see every message."""
     return AsyncClient(
         parse_target(target),
         timeout_s=timeout_s,
         patience_s=patience_s,
+        hooks=Hooks(serializer, deserializer, tuple(interceptors)),
         clock=clock,
         random=random,
     )

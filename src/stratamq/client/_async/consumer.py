@@ -17,6 +17,7 @@ from stratamq.client.consuming import (
     plan_ends,
     plan_seek,
 )
+from stratamq.client.hooks import Hooks
 from stratamq.client.operations import AsyncRunOperation, commit_offsets
 from stratamq.client.primitives import (
     AsyncEvent,
@@ -55,6 +56,7 @@ class AsyncConsumer:
         *,
         backoff: Backoff,
         clock: Clock,
+        hooks: Hooks,
         group: str | None = None,
         follow: bool = False,
         refresh_s: float = 30.0,
@@ -66,6 +68,8 @@ class AsyncConsumer:
         self._reading = reading
         self._backoff = backoff
         self._clock = clock
+        self._hooks = hooks
+        self._sees_received = hooks.see_received
         self._group = group
         self._follow = follow
         self._refresh_s = refresh_s
@@ -148,6 +152,8 @@ class AsyncConsumer:
                 messages.append(message)
                 more = len(messages) < max_messages
                 message = next(self._given, None) if more else None
+                if message is not None and self._sees_received:
+                    self._hooks.received(message)
             return messages
         except TimeoutError:
             return []
@@ -167,6 +173,8 @@ class AsyncConsumer:
             # From here to the return nothing waits: no cancellation comes in between.
             message = next(self._given, None)
             if message is not None:
+                if self._sees_received:
+                    self._hooks.received(message)
                 return message
             await self._begun.done()
             if timeout_s is None and self._reading.paused:

@@ -1,6 +1,7 @@
 """The producer: callers add messages to an outbox, and wait; an append stream empties it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -11,6 +12,7 @@ from stratamq.client._async.delivery import AsyncDelivery
 from stratamq.client.batching import Batch, Chunk, Run, Single, Unit, size_bound
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.deliveries import Deliveries
+from stratamq.client.hooks import Hooks
 from stratamq.client.intake import Intake, ProducerSettings, check_place, perhaps_stored
 from stratamq.client.operations import Operation
 from stratamq.client.primitives import AsyncGuard
@@ -34,6 +36,7 @@ class AsyncProducer:
         self,
         connections: AsyncConnections,
         settings: ProducerSettings,
+        hooks: Hooks,
         on_result: Callable[[SendResult], None] | None,
         clock: Clock,
         random: Random,
@@ -41,6 +44,8 @@ class AsyncProducer:
         self._connections = connections
         self._settings = settings
         self._clock = clock
+        self._hooks = hooks
+        self._changes_sent = hooks.change_sent
         self._intake = Intake(settings, clock, random)
         self._outbox = settings.outbox()
         self._guard = AsyncGuard()
@@ -57,7 +62,7 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
-        body: bytes,
+        body: Any,
         *,
         tag: str = "",
         keys: Sequence[str] = (),
@@ -70,11 +75,14 @@ class AsyncProducer:
         reconsume_times: int = 0,
     ) -> AsyncDelivery:
         """Give a message up for sending. Waits while too much is unanswered, and at first for the
-        connection; the delivery waits for the answer.
+        connection; the delivery waits for the answer. `body` is bytes, or what the client's
+        serializer takes.
 
         InvalidRequestError when the message can never be stored, UnavailableError when no
         connection can be made at first. Everything else is in the delivery.
         """
+        if self._changes_sent or type(body) is not bytes:
+            body, properties = self._hooks.outgoing(topic, body, properties)
         outbox = self._outbox
         introduce = False
         if not self._stream.opened or (queue_id is None and topic not in outbox.queue_counts):
@@ -95,20 +103,9 @@ class AsyncProducer:
                 if sealed or batch.count == 1:
                     self._work.notify_all()
         if not carried:
-            message = Message(
-                topic,
-                body,
-                tag,
-                keys,
-                properties,
-                queue_id,
-                unique_key,
-                flag,
-                sys_flag,
-                born_timestamp_ms,
-                reconsume_times=reconsume_times,
-            )
-            return await self.send_message(message, alone=True)
+            place = (topic, body, tag, keys, properties, queue_id, unique_key)
+            message = Message(*place, *fields[:3], reconsume_times=reconsume_times)
+            return await self._send_alone(message)
         if introduce:
             await self._introduce(topic, batch)
         elif sealed:  # a caller that never waits must not keep the generator waiting
@@ -133,6 +130,10 @@ class AsyncProducer:
                 born_timestamp_ms=message.born_timestamp_ms,
                 reconsume_times=message.reconsume_times,
             )
+        body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
+        return await self._send_alone(replace(message, body=body, properties=properties))
+
+    async def _send_alone(self, message: Message) -> AsyncDelivery:
         with self._guard:
             message = self._intake.message(message)
         operation = operations.send([message], require_replicas=self._settings.require_replicas)

@@ -4,6 +4,7 @@
 import os
 import random as random_module
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
@@ -22,6 +23,7 @@ from stratamq.client.consuming import (
     plan_between,
     plan_consume,
 )
+from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.primitives import Guard
@@ -55,9 +57,11 @@ class Client:
         *,
         timeout_s: float = 30.0,
         patience_s: float = 0.0,
+        hooks: Hooks | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
+        self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
         self._connections = Connections(endpoints)
@@ -73,7 +77,7 @@ class Client:
     def send(
         self,
         topic: str,
-        body: bytes,
+        body: Any,
         *,
         tag: str = "",
         keys: Sequence[str] = (),
@@ -125,9 +129,14 @@ class Client:
         InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
         a half message.
         """
+        messages = [self._hooked(message) for message in messages]
         with self._guard:
             messages = [self._intake.message(message) for message in messages]
         return self._run(operations.send(messages, all_or_nothing, require_replicas))
+
+    def _hooked(self, message: Message) -> Message:
+        body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
+        return replace(message, body=body, properties=properties)
 
     def producer(
         self,
@@ -139,7 +148,9 @@ class Client:
         """For many messages. `changes` are fields of `ProducerSettings`:
         `client.producer(batch_bytes=1 << 20, retry=3)`."""
         settings = settings or ProducerSettings(**changes)
-        return Producer(self._connections, settings, on_result, self._clock, self._random)
+        return Producer(
+            self._connections, settings, self._hooks, on_result, self._clock, self._random
+        )
 
     # --- reading ---
 
@@ -185,7 +196,7 @@ class Client:
         commit_interval_s: float = 5.0,
     ) -> Consumer:
         """Iterate over a topic's messages, in each queue in order:
-        `async for message in client.consume("orders")`.
+        `for message in client.consume("orders")`.
 
         Without `follow` everything that was acknowledged by now. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `patience_s`, following
@@ -202,6 +213,7 @@ class Client:
             Reading((), tags, max_bytes),
             backoff=Backoff(None if follow else patience_s, self._clock, self._random),
             clock=self._clock,
+            hooks=self._hooks,
             group=group,
             follow=follow,
             refresh_s=refresh_s,
@@ -223,6 +235,7 @@ class Client:
             Reading((), tags, 0),
             backoff=Backoff(30.0, self._clock, self._random),
             clock=self._clock,
+            hooks=self._hooks,
         )
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
@@ -370,15 +383,22 @@ def connect(
     *,
     timeout_s: float = 30.0,
     patience_s: float = 0.0,
+    serializer: Serializer | None = None,
+    deserializer: Deserializer | None = None,
+    interceptors: Sequence[Interceptor] = (),
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> Client:
     """A client of the broker at `target`: a store directory, `host:port` of the commit
-    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet."""
+    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
+
+    `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
+    one that was received; `interceptors` see every message."""
     return Client(
         parse_target(target),
         timeout_s=timeout_s,
         patience_s=patience_s,
+        hooks=Hooks(serializer, deserializer, tuple(interceptors)),
         clock=clock,
         random=random,
     )

@@ -18,6 +18,7 @@ from stratamq.client.consuming import (
     plan_ends,
     plan_seek,
 )
+from stratamq.client.hooks import Hooks
 from stratamq.client.operations import RunOperation, commit_offsets
 from stratamq.client.primitives import (
     Event,
@@ -56,6 +57,7 @@ class Consumer:
         *,
         backoff: Backoff,
         clock: Clock,
+        hooks: Hooks,
         group: str | None = None,
         follow: bool = False,
         refresh_s: float = 30.0,
@@ -67,6 +69,8 @@ class Consumer:
         self._reading = reading
         self._backoff = backoff
         self._clock = clock
+        self._hooks = hooks
+        self._sees_received = hooks.see_received
         self._group = group
         self._follow = follow
         self._refresh_s = refresh_s
@@ -138,6 +142,8 @@ class Consumer:
                 messages.append(message)
                 more = len(messages) < max_messages
                 message = next(self._given, None) if more else None
+                if message is not None and self._sees_received:
+                    self._hooks.received(message)
             return messages
         except TimeoutError:
             return []
@@ -157,6 +163,8 @@ class Consumer:
             # From here to the return nothing waits: no cancellation comes in between.
             message = next(self._given, None)
             if message is not None:
+                if self._sees_received:
+                    self._hooks.received(message)
                 return message
             self._begun.done()
             if timeout_s is None and self._reading.paused:
