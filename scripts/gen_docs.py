@@ -4,6 +4,7 @@ docs/configuration.md   the tables between its markers, from each room's setting
 docs/metrics.md         from the metric modules
 docs/rpcs.md            from the protos and their comments
 docs/cli.md             from the commands of `stratamq`
+docs/python.md          the reference between its markers, from the client's docstrings
 """
 
 import argparse
@@ -15,12 +16,15 @@ from pathlib import Path
 from docs_markdown import code, number, table
 from docs_of_commands import commands_page
 from docs_of_protos import rpcs_page
+from docs_of_python import python_reference
 
 from stratamq.service.config import SECTIONS, ServiceConfig, Setting, describe
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
 END = "<!-- generated from the settings by scripts/gen_docs.py: end -->"
+REFERENCE_BEGIN = "<!-- generated from the docstrings by scripts/gen_docs.py: begin -->"
+REFERENCE_END = "<!-- generated from the docstrings by scripts/gen_docs.py: end -->"
 RUNTIME_METRICS = (
     "stratamq.service.guarded_handlers",
     "stratamq.service.loop_watch",
@@ -55,6 +59,13 @@ def pages() -> dict[Path, str]:
         docs / "metrics.md": metrics_page(),
         docs / "rpcs.md": rpcs_page(ROOT / "protos"),
     }
+    python = docs / "python.md"
+    found[python] = between(
+        content(python) or f"{REFERENCE_BEGIN}\n{REFERENCE_END}\n",
+        REFERENCE_BEGIN,
+        REFERENCE_END,
+        python_reference(),
+    )
     if importlib.util.find_spec("stratamq.cli.__main__"):
         found[docs / "cli.md"] = commands_page()
     return found
@@ -85,17 +96,22 @@ def configs() -> dict[str, type[ServiceConfig]]:
 
 
 def with_settings(page: str) -> str:
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"docs/configuration.md has lost its markers: {BEGIN} … {END}")
     shared = describe(ServiceConfig)
     parts = ["## Every service", "These stand in every section.", settings_table(shared)]
     for section, cls in configs().items():
         own = [row for row in describe(cls) if row not in shared]
         parts += [f"## `[{section}]`", *([cls.__doc__.strip()] if cls.__doc__ else [])]
         parts.append(settings_table(own))
-    return f"{before}{BEGIN}\n\n" + "\n\n".join(parts) + f"\n\n{END}{after}"
+    return between(page, BEGIN, END, "\n\n".join(parts))
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """The page with `text` between its markers."""
+    before, first, rest = page.partition(begin)
+    _, last, after = rest.partition(end)
+    if not (first and last):
+        raise SystemExit(f"a page has lost its markers: {begin} … {end}")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def settings_table(rows: list[Setting]) -> str:

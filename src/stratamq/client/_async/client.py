@@ -113,6 +113,7 @@ class AsyncClient:
         )
 
     async def send_message(self, message: Message, *, require_replicas: bool = False) -> SendResult:
+        """The same for a `Message`."""
         return (await self.send_all([message], require_replicas=require_replicas))[0].check()
 
     async def send_all(
@@ -125,8 +126,8 @@ class AsyncClient:
         """Store a few messages by one call. Every result has its message's outcome. For many use a
         producer.
 
-        InvalidRequestError, and nothing is sent, when one has a text for a body, or is a delayed or
-        a half message.
+        InvalidRequestError, and nothing is sent, when a body is no bytes, or a message is delayed or
+        half.
         """
         messages = [self._hooked(message) for message in messages]
         with self._guard:
