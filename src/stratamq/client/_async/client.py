@@ -126,8 +126,8 @@ class AsyncClient:
         """Store a few messages by one call. Every result has its message's outcome. For many use a
         producer.
 
-        InvalidRequestError, and nothing is sent, when a body is no bytes, or a message is delayed or
-        half.
+        InvalidRequestError, and nothing is sent, when a body is no bytes, or a message is
+        delayed or half.
         """
         messages = [self._hooked(message) for message in messages]
         with self._guard:
