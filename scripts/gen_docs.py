@@ -18,7 +18,8 @@ from docs_of_commands import commands_page
 from docs_of_protos import rpcs_page
 from docs_of_python import python_reference
 
-from stratamq.service.config import SECTIONS, ServiceConfig, Setting, describe
+from stratamq.service.config import ServiceConfig, Setting, describe
+from stratamq.service.installed import installed_rooms, settings_class
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
@@ -80,19 +81,7 @@ def content(path: Path) -> str | None:
 
 def configs() -> dict[str, type[ServiceConfig]]:
     """The settings class of every room that is there, by section."""
-    found = {}
-    for section in SECTIONS:
-        module = optional_module(f"stratamq_{section}", "config")
-        if module is not None:
-            classes = [
-                value
-                for value in vars(module).values()
-                if isinstance(value, type)
-                and issubclass(value, ServiceConfig)
-                and value.__module__ == module.__name__
-            ]
-            [found[section]] = classes
-    return found
+    return {room: settings_class(room) for room in installed_rooms()}
 
 
 def with_settings(page: str) -> str:
@@ -153,7 +142,7 @@ def bound(row: Setting) -> str:
 def metric_modules() -> dict[str, object]:
     """Modules that declare metrics at their top level, under a title."""
     found: dict[str, object] = {}
-    for section in SECTIONS:
+    for section in installed_rooms():
         module = optional_module(f"stratamq_{section}", "metrics")
         if module is not None:
             found[f"The {section} service"] = module

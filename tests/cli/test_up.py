@@ -94,7 +94,7 @@ def test_a_second_up_says_that_the_first_one_runs(data):
     with Up(data, *SMALL) as up:
         up.wait_ready()
         second = stratamq("up", data=data)
-        assert second.returncode == 1
+        assert second.returncode == 3
         assert b"already running" in second.stderr
         assert str(up.process.pid).encode() in second.stderr
         with up.client() as client:

@@ -194,7 +194,7 @@ def test_a_running_store_is_not_marked_as_restored(tmp_path):
     with Brokers(tmp_path, "a", "b") as brokers:
         brokers.start("a")
         refused = stratamq("replica", "restored", data=brokers["a"].root)
-        assert refused.returncode == 1 and b"stop the broker" in refused.stderr
+        assert refused.returncode == 3 and b"stop the broker" in refused.stderr
         nothing = stratamq("replica", "restored", data=tmp_path)
         assert nothing.returncode == 1 and b"holds no store" in nothing.stderr
 

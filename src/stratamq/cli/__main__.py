@@ -2,9 +2,7 @@
 
 Commands of this package are registered here; rooms add theirs through the entry-point group
 `stratamq.commands`, each a function `register(app: typer.Typer) -> None`. No room is imported.
-
-Exit codes: 0 done, 1 an error (one line on standard error), 2 wrong usage, 130 Ctrl-C, 141 when the
-reader of standard output went away.
+Exit codes: `exit_codes`.
 """
 
 import os
@@ -16,6 +14,7 @@ import typer
 from typer.main import get_command
 
 from stratamq.cli import (
+    background,
     clock,
     consume,
     dump,
@@ -29,16 +28,20 @@ from stratamq.cli import (
     topics,
     up,
 )
-from stratamq.errors import ConfigurationError, StrataError
+from stratamq.cli.exit_codes import (
+    EXIT_BROKEN_PIPE,
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    code_of,
+    lines_of,
+)
+from stratamq.errors import StrataError
 
-COMMANDS = (up, status, produce, consume, topics, listings, groups, query, dump)
+COMMANDS = (up, background, status, produce, consume, topics, listings, groups, query, dump)
 """What people use every day, in the order in which they are listed."""
 OPERATORS_COMMANDS = (replica, janitor, clock)
 COMMANDS_GROUP = "stratamq.commands"
-EXIT_ERROR = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -62,12 +65,9 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except typer.Exit as exit_:
         return exit_.exit_code
-    except ConfigurationError as error:
-        for fault in error.faults:
-            _fail(fault, EXIT_USAGE)
-        return EXIT_USAGE
     except StrataError as error:
-        return _fail(str(error), EXIT_ERROR)
+        print(*lines_of(error), sep="\n", file=sys.stderr)
+        return code_of(error)
     except BrokenPipeError:
         # Python flushes standard output once more at exit; its reader has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

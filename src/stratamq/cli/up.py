@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -15,19 +14,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stratamq.cli.background import run_in_background
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
 from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.janitor import retention_sentences
 from stratamq.cli.listening import (
     LARGEST_PORT,
-    ROOMS,
     listening_settings,
     open_to_others,
     places,
     refuse_taken,
 )
 from stratamq.cli.log_lines import LogWatch
+from stratamq.cli.settings_check import check_settings
 from stratamq.cli.supervisor import LOG_ROOM, Room, Running, Supervisor, service_command
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
@@ -37,6 +37,8 @@ from stratamq.files.real import RealFiles
 from stratamq.formats.store_paths import COMMIT_LOG, INDEX, LOGS_DIRECTORY, UP_LOCK_PATH
 from stratamq.rpc.address import split_address
 from stratamq.service.given import is_given
+from stratamq.service.installed import installed_rooms
+from stratamq.service.notify import READY, STOPPING, notify
 
 LAPTOP_SIZES = {
     ("commitlog", "segment_bytes"): 128 << 20,
@@ -136,6 +138,14 @@ def up(
         bool,
         typer.Option("--force", help="of a master: take messages although no other member answers"),
     ] = False,
+    daemon: Annotated[
+        bool,
+        typer.Option(
+            "--daemon",
+            help="return as soon as it is ready; it runs until `stratamq down`, and its lines go "
+            "to stratamq/log/up.log",
+        ),
+    ] = False,
 ) -> None:
     """Start the services of a broker over one directory, watch them, and stop them on Ctrl-C.
 
@@ -157,23 +167,30 @@ def up(
     Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
     store was refused.
     """
+    rooms = installed_rooms()
     overrides = [*replication(role, master, member or (), name, force), *(settings or ())]
-    listening = listening_settings(port, bind, installed_rooms(), config, overrides)
+    listening = listening_settings(port, bind, rooms, config, overrides)
     overrides = [*listening, *overrides]
-    where = places(installed_rooms(), config, overrides)
+    check_settings(rooms, data, config, overrides)
+    where = places(rooms, config, overrides)
     data.mkdir(parents=True, exist_ok=True)
-    lock = take_lock(data)
     screen = Screen()
-    try:
-        rooms = plan(data, config, overrides)
-        if lock.previous_text:
-            wait_for_earlier(data, installed_rooms(), screen.print, SystemClock())
-        refuse_taken(where, listening)
-        if warning := open_to_others(where):
-            screen.print(warning)
-        code = asyncio.run(_watch(data, rooms, screen))
-    finally:
-        lock.close()
+
+    def run() -> int:
+        lock = take_lock(data)
+        try:
+            commands = plan(data, config, overrides)
+            if lock.previous_text:
+                wait_for_earlier(data, rooms, screen.print, SystemClock())
+            refuse_taken(where, listening)
+            if warning := open_to_others(where):
+                screen.print(warning)
+            how_to_stop = f"stratamq down --data {data}" if daemon else "Ctrl-C"
+            return asyncio.run(_watch(data, commands, screen, how_to_stop))
+        finally:
+            lock.close()
+
+    code = run_in_background(data, run) if daemon else run()
     if code:
         raise typer.Exit(code)
 
@@ -199,16 +216,6 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     return [
         Room(name, service_command(f"stratamq_{name}", ["--data", str(data), *arguments], first))
         for name, first in after.items()
-    ]
-
-
-def installed_rooms() -> list[str]:
-    """Services of this installation; a package without `__main__` is no service."""
-    return [
-        name
-        for name in ROOMS
-        if find_spec(f"stratamq_{name}") is not None
-        and find_spec(f"stratamq_{name}.__main__") is not None
     ]
 
 
@@ -266,7 +273,7 @@ def take_lock(data: Path) -> Lock:
         raise ConfigurationError([f"{data} cannot be written: {error.strerror}"]) from error
 
 
-async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
+async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: str) -> int:
     loop = asyncio.get_running_loop()
     supervisor = Supervisor(data, rooms, SystemClock(), screen.say)
     logs = LogWatch(
@@ -287,7 +294,8 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen") -> int:
             screen.table(supervisor.running.values(), data)
             await _show_retention(data, supervisor, screen)
             seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
-            screen.print(f"ready after {seconds:.1f} s; Ctrl-C stops everything")
+            screen.print(f"ready after {seconds:.1f} s; {how_to_stop} stops everything")
+            notify(READY)
         code = await supervising
     finally:
         watching.cancel()
@@ -311,6 +319,7 @@ async def _show_retention(data: Path, supervisor: Supervisor, screen: "Screen") 
 
 def _interrupt(supervisor: Supervisor, screen: "Screen") -> None:
     supervisor.request_stop()
+    notify(STOPPING)
     screen.print("stopping (once more: kill)")
 
 

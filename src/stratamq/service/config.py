@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stratamq.errors import ConfigurationError
+from stratamq.rpc.address import is_unix, split_address
 
 # Every section that a configuration file shared by all services may hold.
 SECTIONS = ("commitlog", "dispatcher", "index", "ha", "janitor", "schedule", "transaction", "tier")
@@ -350,6 +351,11 @@ def _check_bounds(value: object, declared: Setting) -> None:
         if declared.choices and item not in declared.choices:
             hint = _did_you_mean(str(item), declared.choices)
             raise ValueError(f"must be one of {', '.join(declared.choices)}{hint}")
+        if declared.unit == "host:port" and item and not is_unix(str(item)):
+            try:
+                split_address(str(item))
+            except ConfigurationError as error:
+                raise ValueError("must be host:port") from error
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

@@ -43,10 +43,15 @@ def take_room_lock(files: Files, room: str) -> Lock:
 
 
 def room_lock_holder(root: Path, room: str) -> int | None:
-    """The process that holds the room's lock, by the kernel's word; None: none does. 0 is one that
+    """The process that holds the room's lock, as `lock_holder`."""
+    return lock_holder(root / _path(room))
+
+
+def lock_holder(path: Path) -> int | None:
+    """The process that holds a lock file, by the kernel's word; None: none does. 0 is one that
     this process cannot see (another container's). Takes nothing, and changes nothing."""
     try:
-        descriptor = os.open(root / _path(room), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None  # without a lock file no process holds it
     try:

@@ -1,0 +1,25 @@
+"""What a command ends with.
+
+0 done, 1 an error (one line on standard error), 2 wrong usage or settings (a line for each fault),
+3 a store that is refused or in use, 130 Ctrl-C, 141 when the reader of standard output went away.
+"""
+
+from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
+from stratamq.service.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
+
+EXIT_ERROR = 1
+EXIT_USAGE = EXIT_CONFIGURATION
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def code_of(error: StrataError) -> int:
+    if isinstance(error, ConfigurationError):
+        return EXIT_USAGE
+    return EXIT_STORE_REFUSED if isinstance(error, StoreRefusedError) else EXIT_ERROR
+
+
+def lines_of(error: StrataError) -> list[str]:
+    """A line for each fault."""
+    faults = error.faults if isinstance(error, ConfigurationError) else [str(error)]
+    return ["error: " + " ".join(fault.split()) for fault in faults]
