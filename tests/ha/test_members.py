@@ -196,7 +196,7 @@ def test_a_running_store_is_not_marked_as_restored(tmp_path):
         refused = stratamq("replica", "restored", data=brokers["a"].root)
         assert refused.returncode == 3 and b"stop the broker" in refused.stderr
         nothing = stratamq("replica", "restored", data=tmp_path)
-        assert nothing.returncode == 1 and b"holds no store" in nothing.stderr
+        assert nothing.returncode == 3 and b"holds no store" in nothing.stderr
 
 
 def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_again(tmp_path):

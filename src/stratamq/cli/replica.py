@@ -224,7 +224,7 @@ def restored(
     what the master has. If the backup is all that is left, promote it: `stratamq replica promote
     --force`.
 
-    Exit codes: 0 it is marked, 1 a broker runs on it, or it holds no store.
+    Exit codes: 0 it is marked, 3 a broker runs on it, or it holds no store.
     """
     identity = mark_restored(RealFiles(data), random.SystemRandom())
     typer.echo(
