@@ -11,13 +11,14 @@ from stratamq.rpc import discovery
 
 COMMAND = (sys.executable, "-m", "stratamq.cli")
 DEADLINE_S = 240
+NO_PROFILES = "/nonexistent"
 SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots=1000",
          "--set", "index.index_items=4000")  # fmt: skip
 
 
 def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
-    return kept | {"COLUMNS": "200"}
+    return kept | {"COLUMNS": "200", "XDG_CONFIG_HOME": NO_PROFILES}
 
 
 def stratamq(

@@ -22,6 +22,7 @@ from stratamq.cli import (
     janitor,
     listings,
     produce,
+    profiles,
     query,
     replica,
     status,
@@ -38,7 +39,19 @@ from stratamq.cli.exit_codes import (
 )
 from stratamq.errors import StrataError
 
-COMMANDS = (up, background, status, produce, consume, topics, listings, groups, query, dump)
+COMMANDS = (
+    up,
+    background,
+    status,
+    produce,
+    consume,
+    topics,
+    listings,
+    groups,
+    query,
+    dump,
+    profiles,
+)
 """What people use every day, in the order in which they are listed."""
 OPERATORS_COMMANDS = (replica, janitor, clock)
 COMMANDS_GROUP = "stratamq.commands"
@@ -60,6 +73,8 @@ def run(arguments: list[str]) -> int:
     try:
         # Not the application's own `main`: it would turn a closed pipe into exit code 1.
         command = get_command(build_app())
+        # When a shell asks for completions it answers them, and raises SystemExit.
+        command._main_shell_completion({}, "stratamq")
         with command.make_context("stratamq", list(arguments)) as context:
             command.invoke(context)
         sys.stdout.flush()
@@ -92,7 +107,6 @@ def build_app() -> typer.Typer:
         name="stratamq",
         help="A durable message store, byte-compatible with Apache RocketMQ's.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -103,6 +117,12 @@ def build_app() -> typer.Typer:
             bool,
             typer.Option("--version", callback=_print_version, is_eager=True, help="and exit"),
         ] = False,
+        profile: Annotated[
+            str | None,
+            typer.Option(
+                metavar="NAME", help="the broker of this profile, for a command that names none"
+            ),
+        ] = None,
     ) -> None:
         pass
 

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from stratamq.cli.completing import GroupArgument
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import show
 from stratamq.cli.moments import parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import GroupQueue
 from stratamq.errors import NotFoundError
 
@@ -32,9 +34,10 @@ def all_groups(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
+    watch: WatchOption = None,
 ) -> None:
     if context.invoked_subcommand is None:
-        list_groups(data, address, output)
+        list_groups(data, address, output, watch)
 
 
 @groups_app.command("list")
@@ -42,16 +45,22 @@ def list_groups(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
+    watch: WatchOption = None,
 ) -> None:
     """All groups, with how far behind each is in every queue."""
-    with open_client(data, address) as client:
-        found = client.groups()
-    show(output, COLUMNS, [_row(one) for one in found])
+
+    def once() -> int:
+        with open_client(data, address) as client:
+            found = client.groups()
+        show(output, COLUMNS, [_row(one) for one in found])
+        return 0
+
+    shown(once, watch)
 
 
 @groups_app.command("describe")
 def describe_group(
-    group: str,
+    group: GroupArgument,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
@@ -66,7 +75,7 @@ def describe_group(
 
 @groups_app.command("reset")
 def reset_group(
-    group: str,
+    group: GroupArgument,
     to: Annotated[
         str,
         typer.Option(

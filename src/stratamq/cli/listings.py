@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
@@ -18,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def queues(
-    topic: Annotated[str, typer.Argument(help="only this one")] = "",
+    topic: Annotated[str, typer.Argument(help="only this one", autocompletion=topic_names)] = "",
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,

@@ -7,9 +7,33 @@ import typer
 
 from stratamq.cli.broker import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output
+from stratamq.cli.profiles import selected_place
 from stratamq.client import Client
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.endpoints import Endpoints, parse_target
+
+
+def _data_of_profile(context: typer.Context, value: Path) -> Path:
+    given = _is_given(context, "data") or _is_given(context, "address")
+    place = {} if given or context.resilient_parsing else _place(context)
+    return Path(place.get("data", value))
+
+
+def _address_of_profile(context: typer.Context, value: str | None) -> str | None:
+    given = _is_given(context, "data") or _is_given(context, "address")
+    place = {} if given or context.resilient_parsing else _place(context)
+    return place.get("address", value)
+
+
+def _place(context: typer.Context) -> dict[str, str]:
+    return selected_place(context.find_root().params.get("profile"))
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """On the command line or by the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
 
 DataOption = Annotated[
     Path,
@@ -17,6 +41,7 @@ DataOption = Annotated[
         "--data",
         "-d",
         envvar=DATA_VARIABLE,
+        callback=_data_of_profile,
         help="the broker's store directory, in which its services announce themselves",
     ),
 ]
@@ -25,6 +50,7 @@ AddressOption = Annotated[
     typer.Option(
         "--address",
         envvar=ADDRESS_VARIABLE,
+        callback=_address_of_profile,
         metavar="HOST:PORT",
         help="instead of --data: the log service, or "
         "commitlog=HOST:PORT,dispatcher=HOST:PORT,index=HOST:PORT",

@@ -9,7 +9,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
+from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
+from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import FollowerServiceState, JanitorState, LogState, Role
@@ -33,12 +35,17 @@ def status(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
+    watch: WatchOption = None,
 ) -> None:
     """Every service: does it serve, how far is it, what did it find when it started.
 
     Exit code 0: every service is healthy, messages are taken, and the scrubber has found no
     damage. 1: not so.
     """
+    shown(lambda: _show(data, address, output), watch)
+
+
+def _show(data: Path, address: str | None, output: Output) -> int:
     where = endpoints(data, address)
     printer = Printer(output, COLUMNS)
     healthy = True
@@ -52,8 +59,7 @@ def status(
     printer.flush()
     for note in notes:
         printer.note(note, f"{note['service']}: {note['text']}", note["kind"] == "problem")
-    if not healthy:
-        raise typer.Exit(1)
+    return 0 if healthy else EXIT_ERROR
 
 
 def _rooms(where: Endpoints) -> Iterator[str]:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from stratamq.cli.completing import TopicArgument
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import QUEUE_COLUMNS, queue_row, show
@@ -38,7 +39,7 @@ def list_topics(
 
 @topics_app.command("describe")
 def describe_topic(
-    topic: str,
+    topic: TopicArgument,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
@@ -81,7 +82,7 @@ def create_topic(
 
 @topics_app.command("alter")
 def alter_topic(
-    topic: str,
+    topic: TopicArgument,
     queue_count: Annotated[
         int | None, typer.Option("--queues", "-q", min=1, help="for reading and writing")
     ] = None,
