@@ -2,7 +2,7 @@
 
 | option | default | meaning |
 |---|---|---|
-| `path` | | the store's directory, or an address `host:port` of a running broker's log service |
+| `path` | | the store's directory, or `host:port` of any service of a running broker |
 | `subscribe` (`topic`) | every topic | topics, separated by commas |
 | `subscribePattern` | | a regular expression that the whole topic matches |
 | `queues` | every queue | queue ids, separated by commas |

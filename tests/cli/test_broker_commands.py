@@ -502,12 +502,14 @@ def test_the_broker_is_found_by_the_environment(stratamq, broker, monkeypatch):
 
 def test_the_broker_is_found_by_addresses(stratamq, broker):
     with connect(broker.root) as client:
-        address = client._connections._channels._endpoints.address(COMMITLOG)
-    assert stratamq("topics", "list", "--address", address, data=False).code == 0
-    done = stratamq("queues", "--address", address, data=False)
+        services = client.services()
+    for address in services.values():
+        for command in ("topics", "list"), ("queues",), ("status",):
+            assert stratamq(*command, "--address", address, data=False).code == 0
+    named = f"{COMMITLOG}={services[COMMITLOG]}"
+    done = stratamq("queues", "--address", named, data=False)
     assert done.code == 1
     assert "dispatcher" in done.err
-    named = f"{COMMITLOG}={address}"
     done = stratamq("status", "--address", named, "--output", "json", data=False)
     assert done.code == 0
 

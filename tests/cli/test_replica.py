@@ -51,7 +51,7 @@ def test_a_broker_and_its_replica(tmp_path):
             refused = stratamq("produce", "t", data=theirs, stdin=b"no\n")
             assert refused.returncode == 1
             with master.client() as client:
-                where = client._connections._channels._endpoints.address("commitlog")
+                where = client.services()["commitlog"]
             assert f"its master at {where}" in refused.stderr.decode()
             assert stratamq("replica", "resync", data=ours).returncode == 1
             assert master.stop() == 0

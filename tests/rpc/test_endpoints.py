@@ -6,6 +6,7 @@ from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.rpc import discovery
 from stratamq.rpc.discovery import Endpoint
 from stratamq.rpc.endpoints import Channels, Endpoints, parse_target
+from stratamq.rpc.locating import FoundBroker
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, METHODS
 
 
@@ -31,12 +32,19 @@ def test_a_directory_is_a_store_whose_services_announce_themselves(tmp_path):
             parse_target(target).address(DISPATCHER)
 
 
-def test_an_address_is_the_log_service_alone():
-    endpoints = parse_target("example.org:10911")
-    assert endpoints.address(COMMITLOG) == "example.org:10911"
-    assert not endpoints.names(DISPATCHER)
-    with pytest.raises(UnavailableError, match="dispatcher"):
+def test_what_is_behind_an_address_is_not_known_before_it_was_asked():
+    endpoints = parse_target("a:1, b:2,a:1")
+    assert endpoints.searched and endpoints.unknown(COMMITLOG) and endpoints.names(DISPATCHER)
+    asked = next(endpoints.plan())
+    assert [question.address for question in asked] == ["a:1", "b:2"]
+    endpoints.found(FoundBroker("a:1", "broker-a", {COMMITLOG: "a:5"}, {"index": "hidden"}))
+    assert not endpoints.unknown(DISPATCHER)
+    assert endpoints.address(COMMITLOG) == "a:5"
+    assert endpoints.known() == {COMMITLOG: "a:5"}
+    with pytest.raises(UnavailableError, match="a:1: no dispatcher service has announced"):
         endpoints.address(DISPATCHER)
+    with pytest.raises(UnavailableError, match="a:1: hidden"):
+        endpoints.address("index")
 
 
 def test_services_can_be_named_one_by_one():
@@ -46,7 +54,9 @@ def test_services_can_be_named_one_by_one():
     assert endpoints.address("index") == "unix:/run/index"
 
 
-@pytest.mark.parametrize("target", ["", "nowhere", "a:b", "log=a:1", "a:99999", "/no/such/dir"])
+@pytest.mark.parametrize(
+    "target", ["", "nowhere", "a:b", "log=a:1", "a:99999", "/no/such/dir", "a:1,b", ":1", "a:1,"]
+)
 def test_anything_else_is_refused(target):
     with pytest.raises(InvalidRequestError):
         parse_target(target)

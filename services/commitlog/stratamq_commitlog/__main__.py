@@ -41,6 +41,7 @@ async def main() -> None:
     servicer = CommitLogServicer(engine, workers["read"])
     add_to_server = commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
+    service.server.broker_name, service.server.broker_id = config.broker_name, config.broker_id
     running = Running(
         engine, servicer, service.server, config, files, interrupted, walkers, workers, clock
     )

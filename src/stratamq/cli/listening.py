@@ -17,9 +17,10 @@ from pathlib import Path
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
+from stratamq.rpc.methods import SERVICES
 from stratamq.service.given import given_value, is_given
 
-ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor", "schedule", "transaction", "tier")
+ROOMS = SERVICES
 """In the order of their ports. Those that are not installed are left out."""
 DEFAULT_PORT = 10911
 DEFAULT_HOST = "127.0.0.1"

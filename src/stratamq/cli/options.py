@@ -52,8 +52,8 @@ AddressOption = Annotated[
         envvar=ADDRESS_VARIABLE,
         callback=_address_of_profile,
         metavar="HOST:PORT",
-        help="instead of --data: the log service, or "
-        "commitlog=HOST:PORT,dispatcher=HOST:PORT,index=HOST:PORT",
+        help="instead of --data: any service of the broker; or several brokers of one cluster, "
+        "HOST:PORT,HOST:PORT; or each service, commitlog=HOST:PORT,dispatcher=HOST:PORT,…",
     ),
 ]
 OutputOption = Annotated[

@@ -16,7 +16,6 @@ from stratamq.client import Client
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import FollowerServiceState, JanitorState, LogState, Role
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS
 from stratamq.rpc.status import from_rpc_error
@@ -51,6 +50,8 @@ def _show(data: Path, address: str | None, output: Output) -> int:
     healthy = True
     notes: list[Row] = []
     with Client(where, timeout_s=ANSWER_S) as client:
+        if where.searched:
+            client.services()
         for room in _rooms(where):
             row, reports = describe(room, where, client)
             healthy = healthy and row["state"] == "ready" and not row.get("damagedStretches")
@@ -66,10 +67,8 @@ def _rooms(where: Endpoints) -> Iterator[str]:
     for room in ROOMS:
         if where.names(room):
             yield room
-    for room in FURTHER_ROOMS:
-        named = where.names(room) if where.root is None else discovery.read(where.root, room)
-        if named:
-            yield room
+    known = where.known()
+    yield from (room for room in FURTHER_ROOMS if room in known)
 
 
 def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row]]:
@@ -100,10 +99,7 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
 
 
 def _address(room: str, where: Endpoints) -> str:
-    if room in ROOMS or where.root is None:
-        return where.address(room)
-    endpoint = discovery.read(Path(where.root), room)
-    return "" if endpoint is None else endpoint.address
+    return where.address(room) if room in ROOMS else where.known().get(room, "")
 
 
 def _health(address: str) -> str:

@@ -18,9 +18,10 @@ from weakref import WeakSet
 
 import grpc
 
-from stratamq.client.primitives import AsyncEvent, Event
+from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.locating import LONGEST_ANSWER_S, FoundBroker
 from stratamq.rpc.methods import Method
 from stratamq.rpc.stream_errors import stream_error
 
@@ -88,23 +89,36 @@ class AsyncStream(_Stream):
 
 
 class _Connections:
+    """What is looked up is looked up by one caller at a time, and for all who wait meanwhile."""
+
     closed: Event | AsyncEvent
 
-    def __init__(self, channels: Channels) -> None:
+    def __init__(self, endpoints: Endpoints, channels: Channels, timeout_s: float) -> None:
+        self._endpoints = endpoints
         self._channels = channels
+        self._timeout_s = min(timeout_s, LONGEST_ANSWER_S)
         self._lock = threading.Lock()
         self._open: WeakSet[Any] = WeakSet()
+        self._looks = 0
+        self._look_error: StrataError | None = None
+        """Of the last look."""
 
-    def callable(self, method: Method) -> Any:
-        """UnavailableError when the address of the method's service is not known,
-        InvalidRequestError after `close`."""
-        if self.closed.is_set():
-            raise InvalidRequestError("this client was closed: make another one")
+    def _callable(self, method: Method) -> Any:
+        self._require_open()
         return self._channels.callable(method)
 
-    def renew(self, room: str) -> bool:
-        """After a service did not answer: look for it again. True when it has moved."""
-        return self._channels.renew(room)
+    def _require_open(self) -> None:
+        if self.closed.is_set():
+            raise InvalidRequestError("this client was closed: make another one")
+
+    def _looked(self, found: FoundBroker | StrataError) -> None:
+        self._looks += 1
+        if isinstance(found, StrataError):
+            self._look_error = found
+            return
+        self._look_error = None
+        self._endpoints.found(found)
+        self._channels.renew_all()
 
     def _opened(self, stream: Any) -> Any:
         with self._lock:
@@ -121,18 +135,72 @@ class _Connections:
 class Connections(_Connections):
     """Thread-safe. Closed when the interpreter ends, if that has not been done."""
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        super().__init__(Channels(endpoints, grpc.insecure_channel))
+    def __init__(self, endpoints: Endpoints, timeout_s: float = LONGEST_ANSWER_S) -> None:
+        super().__init__(endpoints, Channels(endpoints, grpc.insecure_channel), timeout_s)
         self.closed = Event()
+        self._looking = Lock()
         _all.add(self)
+
+    def callable(self, method: Method) -> Any:
+        """UnavailableError when the address of the method's service is not known,
+        InvalidRequestError after `close`."""
+        if self._endpoints.unknown(method.room) and not self.closed.is_set():
+            self._look(self._looks)
+        return self._callable(method)
+
+    def renew(self, room: str) -> bool:
+        """After a service did not answer: look for it again. True when it has moved."""
+        if not self._endpoints.searched:
+            return self._channels.renew(room)
+        if self._endpoints.unknown(room):
+            return False  # the next call looks
+        before = self._channels.address(room)
+        try:
+            self._look(self._looks)
+        except StrataError:
+            return False  # it is where it was, as far as is known
+        return self._channels.address(room) != before
+
+    def addresses(self) -> dict[str, str]:
+        """By service, all that are known. Raises why an address led to no broker."""
+        self._require_open()
+        if self._endpoints.searched:
+            self._look(self._looks)
+        return self._endpoints.known()
+
+    def _look(self, seen: int) -> None:
+        """Search, unless somebody has since `seen`. Raises why in vain."""
+        with self._looking:
+            if self._looks == seen:
+                self._looked(self._search())
+            if self._look_error is not None:
+                raise self._look_error
+
+    def _search(self) -> FoundBroker | StrataError:
+        plan = self._endpoints.plan()
+        try:
+            questions = next(plan)
+            while True:
+                calls = [
+                    one.method.on(self._channels.at(one.address)).future(
+                        one.request, timeout=self._timeout_s
+                    )
+                    for one in questions
+                ]
+                questions = plan.send([_reply(call) for call in calls])
+        except StopIteration as end:
+            found: FoundBroker = end.value
+            return found
+        except StrataError as error:
+            return error
 
     def open(self, method: Method, request: Any, timeout_s: float | None = None) -> Stream:
         """A stream of answers to one request, or to an iterator of them. UnavailableError when the
         address of the method's service is not known."""
         return self._opened(Stream(self.callable(method)(request, timeout=timeout_s)))
 
-    def start(self, method: Method, request: Any, timeout_s: float, done: Done) -> None:
-        """Call a method, and `done` with its end, on another thread."""
+    def start(self, call: Any, request: Any, timeout_s: float, done: Done) -> None:
+        """Make a call, a method's `callable`, and `done` with its end, on another thread."""
         caller = threading.get_ident()
 
         def ended(call: Any) -> None:
@@ -153,7 +221,7 @@ class Connections(_Connections):
                 error = stream_error(failure)
             done(answer, error)
 
-        self.callable(method).future(request, timeout=timeout_s).add_done_callback(ended)
+        call.future(request, timeout=timeout_s).add_done_callback(ended)
 
     def close(self) -> None:
         self.closed.set()
@@ -163,18 +231,71 @@ class Connections(_Connections):
 
 
 class AsyncConnections(_Connections):
-    def __init__(self, endpoints: Endpoints) -> None:
-        super().__init__(Channels(endpoints, grpc.aio.insecure_channel))
+    def __init__(self, endpoints: Endpoints, timeout_s: float = LONGEST_ANSWER_S) -> None:
+        super().__init__(endpoints, Channels(endpoints, grpc.aio.insecure_channel), timeout_s)
         self.closed = AsyncEvent()
+        self._looking = AsyncLock()
         self._calls: set[asyncio.Task[None]] = set()
 
-    def open(self, method: Method, request: Any, timeout_s: float | None = None) -> AsyncStream:
-        """As `Connections.open`."""
-        return self._opened(AsyncStream(self.callable(method)(request, timeout=timeout_s)))
+    async def callable(self, method: Method) -> Any:
+        """As `Connections.callable`."""
+        if self._endpoints.unknown(method.room) and not self.closed.is_set():
+            await self._look(self._looks)
+        return self._callable(method)
 
-    def start(self, method: Method, request: Any, timeout_s: float, done: Done) -> None:
+    async def renew(self, room: str) -> bool:
+        """As `Connections.renew`."""
+        if not self._endpoints.searched:
+            return self._channels.renew(room)
+        if self._endpoints.unknown(room):
+            return False
+        before = self._channels.address(room)
+        try:
+            await self._look(self._looks)
+        except StrataError:
+            return False
+        return self._channels.address(room) != before
+
+    async def addresses(self) -> dict[str, str]:
+        """As `Connections.addresses`."""
+        self._require_open()
+        if self._endpoints.searched:
+            await self._look(self._looks)
+        return self._endpoints.known()
+
+    async def _look(self, seen: int) -> None:
+        async with self._looking:
+            if self._looks == seen:
+                self._looked(await self._search())
+            if self._look_error is not None:
+                raise self._look_error
+
+    async def _search(self) -> FoundBroker | StrataError:
+        plan = self._endpoints.plan()
+        try:
+            questions = next(plan)
+            while True:
+                calls = [
+                    one.method.on(self._channels.at(one.address))(
+                        one.request, timeout=self._timeout_s
+                    )
+                    for one in questions
+                ]
+                questions = plan.send(list(await asyncio.gather(*map(_async_reply, calls))))
+        except StopIteration as end:
+            found: FoundBroker = end.value
+            return found
+        except StrataError as error:
+            return error
+
+    async def open(
+        self, method: Method, request: Any, timeout_s: float | None = None
+    ) -> AsyncStream:
+        """As `Connections.open`."""
+        return self._opened(AsyncStream((await self.callable(method))(request, timeout=timeout_s)))
+
+    def start(self, call: Any, request: Any, timeout_s: float, done: Done) -> None:
         """As `Connections.start`, on the event loop."""
-        call = self.callable(method)
 
         async def run() -> None:
             error: StrataError | None = None
@@ -196,6 +317,25 @@ class AsyncConnections(_Connections):
         self._end_streams()
         for channel in self._channels.close():
             await channel.close()
+
+
+def _reply(call: Any) -> Any:
+    """What a search made of a question: the answer, or the error."""
+    try:
+        return call.result()
+    except grpc.FutureCancelledError:
+        return _cancelled()
+    except grpc.RpcError as failure:
+        error = stream_error(failure)
+        failure.__traceback__ = None  # as in `Stream.read`
+        return error
+
+
+async def _async_reply(call: Any) -> Any:
+    try:
+        return await call
+    except grpc.RpcError as failure:
+        return stream_error(failure)
 
 
 def _cancelled() -> UnavailableError:

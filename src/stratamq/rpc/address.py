@@ -43,3 +43,33 @@ def reachable_address(address: str, advertised_host: str = "") -> str:
     host, port = split_address(address)
     here = "127.0.0.1" if host in _WILDCARDS else host
     return join_address(advertised_host or here, port)
+
+
+def advertised_address(address: str, advertised_host: str = "") -> str:
+    """What clients are told of a server that listens on `address`: under `advertised_host`, if
+    there is one; `:port` of one that listens on every address, which stands for the host at which
+    the client has reached the broker."""
+    if is_unix(address):
+        return address
+    host, port = split_address(address)
+    if not advertised_host and host in _WILDCARDS:
+        return f":{port}"
+    return join_address(advertised_host or host, port)
+
+
+def seen_from(asked: str, advertised: str) -> str:
+    """`advertised`, which a server at `asked` has told, as an address to connect to."""
+    if not advertised.startswith(":"):
+        return advertised
+    host = "127.0.0.1" if is_unix(asked) else split_address(asked)[0]
+    return join_address(host, split_address(advertised)[1])
+
+
+def is_loopback_host(host: str) -> bool:
+    """By its look; no name is resolved."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -22,6 +22,11 @@ class Endpoint:
     address: str
     metrics: str
     pid: int
+    advertised: str = ""
+    """For clients: as `rpc.address.advertised_address`; empty: `address`."""
+    broker_name: str = ""
+    broker_id: int = 0
+    """Of the log service alone."""
 
 
 def run_file(root: Path, room: str) -> Path:
@@ -50,7 +55,12 @@ def read(root: Path, room: str) -> Endpoint | None:
         with open(run_file(root, room), "rb", opener=_without_waiting) as file:
             document = json.loads(file.read(_LIMIT_BYTES))
         return Endpoint(
-            str(document["address"]), str(document.get("metrics", "")), int(document["pid"])
+            str(document["address"]),
+            str(document.get("metrics", "")),
+            int(document["pid"]),
+            str(document.get("advertised", "")),
+            str(document.get("broker_name", "")),
+            int(document.get("broker_id", 0)),
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -1,22 +1,27 @@
-"""Where the services of a broker are: from their run files, or from the caller.
+"""Where the services of a broker are: from their run files, from the caller, or from a service.
 
 A target is one of
 
     a directory                                    the store; services announce themselves in it
-    host:port                                      the commit log service alone
+    host:port                                      any service, which knows where the others are
+    host:port,host:port,…                          the same of several members of one cluster
     commitlog=host:port,dispatcher=host:port,…     the services one by one
+
+What is behind a `host:port` is asked over the network: whoever has the `Endpoints` runs its plan
+(`rpc.locating`), and gives it what was found.
 """
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stratamq.errors import ConfigurationError, InvalidRequestError, UnavailableError
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
-from stratamq.rpc.methods import COMMITLOG, HA, JANITOR, ROOMS, Method
+from stratamq.rpc.locating import FoundBroker, LocatePlan, locate
+from stratamq.rpc.methods import HA, JANITOR, ROOMS, SERVICES, Method
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # the services bound what they send
@@ -36,19 +41,50 @@ class Endpoints:
     """Where each room is now. Not bound to a thread."""
 
     def __init__(
-        self, root: Path | None = None, addresses: Mapping[str, str] | None = None
+        self,
+        root: Path | None = None,
+        addresses: Mapping[str, str] | None = None,
+        seeds: Sequence[str] = (),
     ) -> None:
+        """`seeds` are addresses of any services; `addresses`, by room, win over everything."""
         self.root = root
         self._addresses = dict(addresses or {})
+        self._seeds = tuple(seeds)
+        self._found: FoundBroker | None = None
+
+    @property
+    def searched(self) -> bool:
+        """Where the services are is asked over the network: by `plan`, then `found`."""
+        return bool(self._seeds)
+
+    def plan(self) -> LocatePlan:
+        return locate(self._seeds, self._found)
+
+    def found(self, broker: FoundBroker) -> None:
+        self._found = broker
+
+    def unknown(self, room: str) -> bool:
+        """It has to be searched first."""
+        return self.searched and self._found is None and room not in self._addresses
 
     def names(self, room: str) -> bool:
         """Whether the room's address is known, or may become known."""
-        return self.root is not None or room in self._addresses
+        return self.root is not None or room in self._addresses or self.searched
+
+    def known(self) -> dict[str, str]:
+        """All rooms that are known now, and their addresses."""
+        known = dict(self._found.addresses) if self._found is not None else {}
+        if self.root is not None:
+            read = {room: discovery.read(self.root, room) for room in SERVICES}
+            known = {room: one.address for room, one in read.items() if one is not None}
+        return known | self._addresses
 
     def address(self, room: str) -> str:
         """UnavailableError when the room's address is not known."""
         if room in self._addresses:
             return self._addresses[room]
+        if self._found is not None:
+            return self._found.address(room)
         if self.root is None:
             raise UnavailableError(f"the address of the {room} service is not known: name it")
         endpoint = discovery.read(self.root, room)
@@ -60,31 +96,38 @@ class Endpoints:
 
 
 def parse_target(target: str | os.PathLike[str]) -> Endpoints:
-    """InvalidRequestError when `target` is none of the three kinds."""
+    """InvalidRequestError when `target` is none of the four kinds."""
     if isinstance(target, os.PathLike) or os.path.isdir(target):
         root = Path(target)
         if not root.is_dir():
             raise InvalidRequestError(f"there is no directory {root}")
         return Endpoints(root)
-    if "=" in target:
-        pairs = [part.partition("=") for part in target.split(",") if part.strip()]
-        addresses = {room.strip(): address.strip() for room, _, address in pairs}
-    else:
-        addresses = {COMMITLOG: target.strip()}
+    if "=" not in target:
+        seeds = [part.strip() for part in target.split(",")]
+        for seed in seeds:
+            _check(seed, target)
+        return Endpoints(seeds=tuple(dict.fromkeys(seeds)))
+    pairs = [part.partition("=") for part in target.split(",") if part.strip()]
+    addresses = {room.strip(): address.strip() for room, _, address in pairs}
     for room, address in addresses.items():
         if room not in (*ROOMS, HA, JANITOR):
             known = ", ".join((*ROOMS, HA, JANITOR))
             raise InvalidRequestError(f"there is no service {room!r}: {known}")
-        try:
-            if not is_unix(address):
-                split_address(address)
-        except ConfigurationError as error:
-            raise InvalidRequestError(f"{target!r} is neither a directory nor host:port") from error
+        _check(address, target)
     return Endpoints(addresses=addresses)
 
 
+def _check(address: str, target: str) -> None:
+    try:
+        named = is_unix(address) or bool(split_address(address)[0])
+    except ConfigurationError:
+        named = False
+    if not named:
+        raise InvalidRequestError(f"{target!r} is neither a directory nor host:port")
+
+
 class Channels:
-    """One channel for each room, made at its first use and again when the room has moved.
+    """One channel for each address, made at its first use; a room that has moved gets another.
 
     `connect` is `grpc.insecure_channel` or the asyncio one. Thread-safe.
     """
@@ -93,9 +136,10 @@ class Channels:
         self._endpoints = endpoints
         self._connect = connect
         self._lock = threading.Lock()
-        self._open: dict[str, tuple[str, Any]] = {}
+        self._open: dict[str, Any] = {}
+        self._addresses: dict[str, str] = {}
+        """Where the rooms are that were used."""
         self._callables: dict[Method, Any] = {}
-        self._left: list[Any] = []
 
     def callable(self, method: Method) -> Any:
         """UnavailableError when the address of the method's room is not known."""
@@ -104,38 +148,60 @@ class Channels:
             return known
         channel = self.channel(method.room)
         with self._lock:
-            if (self._open.get(method.room) or (None, None))[1] is not channel:
+            if self._open.get(self._addresses.get(method.room, "")) is not channel:
                 return method.on(channel)  # it has moved meanwhile
             return self._callables.setdefault(method, method.on(channel))
 
     def channel(self, room: str) -> Any:
         with self._lock:
-            if room not in self._open:
-                address = self._endpoints.address(room)
-                self._open[room] = (address, self._connect(address, options=CHANNEL_OPTIONS))
-            return self._open[room][1]
+            if room not in self._addresses:
+                self._addresses[room] = self._endpoints.address(room)
+            return self._to(self._addresses[room])
+
+    def at(self, address: str) -> Any:
+        """The channel to an address."""
+        with self._lock:
+            return self._to(address)
+
+    def _to(self, address: str) -> Any:
+        if address not in self._open:
+            self._open[address] = self._connect(address, options=CHANNEL_OPTIONS)
+        return self._open[address]
 
     def renew(self, room: str) -> bool:
         """After a room did not answer: look for it again. True when it has moved."""
         with self._lock:
-            if room not in self._open:
-                return False
-            try:
-                address = self._endpoints.address(room)
-            except UnavailableError:
-                return False
-            if address == self._open[room][0]:
-                return False
-            self._left.append(self._open.pop(room)[1])
-            for method in [known for known in self._callables if known.room == room]:
-                del self._callables[method]
-            return True
+            return self._renewed(room)
+
+    def renew_all(self) -> None:
+        """Every room is where the endpoints have it now."""
+        with self._lock:
+            for room in list(self._addresses):
+                self._renewed(room)
+
+    def address(self, room: str) -> str | None:
+        """Where it was when it was used last."""
+        return self._addresses.get(room)
+
+    def _renewed(self, room: str) -> bool:
+        if room not in self._addresses:
+            return False
+        try:
+            address = self._endpoints.address(room)
+        except UnavailableError:
+            return False
+        if address == self._addresses[room]:
+            return False
+        del self._addresses[room]
+        for method in [known for known in self._callables if known.room == room]:
+            del self._callables[method]
+        return True
 
     def close(self) -> list[Any]:
         """Forget all channels; the caller closes what is returned."""
         with self._lock:
-            channels = self._left + [channel for _, channel in self._open.values()]
+            channels = list(self._open.values())
             self._open.clear()
+            self._addresses.clear()
             self._callables.clear()
-            self._left.clear()
             return channels

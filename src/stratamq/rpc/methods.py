@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratamq.api.v1 import (
+    broker_pb2,
     commitlog_pb2,
     dispatcher_pb2,
     index_pb2,
@@ -27,6 +28,8 @@ COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
 HA, JANITOR = "ha", "janitor"
 ROOMS = (COMMITLOG, DISPATCHER, INDEX)
 """Without these nothing can be sent, read or found."""
+SERVICES = (*ROOMS, HA, JANITOR, "schedule", "transaction", "tier")
+"""All that a broker may have."""
 
 _HAND_FRAMED = {
     codec.message_type.DESCRIPTOR.full_name
@@ -84,3 +87,6 @@ METHODS = {
     **_methods(JANITOR, janitor_pb2, "JanitorService"),
 }
 """By their name, which is unique among the services."""
+
+DESCRIBE_BROKER = _methods("", broker_pb2, "BrokerService")["DescribeBroker"]
+"""Of every service."""

@@ -25,9 +25,10 @@ from typing import Any, TypeVar
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_unix, split_address
+from stratamq.rpc.methods import SERVICES
 
 # Every section that a configuration file shared by all services may hold.
-SECTIONS = ("commitlog", "dispatcher", "index", "ha", "janitor", "schedule", "transaction", "tier")
+SECTIONS = SERVICES
 
 _METADATA = "stratamq.setting"
 _TRUE = frozenset({"true", "yes", "on", "1"})

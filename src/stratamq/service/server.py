@@ -19,10 +19,12 @@ import grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from stratamq.api.v1 import broker_pb2_grpc
 from stratamq.errors import ConfigurationError, StoreRefusedError
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
 from stratamq.rpc.address import (
+    advertised_address,
     is_host,
     is_unix,
     join_address,
@@ -30,6 +32,8 @@ from stratamq.rpc.address import (
     split_address,
 )
 from stratamq.service import metrics
+from stratamq.service.describing import SERVICE_NAME as BROKER_SERVICE_NAME
+from stratamq.service.describing import BrokerServicer
 from stratamq.service.guarded_handlers import GuardedHandlers
 from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
@@ -78,7 +82,8 @@ class Server:
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
         """`root` is the store directory for the run file (None: none is written), in which
-        `advertised_host` stands for the host listened on; an empty `metrics_address` serves no
+        `advertised_host` stands for the host listened on, and whose run files are what clients are
+        told of the broker; an empty `metrics_address` serves no
         metrics; `options` are further gRPC channel arguments.
 
         ConfigurationError when `advertised_host` is more than a host."""
@@ -87,6 +92,9 @@ class Server:
             raise ConfigurationError([fault])
         self.address = ""  # set by `start`
         self.metrics_address = ""
+        self.broker_name = ""
+        """Of the log service: announced with its address, and the next one."""
+        self.broker_id = 0
         self._room = room
         self._root = root
         self._advertised_host = advertised_host
@@ -114,6 +122,12 @@ class Server:
         self._announcing: asyncio.Task[None] | None = None
         """Writes the run file as soon as a full volume has room for it."""
         self._stopping = asyncio.Event()
+        if root is not None:
+            self.add_servicer(
+                broker_pb2_grpc.add_BrokerServiceServicer_to_server,
+                BrokerServicer(root, room),
+                BROKER_SERVICE_NAME,
+            )
         self._failure: BaseException | None = None
         """Why the process ends, if it was not asked to."""
 
@@ -302,7 +316,13 @@ class Server:
             address and reachable_address(address, self._advertised_host)
             for address in (self.address, self.metrics_address)
         ]
-        return discovery.Endpoint(*advertised, os.getpid())
+        return discovery.Endpoint(
+            *advertised,
+            os.getpid(),
+            advertised_address(self.address, self._advertised_host),
+            self.broker_name,
+            self.broker_id,
+        )
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -51,7 +51,7 @@ def scan(
     them. `verify` holds every frame against its checksums. `on_damage` is called with each damaged
     stretch, which is passed over; without it the first one raises CorruptionError.
 
-    Of a running broker (`commitlog=host:port,dispatcher=host:port`) the selected queues are read by
+    Of a running broker (`host:port`) the selected queues are read by
     the dispatcher, queue by queue; its services verify what they give, and `on_damage` is not
     asked.
 

@@ -142,7 +142,7 @@ class AsyncAppendStream:
 
     async def _answers(self, exchange: _Exchange) -> None:
         """One stream from its opening to its end."""
-        self._stream = stream = self._connections.open(
+        self._stream = stream = await self._connections.open(
             METHODS["AppendStream"], self._requests(exchange)
         )
         try:
@@ -213,7 +213,7 @@ class AsyncAppendStream:
                     self._refusal, self._wanted = error, False
             self._give_up(failed, error)
         self.report(failed)
-        self._connections.renew(COMMITLOG)
+        await self._connections.renew(COMMITLOG)
         with self._guard:
             if self._outbox.has_unsent or self._wanted:
                 delay_s = self._settings.delay_s(self._failures, self._random)

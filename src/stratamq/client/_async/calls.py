@@ -39,7 +39,7 @@ class AsyncCalls:
         moved_once = False
         while True:
             try:
-                call = self._connections.callable(operation.method)
+                call = await self._connections.callable(operation.method)
                 answer = await call(operation.request, timeout=timeout_s)
                 while (request := operation.next_page(answer)) is not None:
                     merge_page(answer, await call(request, timeout=timeout_s))
@@ -50,7 +50,7 @@ class AsyncCalls:
                 error = failure
             if not isinstance(error, UnavailableError) or self._connections.closed.is_set():
                 raise error
-            moved = self._connections.renew(operation.method.room)
+            moved = await self._connections.renew(operation.method.room)
             if not operation.safe:
                 raise error
             if moved and not moved_once:

@@ -63,7 +63,7 @@ class AsyncClient:
         self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
-        self._connections = AsyncConnections(endpoints)
+        self._connections = AsyncConnections(endpoints, timeout_s)
         calls = AsyncCalls(self._connections, timeout_s, patience_s, self._clock, self._random)
         self._run = calls.run
         self._guard = AsyncGuard()
@@ -250,7 +250,7 @@ class AsyncClient:
         OffsetOutOfRangeError where the log does not hold the range, or has deleted it.
         """
         request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
-        stream = self._connections.open(METHODS["ReadRange"], request)
+        stream = await self._connections.open(METHODS["ReadRange"], request)
         try:
             while (response := await stream.read()) is not None:
                 head, (data,) = READ_RANGE_RESPONSE.decode(response)
@@ -273,7 +273,7 @@ class AsyncClient:
         open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
         if not open_ranges:
             return
-        stream = self._connections.open(METHODS["PullStream"], reading.request())
+        stream = await self._connections.open(METHODS["PullStream"], reading.request())
         try:
             while (response := await stream.read()) is not None:
                 head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
@@ -366,6 +366,12 @@ class AsyncClient:
         """Of the commit log service."""
         return await self._run(operations.log_state())
 
+    async def services(self) -> dict[str, str]:
+        """Where the broker's services are, by name: of a store directory those that have announced
+        themselves; of an address what is there now. UnavailableError when nothing answers there,
+        InvalidRequestError when another program does."""
+        return await self._connections.addresses()
+
     # --- the end ---
 
     async def close(self) -> None:
@@ -391,8 +397,9 @@ def connect_async(
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> AsyncClient:
-    """An asyncio client of the broker at `target`: a store directory, `host:port` of the commit
-    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
+    """An asyncio client of the broker at `target`: its store directory, `host:port` of any of its
+    services, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected
+    yet.
 
     `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
     one that was received; `interceptors` see every message."""

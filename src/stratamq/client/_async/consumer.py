@@ -342,7 +342,7 @@ class AsyncConsumer:
         stream = self._stream
         if stream is None:
             timeout_s = self._refresh_s if self._follow else self._look_s
-            self._stream = stream = self._connections.open(
+            self._stream = stream = await self._connections.open(
                 METHODS["PullStream"], self._reading.request(), timeout_s
             )
             self._answered = False
@@ -371,7 +371,7 @@ class AsyncConsumer:
         delay_s = self._backoff.next_delay_s()
         if delay_s is None:
             raise error
-        self._connections.renew(DISPATCHER)
+        await self._connections.renew(DISPATCHER)
         await self._closed.wait(delay_s)
 
     async def _look_again(self) -> None:

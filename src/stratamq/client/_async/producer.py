@@ -137,12 +137,12 @@ class AsyncProducer:
         with self._guard:
             message = self._intake.message(message)
         operation = operations.send([message], require_replicas=self._settings.require_replicas)
-        self._connections.callable(operation.method)  # or UnavailableError
+        call = await self._connections.callable(operation.method)  # or UnavailableError
         with self._guard:
             await self._wait_for_room()
             single = self._outbox.begin_single(max(1, len(message.body)))
         self._connections.start(
-            operation.method,
+            call,
             operation.request,
             self._settings.timeout_s,
             lambda answer, error: self._single_done(single, operation, answer, error),
@@ -273,7 +273,7 @@ class AsyncProducer:
         """Learn the queues of a topic. Without an answer queue 0 takes what has no queue."""
         operation = operations.topics(topic)
         try:
-            call = self._connections.callable(operation.method)
+            call = await self._connections.callable(operation.method)
             answer = await call(operation.request, timeout=self._settings.timeout_s)
         except (grpc.RpcError, UnavailableError):
             return

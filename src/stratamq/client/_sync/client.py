@@ -64,7 +64,7 @@ class Client:
         self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
-        self._connections = Connections(endpoints)
+        self._connections = Connections(endpoints, timeout_s)
         calls = Calls(self._connections, timeout_s, patience_s, self._clock, self._random)
         self._run = calls.run
         self._guard = Guard()
@@ -365,6 +365,12 @@ class Client:
         """Of the commit log service."""
         return self._run(operations.log_state())
 
+    def services(self) -> dict[str, str]:
+        """Where the broker's services are, by name: of a store directory those that have announced
+        themselves; of an address what is there now. UnavailableError when nothing answers there,
+        InvalidRequestError when another program does."""
+        return self._connections.addresses()
+
     # --- the end ---
 
     def close(self) -> None:
@@ -390,8 +396,9 @@ def connect(
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> Client:
-    """A client of the broker at `target`: a store directory, `host:port` of the commit
-    log, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
+    """A client of the broker at `target`: its store directory, `host:port` of any of its
+    services, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected
+    yet.
 
     `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
     one that was received; `interceptors` see every message."""

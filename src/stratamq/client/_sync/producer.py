@@ -138,12 +138,12 @@ class Producer:
         with self._guard:
             message = self._intake.message(message)
         operation = operations.send([message], require_replicas=self._settings.require_replicas)
-        self._connections.callable(operation.method)  # or UnavailableError
+        call = self._connections.callable(operation.method)  # or UnavailableError
         with self._guard:
             self._wait_for_room()
             single = self._outbox.begin_single(max(1, len(message.body)))
         self._connections.start(
-            operation.method,
+            call,
             operation.request,
             self._settings.timeout_s,
             lambda answer, error: self._single_done(single, operation, answer, error),

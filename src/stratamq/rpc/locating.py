@@ -1,0 +1,217 @@
+"""Finding a broker by the address of any one of its services, or of several of its cluster.
+
+No I/O: `locate` is a plan that yields questions, all to be asked at once, and gets their replies.
+
+1. Each address is asked which services its broker has. When none answers, those are asked that
+   were found the last time.
+2. Of several brokers each log is asked for its role and term. The master of the highest term is
+   taken; without a master the broker that was taken before, if it answers, then one whose log
+   answers, then any.
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.rpc.address import is_loopback_host, is_unix, seen_from, split_address
+from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, METHODS, Method
+
+LONGEST_ANSWER_S = 3.0
+"""So long each question waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    address: str
+    method: Method
+    request: Any
+
+
+Reply = Any
+"""What the service answers, or the StrataError instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBroker:
+    """The services of one broker, from where the client is. `obstacles`: why the others that have
+    announced themselves cannot be reached."""
+
+    asked: str
+    name: str
+    addresses: Mapping[str, str]
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+
+    def address(self, room: str) -> str:
+        """UnavailableError when the broker has no such service."""
+        if room in self.addresses:
+            return self.addresses[room]
+        reason = f"no {room} service has announced itself there: is it running?"
+        raise UnavailableError(f"the broker at {self.asked}: {self.obstacles.get(room, reason)}")
+
+
+LocatePlan = Generator[list[Question], list[Reply], FoundBroker]
+
+
+def locate(seeds: Sequence[str], before: FoundBroker | None) -> LocatePlan:
+    """The broker to use. UnavailableError when no address answers, InvalidRequestError when another
+    program does, or when the addresses are not of one cluster."""
+    known = [] if before is None else [*before.addresses.values()]
+    brokers: list[FoundBroker] = []
+    errors: dict[str, StrataError] = {}
+    first = [*seeds, *known] if len(seeds) > 1 else [*seeds]
+    for addresses in (first, [one for one in known if one not in first]):
+        if addresses and not brokers:
+            replies = yield [_describe(address) for address in dict.fromkeys(addresses)]
+            brokers = _distinct(_brokers(dict.fromkeys(addresses), replies, errors))
+    if not brokers:
+        raise _no_answer({seed: errors[seed] for seed in seeds})
+    if len(brokers) == 1:
+        return brokers[0]
+    with_logs = [one for one in brokers if COMMITLOG in one.addresses]
+    request = commitlog_pb2.GetStatusRequest()
+    states = yield [
+        Question(one.addresses[COMMITLOG], METHODS["GetStatus"], request) for one in with_logs
+    ]
+    by_asked = {one.asked: state for one, state in zip(with_logs, states, strict=True)}
+    return _chosen(brokers, by_asked, before)
+
+
+def _describe(address: str) -> Question:
+    return Question(address, DESCRIBE_BROKER, broker_pb2.DescribeBrokerRequest())
+
+
+def _brokers(
+    addresses: Iterable[str], replies: Iterable[Reply], errors: dict[str, StrataError]
+) -> Iterable[FoundBroker]:
+    for address, reply in zip(addresses, replies, strict=True):
+        if isinstance(reply, StrataError):
+            errors[address] = explained(address, reply)
+        else:
+            yield found_broker(address, reply)
+
+
+def found_broker(asked: str, reply: broker_pb2.DescribeBrokerResponse) -> FoundBroker:
+    """What a service at `asked` has told, from where the client is."""
+    advertised = {place.service: place.address for place in reply.services}
+    answerer = advertised.get(reply.answered_by, "")
+    addresses: dict[str, str] = {}
+    obstacles: dict[str, str] = {}
+    for room, address in advertised.items():
+        if not _is_local(address) or _is_local(asked):
+            addresses[room] = seen_from(asked, address)
+        elif _is_local(answerer):
+            # Its machine alone can reach it, and so was it reached: by a tunnel, or a name.
+            addresses[room] = seen_from(asked, f":{split_address(address)[1]}")
+        else:
+            obstacles[room] = (
+                f"the {room} service listens at {address}, which only its own machine reaches: set "
+                f"{room}.address or {room}.advertised_host (`stratamq up --bind HOST` sets all)"
+            )
+    # The service that answered is where it was asked, whatever it believes.
+    if reply.answered_by in obstacles:
+        del obstacles[reply.answered_by]
+    addresses.setdefault(reply.answered_by, asked)
+    return FoundBroker(asked, reply.broker_name, addresses, obstacles)
+
+
+def _is_local(address: str) -> bool:
+    return is_unix(address) or (bool(address) and is_loopback_host(split_address(address)[0]))
+
+
+def _distinct(brokers: Iterable[FoundBroker]) -> list[FoundBroker]:
+    """Each broker once: what has the same log is the same one."""
+    found: dict[str, FoundBroker] = {}
+    for one in brokers:
+        found.setdefault(one.addresses.get(COMMITLOG, one.asked), one)
+    return list(found.values())
+
+
+def _chosen(
+    brokers: Sequence[FoundBroker], states: Mapping[str, Reply], before: FoundBroker | None
+) -> FoundBroker:
+    names = sorted({one.name for one in brokers if one.name})
+    if len(names) > 1:
+        raise InvalidRequestError(
+            f"the addresses are of brokers of different names ({', '.join(names)}): name the "
+            "members of one cluster, which share a name (commitlog.broker_name)"
+        )
+    masters: dict[int, FoundBroker] = {}
+    answering: set[str] = set()
+    for one in brokers:
+        state = states.get(one.asked)
+        if state is None or isinstance(state, StrataError):
+            continue
+        answering.add(one.asked)
+        if state.role in (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER):
+            other = masters.setdefault(state.term, one)
+            if other is not one:
+                raise InvalidRequestError(
+                    f"the brokers at {other.asked} and {one.asked} are both masters of term "
+                    f"{state.term}: they are not of one cluster, name one of them"
+                )
+    if masters:
+        return masters[max(masters)]
+    kept = set() if before is None else {*before.addresses.values()}
+    return max(
+        brokers,
+        key=lambda one: (not kept.isdisjoint(one.addresses.values()), one.asked in answering),
+    )
+
+
+def _no_answer(errors: Mapping[str, StrataError]) -> StrataError:
+    """Why no address led to a broker. InvalidRequestError when nothing can change by itself."""
+    sentences = [error.message for error in errors.values()]
+    if len(sentences) > 1:
+        sentences = [f"none of the {len(sentences)} addresses leads to a broker", *sentences]
+    final = all(isinstance(error, InvalidRequestError) for error in errors.values())
+    return (InvalidRequestError if final else UnavailableError)("; ".join(sentences))
+
+
+def explained(address: str, error: StrataError) -> StrataError:
+    """What kept a service at `address` from answering, for a person who has typed it."""
+    text = error.message
+    status = error.fields.get("status")
+    if status == "UNIMPLEMENTED":
+        return InvalidRequestError(
+            f"what listens at {address} is no service of StrataMQ, or one of an earlier version: "
+            "it does not know where its broker is"
+        )
+    if any(fragment in text for fragment in _OTHER_PROTOCOLS):
+        return InvalidRequestError(
+            f"what listens at {address} is no StrataMQ: it does not speak gRPC (a web server?)"
+        )
+    if not isinstance(error, UnavailableError):
+        return InvalidRequestError(f"what listens at {address} is no StrataMQ: {text}")
+    for fragment, sentence in _SENTENCES.items():
+        if fragment in text:
+            return UnavailableError(sentence.format(address=address))
+    if status == "DEADLINE_EXCEEDED":
+        return UnavailableError(_SILENT.format(address=address))
+    return UnavailableError(f"no StrataMQ answers at {address}: {text}")
+
+
+_SILENT = (
+    "{address} does not answer: is the host right, does a firewall keep connections out, does "
+    "another program listen there?"
+)
+_OTHER_PROTOCOLS = ("HTTP/2", "http1", "HTTP/1")
+_UNKNOWN_HOST = "the host of {address} is not known"
+_LEFT = (
+    "what listens at {address} has closed the connection: it is starting or stopping, or no "
+    "StrataMQ (RocketMQ's own ports do not speak gRPC)"
+)
+_SENTENCES = {
+    "Connection refused": "nothing listens at {address}: is the broker running, is it this port?",
+    "DNS resolution failed": _UNKNOWN_HOST,
+    "errors resolving": _UNKNOWN_HOST,
+    "Domain name not found": _UNKNOWN_HOST,
+    "No route to host": "there is no way to the host of {address}",
+    "Network is unreachable": "there is no way to the host of {address}",
+    "timed out": _SILENT,
+    "Timeout": _SILENT,
+    "handshaker shutdown": _SILENT,
+    "Socket closed": _LEFT,
+    "Connection reset": _LEFT,
+}

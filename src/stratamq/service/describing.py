@@ -1,0 +1,40 @@
+"""What every service tells clients of its broker: which services it has, and where they are."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from stratamq.api.v1 import broker_pb2 as pb
+from stratamq.api.v1 import broker_pb2_grpc
+from stratamq.rpc import discovery
+from stratamq.rpc.methods import COMMITLOG, SERVICES
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerService"].full_name
+
+
+class BrokerServicer(broker_pb2_grpc.BrokerServiceServicer):
+    """Reads the run files of the store directory `root` at each call."""
+
+    def __init__(self, root: Path, room: str) -> None:
+        self._root = root
+        self._room = room
+
+    async def DescribeBroker(
+        self, request: pb.DescribeBrokerRequest, context: Any
+    ) -> pb.DescribeBrokerResponse:
+        # A disk that blocks must not block the event loop.
+        return await asyncio.to_thread(self._describe)
+
+    def _describe(self) -> pb.DescribeBrokerResponse:
+        found = {room: discovery.read(self._root, room) for room in SERVICES}
+        log = found[COMMITLOG]
+        return pb.DescribeBrokerResponse(
+            broker_name="" if log is None else log.broker_name,
+            broker_id=0 if log is None else log.broker_id,
+            services=[
+                pb.ServicePlace(service=room, address=one.advertised or one.address)
+                for room, one in found.items()
+                if one is not None
+            ],
+            answered_by=self._room,
+        )

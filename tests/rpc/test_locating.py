@@ -1,0 +1,156 @@
+"""Which broker is taken, by what its services and its cluster answer."""
+
+import pytest
+
+from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.rpc.address import advertised_address, seen_from
+from stratamq.rpc.locating import FoundBroker, found_broker, locate
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX
+
+SLAVE, MASTER = common_pb2.BROKER_ROLE_SLAVE, common_pb2.BROKER_ROLE_SYNC_MASTER
+DEAD = UnavailableError("Connection refused")
+
+
+def description(answered_by: str = COMMITLOG, name: str = "n", **services: str):
+    return broker_pb2.DescribeBrokerResponse(
+        broker_name=name,
+        services=[
+            broker_pb2.ServicePlace(service=room, address=address)
+            for room, address in services.items()
+        ],
+        answered_by=answered_by,
+    )
+
+
+def status(role: int, term: int = 0):
+    return commitlog_pb2.GetStatusResponse(role=role, term=term)
+
+
+def run(plan, network: dict) -> FoundBroker:
+    """Answer a plan's questions by (address, call); what is not there is dead."""
+    try:
+        questions = next(plan)
+        while True:
+            asked = [(one.address, one.method.path.rpartition("/")[2]) for one in questions]
+            questions = plan.send([network.get(key, DEAD) for key in asked])
+    except StopIteration as end:
+        return end.value
+
+
+def broker(host: str, state=None, name: str = "n") -> dict:
+    """The network's answers of a broker at `host`."""
+    told = {COMMITLOG: f"{host}:1", DISPATCHER: f"{host}:2"}
+    answers = {
+        (address, "DescribeBroker"): description(room, name, **told)
+        for room, address in told.items()
+    }
+    return answers if state is None else answers | {(f"{host}:1", "GetStatus"): state}
+
+
+# --- one ---
+
+
+def test_any_service_leads_to_all():
+    for port in (1, 2):
+        found = run(locate([f"a:{port}"], None), broker("a"))
+        assert found.addresses == {COMMITLOG: "a:1", DISPATCHER: "a:2"}
+
+
+def test_a_broker_whose_named_service_is_away_is_found_by_another_one_of_it():
+    network = broker("a")
+    before = run(locate(["a:1"], None), network)
+    del network["a:1", "DescribeBroker"]
+    network["a:2", "DescribeBroker"] = description(DISPATCHER, commitlog="a:7", dispatcher="a:2")
+    assert run(locate(["a:1"], before), network).address(COMMITLOG) == "a:7"
+    with pytest.raises(UnavailableError, match="nothing listens at a:1"):
+        run(locate(["a:1"], None), network)
+
+
+@pytest.mark.parametrize(
+    ("address", "advertised_host", "advertised", "seen"),
+    [
+        ("0.0.0.0:5", "", ":5", "far.example:5"),
+        ("[::]:5", "", ":5", "far.example:5"),
+        ("0.0.0.0:5", "index", "index:5", "index:5"),
+        ("10.0.0.1:5", "", "10.0.0.1:5", "10.0.0.1:5"),
+        ("[fd00::1]:5", "", "[fd00::1]:5", "[fd00::1]:5"),
+        ("unix:/run/x", "", "unix:/run/x", "unix:/run/x"),
+    ],
+)
+def test_what_listens_on_every_address_is_where_its_broker_was_reached(
+    address, advertised_host, advertised, seen
+):
+    assert advertised_address(address, advertised_host) == advertised
+    assert seen_from("far.example:1", advertised) == seen
+    assert seen_from("[fd00::9]:1", ":5") == "[fd00::9]:5"
+
+
+def test_a_service_of_its_own_machine_alone_is_no_address_of_another_one():
+    told = {COMMITLOG: ":1", DISPATCHER: "127.0.0.1:2"}
+    far = found_broker("10.0.0.9:1", description(**told))
+    assert far.address(COMMITLOG) == "10.0.0.9:1"
+    with pytest.raises(UnavailableError, match=r"only its own machine reaches.*advertised_host"):
+        far.address(DISPATCHER)
+    for here in ("127.0.0.1:1", "localhost:1", "[::1]:1"):
+        assert found_broker(here, description(**told)).address(DISPATCHER) == "127.0.0.1:2"
+
+
+def test_a_tunnel_to_a_loopback_address_leads_to_the_others_at_its_end():
+    told = description(COMMITLOG, commitlog="127.0.0.1:1", index="127.0.0.1:3")
+    assert found_broker("tunnel:1", told).address(INDEX) == "tunnel:3"
+
+
+# --- several ---
+
+
+def test_the_master_of_the_highest_term_is_taken():
+    network = (
+        broker("a", status(MASTER, 1))  # it has not learned of its successor
+        | broker("b", status(SLAVE, 9))
+        | broker("c", status(MASTER, 9))
+    )
+    for seeds in (["a:1", "b:1", "c:1"], ["c:2", "b:2", "a:2"]):
+        assert run(locate(seeds, None), network).address(COMMITLOG) == "c:1"
+
+
+def test_without_a_master_the_one_that_was_taken_is_kept_as_long_as_it_answers():
+    network = broker("a", status(SLAVE)) | broker("b", status(SLAVE))
+    b = run(locate(["b:1"], None), network)
+    assert run(locate(["a:1", "b:1"], b), network).address(COMMITLOG) == "b:1"
+    restarting = {key: value for key, value in network.items() if key[0] != "b:1"}
+    assert run(locate(["a:1", "b:1"], b), restarting).address(DISPATCHER) == "b:2"
+    gone = broker("a", status(SLAVE))
+    assert run(locate(["a:1", "b:1"], b), gone).address(DISPATCHER) == "a:2"
+
+
+def test_a_log_that_answers_goes_before_one_that_does_not():
+    network = broker("a") | broker("b", status(SLAVE))
+    assert run(locate(["a:2", "b:2"], None), network).address(COMMITLOG) == "b:1"
+
+
+def test_two_names_of_one_broker_are_one():
+    told = {COMMITLOG: "10.0.0.1:1"}
+    network = {
+        ("x:1", "DescribeBroker"): description(**told),
+        ("y:1", "DescribeBroker"): description(**told),
+    }
+    assert run(locate(["x:1", "y:1"], None), network).address(COMMITLOG) == "10.0.0.1:1"
+
+
+def test_brokers_that_are_not_of_one_cluster_are_refused():
+    network = broker("a", status(MASTER)) | broker("b", status(MASTER))
+    with pytest.raises(InvalidRequestError, match="both masters of term 0"):
+        run(locate(["a:1", "b:1"], None), network)
+    network = broker("a", status(MASTER)) | broker("b", status(SLAVE), name="other")
+    with pytest.raises(InvalidRequestError, match="different names"):
+        run(locate(["a:1", "b:1"], None), network)
+
+
+def test_every_address_is_named_when_none_answers():
+    other = StrataError("what")
+    other.fields["status"] = "UNIMPLEMENTED"
+    with pytest.raises(UnavailableError, match=r"none of the 2.*at a:1.*at b:1"):
+        run(locate(["a:1", "b:1"], None), {("a:1", "DescribeBroker"): other})
+    with pytest.raises(InvalidRequestError, match="no service of StrataMQ"):
+        run(locate(["a:1"], None), {("a:1", "DescribeBroker"): other})
