@@ -255,6 +255,14 @@ class CommitLogConfig(ServiceConfig):
         maximum=1 << 40,
         doc="Disk space kept back for recovery and for the log's own state on a full volume.",
     )
+    producer_window_bytes: int = setting(
+        64 * MIB,
+        unit="bytes",
+        minimum=0,
+        maximum=1 << 34,
+        doc="How much of the log's end is read when it begins to take messages, for the window in "
+        "which messages that a producer sends again are recognised.",
+    )
     page_entries: int = setting(
         500,
         unit="entries",

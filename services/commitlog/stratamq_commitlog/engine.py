@@ -27,7 +27,13 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Clock, Files, Lock, Random
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.log_parts import Workers, assemble, make_lasting
+from stratamq_commitlog.log_parts import (
+    Workers,
+    Writing,
+    assemble,
+    find_producers,
+    make_lasting,
+)
 from stratamq_commitlog.log_state import LogState
 from stratamq_commitlog.messages import (
     BatchDone,
@@ -133,7 +139,10 @@ class CommitLog:
         lasting = self._lasting
         opened, report = starting.start(lasting, foreign, progress, self._walkers)
         self.report = report
-        self._assemble(opened.recovered)
+        writing = self._assemble(opened.recovered)
+        if self.role is not Role.SLAVE:
+            producers = find_producers(lasting, writing)
+            self.window.load(producers.stretches, producers.complete_from)
         self.high_water_mark.begin(opened.checkpoint.confirm_phy_offset)
         assigned = self.states.now.assigned
         self.offsets.sealed_from = opening.seal(
@@ -144,12 +153,13 @@ class CommitLog:
         cut_file.forget(self._lasting.files)
         lasting.reserve.keep()
 
-    def _assemble(self, recovered: recovery.Recovered) -> None:
+    def _assemble(self, recovered: recovery.Recovered) -> Writing:
         parts = assemble(self._lasting, recovered, self.wake_driver)
         writing = parts.writing
         self.offsets = writing.offsets
         self.segments = writing.segments
         self.commit = writing.commit
+        self.window = writing.window
         self.appender = writing.appender
         self.hub = writing.hub
         self.replica_waiters = writing.waiters
@@ -169,6 +179,7 @@ class CommitLog:
         self.discover_topics()
         self.report += self.scrubber.load()
         self.store_clock.load(recovered.store_timestamp_ms)
+        return writing
 
     # --- status ---
 

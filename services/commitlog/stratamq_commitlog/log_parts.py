@@ -16,6 +16,7 @@ from stratamq_commitlog.log_state import LogState, StateCell
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.procedures import Procedures
 from stratamq_commitlog.recovery.own_state import OwnState
+from stratamq_commitlog.recovery.producer_scan import ProducersFound, scan_producers
 from stratamq_commitlog.recovery.recovery import Recovered
 from stratamq_commitlog.replica.cutting import Cutting
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
@@ -40,6 +41,7 @@ from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Preparer, encode_store_host
+from stratamq_commitlog.write.producer_window import ProducerWindow
 from stratamq_commitlog.write.puts import Puts
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
 from stratamq_commitlog.write.segment_set import SegmentSet
@@ -140,6 +142,7 @@ class Writing:
     segments: SegmentSet
     commit: GroupCommit
     waiters: ReplicaWaiters
+    window: ProducerWindow
     appender: Appender
     high_water_mark: HighWaterMark
     path: WritePath
@@ -231,9 +234,11 @@ def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], Non
     )
     waiters = ReplicaWaiters(lasting.replicas, offsets, clock, timeout_ms=config.slave_timeout_ms)
     acknowledgement = Acknowledgement(commit, waiters, states, gate, sync_flush=sync_flush)
+    window = ProducerWindow(states)
     appender = Appender(
         segments,
         QueueOffsets(recovered.queues),
+        window,
         end,
         recovered.store_timestamp_ms,
         clock=lasting.store_clock,
@@ -258,7 +263,7 @@ def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], Non
         appender, segments, commit, offsets, gate, high_water_mark, wake,
         flush_interval_ms=interval_ms,
     )  # fmt: skip
-    return Writing(offsets, hub, segments, commit, waiters, appender, high_water_mark, path)
+    return Writing(offsets, hub, segments, commit, waiters, window, appender, high_water_mark, path)
 
 
 def _frame_rules(lasting: Lasting) -> FrameRules:
@@ -348,6 +353,19 @@ def _make_role_changes(lasting: Lasting, writing: Writing) -> RoleChanges:
         segment_bytes=writing.segments.segment_bytes,
         property_checksum=lasting.config.property_checksum,
         topics=lasting.topics,
+        window=writing.window,
+        scan_producers=lambda: find_producers(lasting, writing),
+    )
+
+
+def find_producers(lasting: Lasting, writing: Writing) -> ProducersFound:
+    """Blocking: what the window of producers begins with when the log begins to take messages."""
+    return scan_producers(
+        lasting.files,
+        writing.segments.segment_bytes,
+        writing.offsets.minimum,
+        writing.appender.appended,
+        lasting.config.producer_window_bytes,
     )
 
 

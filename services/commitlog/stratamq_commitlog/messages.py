@@ -46,6 +46,25 @@ class Role(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A place of the log that a producer has heard of."""
+
+    generation: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Of consecutive messages of a producer that numbers them: its own number, the first one's
+    sequence. `sent_from`: they may have been stored before, behind that place; None: they were not
+    sent before."""
+
+    producer: int
+    first: int
+    sent_from: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PutMessage:
     """One message as fields. `queue_id` None: the topic's queues in turn."""
 
@@ -65,6 +84,7 @@ class PutMessage:
     """Store under the half topic: the first step of a transaction."""
     reconsume_times: int = 0
     wait_store_ok: bool = True
+    numbers: Numbers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +118,18 @@ class FrameBatch:
     runs: list[Run]
     lengths: NDArray[np.uint32]
     frames: bytes | memoryview
+    numbers: Numbers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """Consecutive messages of a batch that lie one behind the other in the log."""
+
+    physical_offset: int
+    lengths: NDArray[np.uint32]
+    first_queue_offsets: tuple[int, ...]
+    """One for each run of the batch that has messages in the part."""
+    store_timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +141,8 @@ class BatchResult:
     first_queue_offsets: tuple[int, ...] = ()
     store_timestamp_ms: int = 0
     error: StrataError | None = None
+    parts: tuple[StoredPart, ...] = ()
+    """Some of it was in the log already: where all of it is. The fields above are the first's."""
 
 
 PutDone = Callable[[list[PutResult]], None]

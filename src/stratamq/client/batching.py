@@ -16,14 +16,16 @@ from itertools import accumulate, islice
 from stratamq.client.values import SendResult, SendStatus, Topic
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
+from stratamq.formats.producer_item import PRODUCER_ITEM_BYTES
 from stratamq.formats.properties import find_property
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.topics import MAX_TOPIC_BYTES
 
 LARGEST_BATCH_BYTES = 4 * 1024 * 1024
 """What the contract of the append stream allows."""
-_OVERHEAD_BYTES = 91 + 2 * 12 + 1 + PROPERTY_CRC_BYTES + 1
-"""Of a frame with IPv6 hosts, a version 2 topic length, and room for the checksum."""
+_OVERHEAD_BYTES = 91 + 2 * 12 + 1 + PRODUCER_ITEM_BYTES + 1 + PROPERTY_CRC_BYTES + 1
+"""Of a frame with IPv6 hosts, a version 2 topic length, the producer's item, and room for the
+checksum."""
 
 Fields = tuple[int, int, int, int]
 """flag, sys_flag, born_timestamp_ms, reconsume_times."""

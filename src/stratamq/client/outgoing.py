@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock, Random
+from stratamq.formats.producer_item import PRODUCER_ITEM, PRODUCER_ITEM_BYTES
 from stratamq.formats.properties import (
     ITEM_SEPARATOR,
     KEYS,
@@ -20,8 +21,10 @@ from stratamq.formats.properties import (
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.undelivered import refuse_undelivered
 
-LARGEST_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - PROPERTY_CRC_BYTES - len(ITEM_SEPARATOR)
-"""So that the broker's checksum of the whole record still fits behind them."""
+LARGEST_PROPERTIES_BYTES = (
+    MAX_PROPERTIES_BYTES - PRODUCER_ITEM_BYTES - PROPERTY_CRC_BYTES - 2 * len(ITEM_SEPARATOR)
+)
+"""So that the producer's item and the broker's checksum of the whole record fit behind them."""
 
 _OWN_NAMES = frozenset((KEYS, TAGS, UNIQ_KEY))
 _KEYS_ITEM, _TAGS_ITEM, _UNIQ_KEY_ITEM = f"{KEYS}\x01", f"{TAGS}\x01", f"{UNIQ_KEY}\x01"
@@ -76,8 +79,10 @@ def encode_message_properties(
         twice = _OWN_NAMES & properties.keys()
         if twice:
             raise InvalidRequestError(f"{', '.join(sorted(twice))}: give the field instead")
+        if PRODUCER_ITEM in properties:  # of a message that was received and is sent anew
+            properties = {key: properties[key] for key in properties if key != PRODUCER_ITEM}
         more = encode_properties(properties)
-        raw = raw + ITEM_SEPARATOR + more if raw else more
+        raw = raw + ITEM_SEPARATOR + more if raw and more else raw or more
     if len(raw) > LARGEST_PROPERTIES_BYTES:
         raise InvalidRequestError(
             f"the properties have {len(raw)} bytes, more than {LARGEST_PROPERTIES_BYTES}"

@@ -1,7 +1,8 @@
 """Many messages to the frames that a producer puts on the append stream, quickly.
 
 The broker's fields are blank: QUEUEID, QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST
-are zero, room for the property checksum (spec 2.5) is left when the broker asks for it. Messages
+are zero, room for the property checksum (spec 2.5) is left when the broker asks for it, and the
+sequence of a numbered producer's item is blank. Messages
 that share everything but body and properties share one packed middle part, so that each costs one
 `struct` call, one checksum and one copy. `frame_layout` has the byte table, `frame.encode` the same
 bytes one at a time: a test holds them equal.
@@ -22,6 +23,7 @@ from stratamq.formats.frame_layout import (
     MAGIC_V2,
 )
 from stratamq.formats.hosts import HOST_V4_BYTES, HOST_V6_BYTES
+from stratamq.formats.producer_item import blank_item
 from stratamq.formats.properties import ITEM_SEPARATOR, MAX_PROPERTIES_BYTES
 from stratamq.formats.property_crc import encode_property_crc
 from stratamq.formats.sysflag import BORN_HOST_V6, STORE_HOST_V6
@@ -69,6 +71,8 @@ class FrameShape:
     property_checksum: bool = False
     version2: bool = False
     """Topics of more than 127 bytes may be sent, as version 2 frames."""
+    producer: int = 0
+    """Every frame ends in the item of this numbered producer; 0: in none."""
 
     def __post_init__(self) -> None:
         sizes = (HOST_V4_BYTES, HOST_V6_BYTES)
@@ -76,6 +80,14 @@ class FrameShape:
             raise InvalidRequestError(
                 f"hosts have 8 or 20 bytes, not {len(self.born_host)} and {self.store_host_bytes}"
             )
+
+    @property
+    def ending(self) -> bytes:
+        """What follows the properties, behind a separator if there are any."""
+        if not self.producer:
+            return _EMPTY_CHECKSUM if self.property_checksum else b""
+        item = blank_item(self.producer)
+        return item + ITEM_SEPARATOR + _EMPTY_CHECKSUM if self.property_checksum else item
 
 
 class BatchEncoder:
@@ -108,7 +120,8 @@ class BatchEncoder:
         tail = struct.Struct(f">{len(topic_raw)}sH")
         head = struct.Struct(f"{_SIZE_MAGIC_CRC.format}{len(middle)}si")
         fixed = head.size + tail.size
-        rows = _with_checksum_room(rows) if shape.property_checksum else rows
+        ending = shape.ending
+        rows = _with_ending(rows, ending) if ending else rows
         pack_head, pack_tail = head.pack, tail.pack
         parts, lengths = self._parts, self.lengths
         first = len(lengths)
@@ -145,9 +158,10 @@ class BatchEncoder:
 def frame_overhead(shape: FrameShape, topic: str) -> int:
     """Bytes of a frame beside its body and properties; at most one separator more is added."""
     topic_raw, _ = _topic_and_magic(topic, shape)
-    checksum = len(_EMPTY_CHECKSUM) + len(ITEM_SEPARATOR) if shape.property_checksum else 0
+    ending = shape.ending
+    ending_bytes = len(ending) + len(ITEM_SEPARATOR) if ending else 0
     hosts = len(shape.born_host) + shape.store_host_bytes
-    return FIXED_BYTES_WITHOUT_HOSTS + hosts + len(topic_raw) + I16.size + checksum
+    return FIXED_BYTES_WITHOUT_HOSTS + hosts + len(topic_raw) + I16.size + ending_bytes
 
 
 def _middle(
@@ -182,8 +196,8 @@ def _topic_and_magic(topic: str, shape: FrameShape) -> tuple[bytes, int]:
     raise InvalidRequestError(f"the topic name has {len(raw)} bytes, more than {MAX_TOPIC_BYTES}")
 
 
-def _with_checksum_room(rows: Iterable[Row]) -> Iterable[Row]:
+def _with_ending(rows: Iterable[Row], ending: bytes) -> Iterable[Row]:
     for body, properties in rows:
         if properties and properties[-1] != _SEPARATOR:
             properties += ITEM_SEPARATOR
-        yield body, properties + _EMPTY_CHECKSUM
+        yield body, properties + ending

@@ -1,7 +1,8 @@
 """A broker that runs becomes a master, or a slave.
 
-    master   nothing more is taken ──► everything is durable ──► role.json ──► the generations
-             ──► followers and slaves open again ──► messages are taken
+    master   nothing more is taken ──► everything is durable ──► the window of producers is read
+             ──► role.json ──► the generations ──► followers and slaves open again
+             ──► messages are taken
     slave    nothing more is taken ──► role.json ──► a master's bytes are taken
 
 A slave promises a term to one member: role.json names it, and no other is promised that term. A
@@ -14,7 +15,7 @@ which role a start will find: the log stops until then.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,7 @@ from stratamq_commitlog.log_state import LogState, StateCell
 from stratamq_commitlog.messages import Generation, PutStatus, Role
 from stratamq_commitlog.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.recovery.own_state import OwnState, extend, next_generation
+from stratamq_commitlog.recovery.producer_scan import ProducersFound
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.membership import Membership
@@ -40,6 +42,7 @@ from stratamq_commitlog.replica.roles import (
 from stratamq_commitlog.write.acknowledgement import ReplicaWaiters
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
+from stratamq_commitlog.write.producer_window import ProducerWindow
 from stratamq_commitlog.write.topic_table import TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
 
@@ -131,6 +134,8 @@ class RoleChanges:
     segment_bytes: int
     property_checksum: bool
     topics: TopicTable
+    window: ProducerWindow
+    scan_producers: Callable[[], ProducersFound]
     storing_peers: bool = False
     """`hold` writes role.json: a change that began now would write what was there before."""
 
@@ -152,6 +157,7 @@ class RoleChanges:
         with self._changing("the broker is being promoted"):
             yield from self._weigh_again(change)
             yield Flush(self.offsets.appended)
+            producers: ProducersFound = yield Blocking(self.scan_producers)
             now = self.states.now
             term = change.term or now.highest_term + (not change.resumes)
             assigned = now.assigned
@@ -170,6 +176,7 @@ class RoleChanges:
             yield from self._persist_generations(generations)
             if not change.resumes:
                 log.warning("promoted", extra={"role": assigned.role.value, "term": term})
+            self.window.load(producers.stretches, producers.complete_from)
             self._swap(assigned, generations, tail_unconfirmed=False)
 
     def _with_next_generation(
@@ -190,6 +197,7 @@ class RoleChanges:
             now = self.states.now
             unconfirmed = now.tail_unconfirmed or not now.is_slave
             self._swap(assigned, now.generations, tail_unconfirmed=unconfirmed)
+            self.window.clear()
             self.waiters.abandon()
 
     def _as_slave(self, change: RoleChange) -> RoleState:

@@ -9,7 +9,7 @@ peer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,15 @@ from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import error_name
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
-from stratamq_commitlog.servicer.values import put_status, role
+from stratamq_commitlog.messages import (
+    BatchResult,
+    FrameBatch,
+    Numbers,
+    PutStatus,
+    Run,
+    StoredPart,
+)
+from stratamq_commitlog.servicer.values import check_sequences, place_of, put_status, role
 
 MAX_IN_FLIGHT_BYTES = 32 << 20
 """Requests whose batches are not stored yet."""
@@ -44,23 +51,32 @@ class _Slot:
 class AppendStream:
     """One open stream."""
 
-    def __init__(self, engine: CommitLog, born_host: Host, raw_born_host: bytes) -> None:
+    def __init__(
+        self,
+        engine: CommitLog,
+        born_host: Host,
+        raw_born_host: bytes,
+        on_open: Callable[["AppendStream", int], None] = lambda stream, producer: None,
+    ) -> None:
+        """`on_open` gets the stream and its producer's number, before it takes a batch."""
         self._engine = engine
+        self._on_open = on_open
         self._born_host = born_host
         self._raw_born_host = raw_born_host
         self._slots: deque[_Slot] = deque()
         self._in_flight = 0
         self._answered = asyncio.Event()
         self._room = asyncio.Event()
-        self._stopping = False
+        self._stopped = ""
         self._reader: asyncio.Task[None] | None = None
         self._reader_done = False
         self._failure: BaseException | None = None
         self._require_replicas = False
+        self.producer = 0
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "the log is stopping") -> None:
         """Take no more batches; what is in flight is still answered."""
-        self._stopping = True
+        self._stopped = self._stopped or reason
         if self._reader is not None:
             self._reader.cancel()
 
@@ -73,6 +89,8 @@ class AppendStream:
         if not head.HasField("open"):
             raise InvalidRequestError("the first message of an append stream must be `open`")
         self._require_replicas = head.open.require_replicas
+        self.producer = head.open.producer_id
+        self._on_open(self, self.producer)
         yield pb.AppendStreamResponse(opened=self._opened()).SerializeToString()
         self._reader = asyncio.create_task(self._read(requests))
         self._reader.add_done_callback(self._reading_ended)
@@ -90,8 +108,8 @@ class AppendStream:
             self._reader.cancel()
         if self._failure is not None:
             raise self._failure
-        if self._stopping:
-            raise UnavailableError("the log is stopping")
+        if self._stopped:
+            raise UnavailableError(self._stopped)
 
     def _opened(self) -> pb.AppendOpened:
         engine = self._engine
@@ -106,6 +124,8 @@ class AppendStream:
             role=role(engine.role),
             generation=engine.generation,
             version2_frames=engine.config.write_v2,
+            appended_offset=engine.offsets.appended,
+            window_offset=engine.window.complete_from,
         )
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
@@ -142,16 +162,25 @@ class AppendStream:
                 raise InvalidRequestError("packed_lengths must hold four bytes for each frame")
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
-            batch = FrameBatch(runs, packed, frames)
+            batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
             self._engine.put_batch(batch, done, self._require_replicas)
         except StrataError as error:
             done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+
+    def _numbers(self, head: pb.AppendStreamRequest, count: int) -> Numbers | None:
+        if not self.producer:
+            return None
+        check_sequences(head.sequence, count)
+        sent_from = place_of(head.sent_from) if head.HasField("sent_from") else None
+        return Numbers(self.producer, head.sequence, sent_from)
 
     def _take_results(self) -> list[pb.AppendBatchResult]:
         slots, runs = self._slots, 0
         results: list[pb.AppendBatchResult] = []
         while slots and (result := slots[0].result) is not None:
-            runs += len(result.first_queue_offsets)
+            runs += len(result.first_queue_offsets) + sum(
+                len(part.first_queue_offsets) + len(part.lengths) for part in result.parts
+            )
             if results and runs > MAX_RESPONSE_RUNS:
                 break
             results.append(_message(slots.popleft().sequence, result))
@@ -168,8 +197,10 @@ def _message(sequence: int, result: BatchResult) -> pb.AppendBatchResult:
         physical_offset=result.physical_offset,
         first_queue_offsets=result.first_queue_offsets,
         store_timestamp_ms=result.store_timestamp_ms,
+        parts=[_part(part) for part in result.parts],
     )
     if error is not None:
+        message.beyond_window = bool(error.fields.get("beyond_window"))
         message.error_name = error_name(error)
         message.error = str(error)
         frame = error.fields.get("frame", -1)
@@ -179,17 +210,28 @@ def _message(sequence: int, result: BatchResult) -> pb.AppendBatchResult:
     return message
 
 
+def _part(part: StoredPart) -> pb.AppendedPart:
+    return pb.AppendedPart(
+        physical_offset=part.physical_offset,
+        packed_lengths=part.lengths.astype(">u4").tobytes(),
+        first_queue_offsets=part.first_queue_offsets,
+        store_timestamp_ms=part.store_timestamp_ms,
+    )
+
+
 class AppendStreams:
-    """All open streams of the service."""
+    """All open streams of the service. A numbered producer has one: what still comes in on an older
+    one, it has sent again on the newer."""
 
     def __init__(self, engine: CommitLog) -> None:
         self._engine = engine
         self._streams: set[AppendStream] = set()
+        self._of_producers: dict[int, AppendStream] = {}
 
     async def run(
         self, requests: AsyncIterator[bytes], born_host: Host, raw_born_host: bytes
     ) -> AsyncIterator[bytes]:
-        stream = AppendStream(self._engine, born_host, raw_born_host)
+        stream = AppendStream(self._engine, born_host, raw_born_host, self._opened)
         self._streams.add(stream)
         try:
             async with contextlib.aclosing(stream.run(requests)) as responses:
@@ -197,6 +239,15 @@ class AppendStreams:
                     yield response
         finally:
             self._streams.discard(stream)
+            if self._of_producers.get(stream.producer) is stream:
+                del self._of_producers[stream.producer]
+
+    def _opened(self, stream: AppendStream, producer: int) -> None:
+        if producer:
+            older = self._of_producers.get(producer)
+            if older is not None:
+                older.stop("its producer opened another append stream")
+            self._of_producers[producer] = stream
 
     def stop(self) -> None:
         for stream in list(self._streams):

@@ -34,6 +34,7 @@ from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.servicer.values import (
     changed_topic,
     new_topic,
+    numbers_of,
     peer_host,
     put_message,
     put_result,
@@ -103,7 +104,11 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise InvalidRequestError("no messages")
         _require_call_size(engine, len(request.messages))
         born = peer_host(context.peer())
-        messages = (put_message(message, born) for message in request.messages)
+        numbers = numbers_of(request)
+        messages = (
+            put_message(message, born, numbers and replace(numbers, first=numbers.first + at))
+            for at, message in enumerate(request.messages)
+        )
         results = await answer(
             lambda done: engine.puts.messages(
                 messages, request.all_or_nothing, done, request.require_replicas

@@ -49,6 +49,7 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         rejoining=engine.membership.rejoining,
         promised_to=assigned.candidate,
         required_replicas=engine.config.required_replicas,
+        window_offset=engine.window.complete_from,
     )
 
 

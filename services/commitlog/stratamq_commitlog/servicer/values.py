@@ -9,10 +9,18 @@ from stratamq.api.v1 import common_pb2
 from stratamq.errors import BusyError, InvalidRequestError
 from stratamq.follow.protocol import Closing, Event, Opened
 from stratamq.formats.hosts import Host
+from stratamq.formats.producer_item import LARGEST_SEQUENCE, PRODUCER_ITEM
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.status import error_name
-from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus, Role
+from stratamq_commitlog.messages import (
+    Numbers,
+    Place,
+    PutMessage,
+    PutResult,
+    PutStatus,
+    Role,
+)
 from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.write.topic_table import TopicConfig
 
@@ -69,11 +77,29 @@ def peer_host(peer: str) -> Host:
     return _LOCAL
 
 
-def put_message(message: pb.Message, born: Host) -> PutMessage:
+def numbers_of(request: pb.AppendRequest) -> Numbers | None:
+    """Of the first message. InvalidRequestError for sequences that do not fit a message."""
+    if not request.producer_id:
+        return None
+    check_sequences(request.first_sequence, len(request.messages))
+    return Numbers(request.producer_id, request.first_sequence, place_of(request.sent_from))
+
+
+def place_of(place: pb.LogPlace) -> Place:
+    return Place(place.generation, place.offset)
+
+
+def check_sequences(first: int, count: int) -> None:
+    if not 0 <= first <= LARGEST_SEQUENCE - count:
+        raise InvalidRequestError(f"a sequence is from 0 to {LARGEST_SEQUENCE}, and not {first}")
+
+
+def put_message(message: pb.Message, born: Host, numbers: Numbers | None = None) -> PutMessage:
     """InvalidRequestError for a message that is never delivered, and for an impossible address."""
     half = message.transaction == pb.TRANSACTION_TYPE_HALF
     refuse_undelivered(message.delay_level, half, message.properties)
     properties = dict(message.properties)
+    properties.pop(PRODUCER_ITEM, None)  # of a message that was received and is sent anew
     if message.keys:
         properties[KEYS] = " ".join(message.keys)
     if message.tag:
@@ -97,6 +123,7 @@ def put_message(message: pb.Message, born: Host) -> PutMessage:
         born_timestamp_ms=message.born_timestamp_ms,
         reconsume_times=message.reconsume_times,
         wait_store_ok=message.wait_store_ok if message.HasField("wait_store_ok") else True,
+        numbers=numbers,
     )
 
 
@@ -114,6 +141,7 @@ def put_result(result: PutResult) -> pb.AppendResult:
         error_name=error_name(error) if error is not None else "",
         retry_after_ms=error.retry_after_ms if isinstance(error, BusyError) else 0,
         size=result.size,
+        beyond_window=error is not None and bool(error.fields.get("beyond_window")),
     )
 
 

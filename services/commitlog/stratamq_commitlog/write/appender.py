@@ -25,25 +25,22 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Clock
 from stratamq.follow.protocol import Run as FollowRun
-from stratamq.formats.columns_patch import patch
 from stratamq.formats.frame import encode_blank
-from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH, I64
-from stratamq.formats.message_id import encode_message_id
-from stratamq.formats.property_crc import fill_property_crc
+from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
 from stratamq_commitlog.messages import (
-    BatchDone,
     BatchResult,
     PutResult,
     PutStatus,
 )
 from stratamq_commitlog.replica.follow_hub import Appended
 from stratamq_commitlog.replica.replicated_frames import read_replicated_frames
+from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.batch_check import (
     BadFrame,
     FrameRules,
     check_frames,
-    fill_property_checksums,
 )
+from stratamq_commitlog.write.frame_fields import check_items, fill_fields
 from stratamq_commitlog.write.pending_items import (
     BatchItem,
     Commit,
@@ -53,6 +50,8 @@ from stratamq_commitlog.write.pending_items import (
     failed,
 )
 from stratamq_commitlog.write.prepare import Prepared
+from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
+from stratamq_commitlog.write.put_pass import PutPass
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
 from stratamq_commitlog.write.segment_set import OpenSegment, SegmentSet
 
@@ -80,6 +79,7 @@ class Appender:
         self,
         segments: SegmentSet,
         queues: QueueOffsets,
+        window: ProducerWindow,
         end: int,
         store_timestamp_ms: int,
         *,
@@ -102,6 +102,7 @@ class Appender:
         """What waits first does not fit, and the next segment is not there yet."""
         self.counters = Counters()
         self._segments = segments
+        self._window = window
         self._clock = clock
         self._rules = rules
         self._pass_bytes = pass_bytes
@@ -221,7 +222,13 @@ class Appender:
     # --- batches of ready frames ---
 
     def _run_batches(self, most_messages: int, most_bytes: int) -> tuple[int, int]:
-        """Append the batches at the head, as many as fit the segment and the pass."""
+        """Append the batches at the head, as many as fit the segment and the pass; numbered ones
+        and others not together, and one by itself that may be in the log already."""
+        head = self._pending[0]
+        assert isinstance(head, BatchItem)
+        if resends.is_suspected(self._window, head.batch):
+            return self._append_again(head)
+        numbered = head.batch.numbers is not None
         room = self._segments.remaining(self.appended) - _EIGHT
         group: list[BatchItem] = []
         messages = size = 0
@@ -230,8 +237,13 @@ class Appender:
                 break
             if group and (messages >= most_messages or size + item.size > most_bytes):
                 break
+            batch = item.batch
+            if (batch.numbers is not None) is not numbered or (
+                group and numbered and resends.is_suspected(self._window, batch)
+            ):
+                break
             group.append(item)
-            messages += len(item.batch.lengths)
+            messages += len(batch.lengths)
             size += item.size
         for _ in group:
             self._pop()
@@ -239,64 +251,93 @@ class Appender:
         return messages, size
 
     def _append_batches(self, group: list[BatchItem]) -> None:
-        try:
-            checked = check_frames([item.batch for item in group], self._rules)
-        except BadFrame as bad:
-            self._refuse_bad(group, bad)
+        results = self._store(group)
+        if results is None:
             return
-        raw, frames, runs = checked.raw, checked.frames, checked.runs
-        firsts = self._take_queue_offsets(runs, checked.run_counts)
-        counts = checked.run_counts
-        before = counts.cumsum() - counts
-        numbers = np.arange(len(frames), dtype=np.int64)
-        if len(runs) == 1:
-            queue_offset = numbers + firsts[0]
-            queue_id = np.full(len(frames), runs[0].queue_id, np.int32)
-        else:
-            queue_offset = numbers + (np.array(firsts, np.int64) - before).repeat(counts)
-            queue_id = np.array([run.queue_id for run in runs], np.int32).repeat(counts)
-        now = self._now()
-        start = self.appended
-        patch(
-            raw,
-            frames,
-            physical_offset=frames.start + start,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            store_timestamp_ms=now,
-            store_host=self._rules.store_host,
-        )
-        if len(checked.sealed):
-            fill_property_checksums(raw, checked)
-        if not self._publish(raw.data):
-            refused = BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=self._not_written())
-            for item in group:
-                item.done(refused)
-            return
-        last_size = int(checked.lengths[-1])
-        self.last_frame = (self.appended + len(raw) - last_size, last_size)
-        self._count(len(frames), len(raw))
-        follow_runs = [
-            (run.topic, run.queue_id, first, run.count)
-            for run, first in zip(runs, firsts, strict=True)
-        ]
-        self._advance(len(raw), checked.lengths, follow_runs)
-        results: list[tuple[BatchDone, BatchResult]] = []
-        run_at, offset = 0, start
-        for item in group:
-            mine = firsts[run_at : run_at + len(item.batch.runs)]
-            run_at += len(item.batch.runs)
-            result = BatchResult(PutStatus.PUT_OK, offset, tuple(mine), now)
-            results.append((item.done, result))
-            offset += item.size
+        answers = [(item.done, result) for item, result in zip(group, results, strict=True)]
 
         def finish(status: PutStatus, error: StrataError | None) -> None:
-            for done, result in results:
+            for done, result in answers:
                 if status is not PutStatus.PUT_OK:
                     result = replace(result, status=status, error=error)
                 done(result)
 
         self._commit(self.appended, finish)
+
+    def _store(self, group: list[BatchItem]) -> list[BatchResult] | None:
+        """Write the batches, numbered ones or others, one behind the other; how each is to be
+        answered once it is safe. None: all that is to be answered has been."""
+        batches = [item.batch for item in group]
+        try:
+            checked = check_frames(batches, self._rules)
+            check_items(checked, batches, self._rules)
+        except BadFrame as bad:
+            self._refuse_bad(group, bad)
+            return None
+        raw, runs = checked.raw, checked.runs
+        firsts = [self.queues.take((run.topic, run.queue_id), run.count) for run in runs]
+        now, start = self._now(), self.appended
+        fill_fields(
+            checked, batches, self._rules, first_queue_offsets=firsts, start=start, now_ms=now
+        )
+        if not self._publish(raw.data):
+            refused = BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=self._not_written())
+            for item in group:
+                item.done(refused)
+            return None
+        last_size = int(checked.lengths[-1])
+        self.last_frame = (self.appended + len(raw) - last_size, last_size)
+        self._count(len(checked.frames), len(raw))
+        follow_runs = [
+            (run.topic, run.queue_id, first, run.count)
+            for run, first in zip(runs, firsts, strict=True)
+        ]
+        self._advance(len(raw), checked.lengths, follow_runs)
+        results: list[BatchResult] = []
+        run_at, offset = 0, start
+        for item, batch in zip(group, batches, strict=True):
+            mine = tuple(firsts[run_at : run_at + len(batch.runs)])
+            run_at += len(batch.runs)
+            results.append(BatchResult(PutStatus.PUT_OK, offset, mine, now))
+            end = offset + item.size
+            if batch.numbers is not None:
+                self._window.record(
+                    Stretch(
+                        batch.numbers.producer,
+                        batch.numbers.first,
+                        offset,
+                        end,
+                        batch.lengths,
+                        batch.runs,
+                        mine,
+                        now,
+                    )
+                )
+            offset = end
+        return results
+
+    def _append_again(self, item: BatchItem) -> tuple[int, int]:
+        """Store what is not in the log of a batch that may be, and answer all of it."""
+        self._pop()
+        count = size = 0
+        try:
+            for part in resends.missing(self._window, item.batch):
+                count, size = count + len(part.lengths), size + len(part.frames)
+                if self._store([BatchItem(part, item.done, len(part.frames))]) is None:
+                    return count, size
+            end, result = resends.stored(self._window, item.batch)
+        except UnavailableError as error:
+            item.done(BatchResult(PutStatus.UNKNOWN_ERROR, error=error))
+            return 0, 0
+        except InvalidRequestError as error:
+            item.done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+            return count, size
+
+        def finish(status: PutStatus, error: StrataError | None) -> None:
+            item.done(replace(result, status=status, error=error))
+
+        self._commit(end, finish)
+        return count, size
 
     def _refuse_bad(self, group: list[BatchItem], bad: BadFrame) -> None:
         """Refuse the batches that hold bad frames, and append the others, one by one."""
@@ -308,85 +349,57 @@ class Appender:
         error = InvalidRequestError(f"frame {number}: {bad}", frame=number, reason=bad.reason)
         group[0].done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
 
-    def _take_queue_offsets(self, runs: list, counts: NDArray[np.int64]) -> list[int]:
-        queues = self.queues
-        firsts = []
-        for run in runs:
-            key = (run.topic, run.queue_id)
-            firsts.append(queues.take(key, run.count))
-        return firsts
-
     # --- messages given as fields ---
 
     def _run_puts(self) -> tuple[int, int]:
         """Append the messages of the calls at the head that fit the segment."""
-        now = self._now()
         start = self.appended
-        room = self._segments.remaining(start) - _EIGHT
-        parts: list[bytearray] = []
-        runs: list[FollowRun] = []
+        placing = PutPass(
+            self.queues,
+            self._window,
+            self._rules.store_host,
+            start=start,
+            now_ms=self._now(),
+            room=self._segments.remaining(start) - _EIGHT,
+            most_messages=self._most_placed,
+        )
         finished: list[PutItem] = []
-        size = 0
-        while self._pending and size < self._pass_bytes and len(parts) < self._most_placed:
+        while self._pending and placing.size < self._pass_bytes and not placing.full:
             item = self._pending[0]
             if not isinstance(item, PutItem):
                 break
-            if item.atomic and size + item.size > room:
-                break
-            full = False
-            for outcome in islice(item.outcomes, len(item.results), None):
-                if isinstance(outcome, PutResult):
-                    item.results.append(outcome)
-                    continue
-                full = size + len(outcome.frame) > room or (
-                    not item.atomic and len(parts) >= self._most_placed
-                )
-                if full:
-                    break
-                if not outcome.wait:
-                    item.unwaited.add(len(item.results))
-                item.results.append(self._place(outcome, start + size, now, runs))
-                parts.append(outcome.frame)
-                size += len(outcome.frame)
-            if full:
+            if (item.atomic and not placing.fits(item.size)) or not self._place(item, placing):
                 break
             self._pop()
             finished.append(item)
-        if parts and not self._publish(b"".join(parts)):
+        frames, size = placing.frames, placing.size
+        if frames and not self._publish(b"".join(frames)):
             for item in [*finished, *islice(self._pending, 1)]:
                 if isinstance(item, PutItem):
                     item.withdraw(start, self._not_written())
-        elif parts:
-            self.last_frame = (start + size - len(parts[-1]), len(parts[-1]))
-            self._count(len(parts), size)
-            lengths = np.fromiter(map(len, parts), np.uint32, len(parts))
-            self._advance(size, lengths, runs)
+        elif frames:
+            self.last_frame = (start + size - len(frames[-1]), len(frames[-1]))
+            self._count(len(frames), size)
+            lengths = np.fromiter(map(len, frames), np.uint32, len(frames))
+            self._advance(size, lengths, placing.runs)
+            placing.record()
         for item in finished:
             item.finish(self._commit)
-        return len(parts), size
+        return placing.messages, size
 
-    def _place(self, prepared: Prepared, offset: int, now: int, runs: list[FollowRun]) -> PutResult:
-        frame = prepared.frame
-        queue_offset = 0
-        if prepared.counted:
-            key = (prepared.topic, prepared.queue_id)
-            queue_offset = self.queues.take(key, 1)
-        frame[20:36] = I64.pack(queue_offset) + I64.pack(offset)
-        at = prepared.store_timestamp_position
-        frame[at : at + 8] = I64.pack(now)
-        if prepared.has_checksum:
-            fill_property_crc(frame)
-        runs.append((prepared.topic, prepared.queue_id, queue_offset, 1))
-        return PutResult(
-            status=PutStatus.PUT_OK,
-            topic=prepared.topic,
-            queue_id=prepared.queue_id,
-            physical_offset=offset,
-            queue_offset=queue_offset,
-            store_timestamp_ms=now,
-            size=len(frame),
-            message_id=encode_message_id(self._rules.store_host, offset),
-        )
+    def _place(self, item: PutItem, placing: PutPass) -> bool:
+        """Place what follows of a call; False: not all of it fits the segment or the pass."""
+        for outcome in islice(item.outcomes, len(item.results), None):
+            result = outcome if isinstance(outcome, PutResult) else placing.known(outcome)
+            if result is None:
+                assert isinstance(outcome, Prepared)
+                if not placing.fits(len(outcome.frame)) or (placing.full and not item.atomic):
+                    return False
+                result = placing.place(outcome)
+            if isinstance(outcome, Prepared) and not outcome.wait:
+                item.unwaited.add(len(item.results))
+            item.results.append(result)
+        return True
 
     # --- a master's bytes ---
 

@@ -66,7 +66,7 @@ class GroupCommit:
     def wait(self, end: int, resolve: Resolve) -> None:
         """Call `resolve` once everything below `end` is durable, or it is clear that it is not.
 
-        Ends must not go down from call to call.
+        An end below that of an earlier call may wait as long as that.
         """
         if self.failure is not None:
             resolve(None)

@@ -12,8 +12,10 @@ from stratamq.formats import property_crc, sysflag
 from stratamq.formats.delay import clamp_level, parse_java_int
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2, TOTAL_SIZE_POSITION
 from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.producer_item import encode_item
 from stratamq.formats.properties import (
     DELAY,
+    ITEM_SEPARATOR,
     MAX_PROPERTIES_BYTES,
     REAL_QID,
     REAL_TOPIC,
@@ -23,7 +25,7 @@ from stratamq.formats.properties import (
 )
 from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
-from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus
+from stratamq_commitlog.messages import Numbers, PutMessage, PutResult, PutStatus
 from stratamq_commitlog.write.text_rules import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.write.topic_table import TopicTable
 
@@ -42,6 +44,7 @@ class Prepared:
     store_timestamp_position: int
     has_checksum: bool
     wait: bool = True
+    numbers: Numbers | None = None
 
 
 class Refused(Exception):
@@ -96,7 +99,7 @@ class Preparer:
                 f"the body has {len(message.body)} bytes, more than {self._max_message_bytes} "
                 "(commitlog.max_message_bytes)"
             )
-        raw_properties = self._encode_properties(properties)
+        raw_properties = self._encode_properties(properties, message.numbers)
         topic_raw = topic.encode()
         try:
             encoded = frame_format.encode(
@@ -115,7 +118,7 @@ class Preparer:
         except InvalidRequestError as error:
             raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
         prepared = self._fitting(bytearray(encoded), topic, queue_id, counted=True)
-        prepared.wait = wait
+        prepared.wait, prepared.numbers = wait, message.numbers
         return prepared
 
     def raw(self, raw: bytes) -> Prepared:
@@ -189,11 +192,14 @@ class Preparer:
                 raise _illegal(f"property DELAY: {error}") from None
         return clamp_level(level, self._delay_levels_ms) if level > 0 else 0
 
-    def _encode_properties(self, properties: dict[str, str]) -> bytes:
+    def _encode_properties(self, properties: dict[str, str], numbers: Numbers | None) -> bytes:
         try:
             raw = encode_properties(properties)
         except InvalidRequestError as error:
             raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
+        if numbers is not None:
+            item = encode_item(numbers.producer, numbers.first)
+            raw = raw + ITEM_SEPARATOR + item if raw else item
         if self._property_checksum:
             raw = property_crc.reserve(raw)
         elif looks_torn(raw):

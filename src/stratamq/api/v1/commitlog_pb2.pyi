@@ -67,18 +67,32 @@ class Message(_message.Message):
     wait_store_ok: bool
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_timestamp_ms: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., delay_level: _Optional[int] = ..., transaction: _Optional[_Union[TransactionType, str]] = ..., reconsume_times: _Optional[int] = ..., wait_store_ok: bool = ...) -> None: ...
 
+class LogPlace(_message.Message):
+    __slots__ = ("generation", "offset")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    offset: int
+    def __init__(self, generation: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
 class AppendRequest(_message.Message):
-    __slots__ = ("messages", "all_or_nothing", "require_replicas")
+    __slots__ = ("messages", "all_or_nothing", "require_replicas", "producer_id", "first_sequence", "sent_from")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     ALL_OR_NOTHING_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SENT_FROM_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     all_or_nothing: bool
     require_replicas: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., all_or_nothing: bool = ..., require_replicas: bool = ...) -> None: ...
+    producer_id: int
+    first_sequence: int
+    sent_from: LogPlace
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., all_or_nothing: bool = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ..., first_sequence: _Optional[int] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("status", "offset_message_id", "physical_offset", "queue_offset", "topic", "queue_id", "store_timestamp_ms", "error", "size", "error_name", "retry_after_ms")
+    __slots__ = ("status", "offset_message_id", "physical_offset", "queue_offset", "topic", "queue_id", "store_timestamp_ms", "error", "size", "error_name", "retry_after_ms", "beyond_window")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +104,7 @@ class AppendResult(_message.Message):
     SIZE_FIELD_NUMBER: _ClassVar[int]
     ERROR_NAME_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    BEYOND_WINDOW_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.PutMessageStatus
     offset_message_id: str
     physical_offset: int
@@ -101,7 +116,8 @@ class AppendResult(_message.Message):
     size: int
     error_name: str
     retry_after_ms: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., offset_message_id: _Optional[str] = ..., physical_offset: _Optional[int] = ..., queue_offset: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., error: _Optional[str] = ..., size: _Optional[int] = ..., error_name: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    beyond_window: bool
+    def __init__(self, status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., offset_message_id: _Optional[str] = ..., physical_offset: _Optional[int] = ..., queue_offset: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., error: _Optional[str] = ..., size: _Optional[int] = ..., error_name: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., beyond_window: bool = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("results",)
@@ -120,15 +136,17 @@ class AppendRun(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AppendOpen(_message.Message):
-    __slots__ = ("client_name", "require_replicas")
+    __slots__ = ("client_name", "require_replicas", "producer_id")
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     client_name: str
     require_replicas: bool
-    def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ...) -> None: ...
+    producer_id: int
+    def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ...) -> None: ...
 
 class AppendOpened(_message.Message):
-    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames")
+    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset")
     STORE_ADDRESS_BYTES_FIELD_NUMBER: _ClassVar[int]
     BORN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     BORN_PORT_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +157,8 @@ class AppendOpened(_message.Message):
     ROLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     VERSION2_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_OFFSET_FIELD_NUMBER: _ClassVar[int]
     store_address_bytes: int
     born_address: bytes
     born_port: int
@@ -149,21 +169,25 @@ class AppendOpened(_message.Message):
     role: _common_pb2.BrokerRole
     generation: int
     version2_frames: bool
-    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ...) -> None: ...
+    appended_offset: int
+    window_offset: int
+    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
-    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames")
+    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     PACKED_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    SENT_FROM_FIELD_NUMBER: _ClassVar[int]
     open: AppendOpen
     sequence: int
     runs: _containers.RepeatedCompositeFieldContainer[AppendRun]
     packed_lengths: bytes
     frames: bytes
-    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    sent_from: LogPlace
+    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ...) -> None: ...
 
 class AppendStreamResponse(_message.Message):
     __slots__ = ("opened", "results")
@@ -173,8 +197,20 @@ class AppendStreamResponse(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[AppendBatchResult]
     def __init__(self, opened: _Optional[_Union[AppendOpened, _Mapping]] = ..., results: _Optional[_Iterable[_Union[AppendBatchResult, _Mapping]]] = ...) -> None: ...
 
+class AppendedPart(_message.Message):
+    __slots__ = ("physical_offset", "packed_lengths", "first_queue_offsets", "store_timestamp_ms")
+    PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PACKED_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    physical_offset: int
+    packed_lengths: bytes
+    first_queue_offsets: _containers.RepeatedScalarFieldContainer[int]
+    store_timestamp_ms: int
+    def __init__(self, physical_offset: _Optional[int] = ..., packed_lengths: _Optional[bytes] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ...) -> None: ...
+
 class AppendBatchResult(_message.Message):
-    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms")
+    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms", "parts", "beyond_window")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +220,8 @@ class AppendBatchResult(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     BAD_FRAME_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    BEYOND_WINDOW_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     status: _common_pb2.PutMessageStatus
     physical_offset: int
@@ -193,7 +231,9 @@ class AppendBatchResult(_message.Message):
     error: str
     bad_frame: int
     retry_after_ms: int
-    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[AppendedPart]
+    beyond_window: bool
+    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendedPart, _Mapping]]] = ..., beyond_window: bool = ...) -> None: ...
 
 class AppendRawRequest(_message.Message):
     __slots__ = ("frames",)
@@ -306,7 +346,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas", "window_offset")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +380,7 @@ class GetStatusResponse(_message.Message):
     REJOINING_FIELD_NUMBER: _ClassVar[int]
     PROMISED_TO_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_OFFSET_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -373,7 +414,8 @@ class GetStatusResponse(_message.Message):
     rejoining: bool
     promised_to: str
     required_replicas: int
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ...) -> None: ...
+    window_offset: int
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ..., window_offset: _Optional[int] = ...) -> None: ...
 
 class TrustClockRequest(_message.Message):
     __slots__ = ()

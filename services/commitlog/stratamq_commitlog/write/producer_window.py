@@ -1,0 +1,207 @@
+"""The newest numbered messages of the log: what is sent again is recognised, and not stored again.
+
+A producer that numbers its messages has a number of its own, at random, and sends each message with
+a sequence (`formats/producer_item`). The log stores both with the message. A message is sent again
+when its answer was lost; the log gives the answer that was lost.
+
+    a batch ──► its sequences are above all that are known ──► appended, `record`ed
+            └─► `find`: what is there already is answered with its place; only the rest is appended
+
+What is recognised reaches back to `complete_from`: each numbered message of the log from there on
+is here. Nothing of this is on disk but the messages themselves: when a log begins to take messages
+(a start, a promotion) the window is `load`ed from the last `commitlog.producer_window_bytes` of the
+log, so that it has what the log has, and not what recovery or a cut took away. A slave has none.
+After that the oldest leave it only for the bound of its memory.
+
+Exactness at the edge: whoever sends a message again says where the log was when it was sent first
+(`Place`: a generation, and an offset in it). Stored since then, it lies behind that place, or in a
+later generation. If that is behind `complete_from`, it is either in the window or not in the log;
+if not, nobody can know, and it `may_hide`: it is refused, and stored at most once.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq_commitlog.log_state import StateCell
+from stratamq_commitlog.messages import Place, Run
+
+MOST_MEMORY_BYTES = 32 << 20
+"""What the window keeps in memory, about: 6 GiB of the log in batches of 256 messages of 1 KiB,
+64 MiB of it in such messages that are sent singly."""
+_STRETCH_BYTES, _RUN_BYTES = 400, 120
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive messages of one producer that lie one behind the other, stored at one time."""
+
+    producer: int
+    first: int
+    """The first one's sequence."""
+    offset: int
+    end: int
+    """Where they begin and end in the log."""
+    lengths: NDArray[np.uint32]
+    runs: Sequence[Run]
+    first_queue_offsets: Sequence[int]
+    """One for each run."""
+    store_timestamp_ms: int
+
+    @property
+    def following(self) -> int:
+        """The sequence behind the last one's."""
+        return self.first + len(self.lengths)
+
+    @property
+    def memory_bytes(self) -> int:
+        return _STRETCH_BYTES + _RUN_BYTES * len(self.runs) + 4 * len(self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Sequences from `first` up to, and without, `following`: those of `stretch`, or None's."""
+
+    first: int
+    following: int
+    stretch: Stretch | None
+
+
+class _Known:
+    """Of one producer, in the order of their sequences."""
+
+    __slots__ = ("_firsts", "_head", "_stretches", "following")
+
+    def __init__(self) -> None:
+        self.following = 0
+        """Above every sequence."""
+        self._firsts: list[int] = []
+        self._stretches: list[Stretch] = []
+        self._head = 0
+        """What lies before it has left."""
+
+    def add(self, stretch: Stretch) -> None:
+        first, following = stretch.first, stretch.first + len(stretch.lengths)
+        if first >= self.following:
+            self._firsts.append(first)
+            self._stretches.append(stretch)
+            self.following = following
+            return
+        at = bisect_right(self._firsts, first, self._head)
+        self._firsts.insert(at, first)
+        self._stretches.insert(at, stretch)
+        self.following = max(self.following, following)
+
+    def remove(self, stretch: Stretch) -> bool:
+        """True: nothing is left."""
+        at, stretches = self._head, self._stretches
+        if stretches[at] is not stretch:
+            at = bisect_right(self._firsts, stretch.first, at) - 1
+            while stretches[at] is not stretch:  # only if the log has a sequence twice
+                at -= 1
+            del self._firsts[at], stretches[at]
+        else:
+            self._head = at + 1
+            if 2 * self._head > len(stretches):
+                del self._firsts[: self._head], stretches[: self._head]
+                self._head = 0
+        return len(stretches) == self._head
+
+    def overlapping(self, first: int, end: int) -> Iterator[Stretch]:
+        """Those with sequences from `first` up to, and without, `end`."""
+        at = max(self._head, bisect_right(self._firsts, first, self._head) - 1)
+        while at < len(self._firsts) and self._firsts[at] < end:
+            if self._stretches[at].following > first:
+                yield self._stretches[at]
+            at += 1
+
+
+class ProducerWindow:
+    """Of one open log. Single-threaded."""
+
+    def __init__(self, states: StateCell, *, most_memory_bytes: int = MOST_MEMORY_BYTES) -> None:
+        self.complete_from: int | None = None
+        """Each numbered message of the log from this offset on is here. None: the log takes no
+        messages, or has not begun to."""
+        self.recognised = 0
+        """Messages that were sent again and not stored again, since the start."""
+        self._states = states
+        self._most_memory_bytes = most_memory_bytes
+        self._memory_bytes = 0
+        self._producers: dict[int, _Known] = {}
+        self._in_log_order: deque[Stretch] = deque()
+
+    def load(self, stretches: Iterable[Stretch], complete_from: int) -> None:
+        """The log begins to take messages; `stretches` in the order of the log."""
+        self.clear()
+        self.complete_from = complete_from
+        for stretch in stretches:
+            self.record(stretch)
+
+    def clear(self) -> None:
+        """The log takes no messages."""
+        self._producers.clear()
+        self._in_log_order.clear()
+        self._memory_bytes = 0
+        self.complete_from = None
+
+    def record(self, stretch: Stretch) -> None:
+        """It is in the log, behind all that are here."""
+        known = self._producers.get(stretch.producer)
+        if known is None:
+            known = self._producers[stretch.producer] = _Known()
+        known.add(stretch)
+        self._in_log_order.append(stretch)
+        self._memory_bytes += stretch.memory_bytes
+        while self._memory_bytes > self._most_memory_bytes:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = self._in_log_order.popleft()
+        self._memory_bytes -= oldest.memory_bytes
+        self.complete_from = oldest.end
+        if self._producers[oldest.producer].remove(oldest):
+            del self._producers[oldest.producer]
+
+    def has_later(self, producer: int, sequence: int) -> bool:
+        """Something of the producer from this sequence on is, or was, in the window."""
+        known = self._producers.get(producer)
+        return known is not None and known.following > sequence
+
+    def find(self, producer: int, first: int, count: int) -> list[Piece]:
+        """What of these sequences is here, and what is not, in order."""
+        pieces: list[Piece] = []
+        at, end = first, first + count
+        known = self._producers.get(producer)
+        if known is not None:
+            for stretch in known.overlapping(first, end):
+                start, stop = max(at, stretch.first), min(end, stretch.following)
+                if start > at:
+                    pieces.append(Piece(at, start, None))
+                pieces.append(Piece(start, stop, stretch))
+                at = stop
+        if at < end:
+            pieces.append(Piece(at, end, None))
+        return pieces
+
+    def may_hide(self, sent_from: Place | None) -> bool:
+        """Whether a message that is not here may be in the log, stored since `sent_from`; None: it
+        was not sent before."""
+        if sent_from is None:
+            return False
+        if self.complete_from is None:
+            return True
+        return self._earliest(sent_from) < self.complete_from
+
+    def _earliest(self, place: Place) -> int:
+        """Where what was stored since then can lie at the earliest."""
+        generations = self._states.now.generations
+        for number, generation in enumerate(generations):
+            if generation.number == place.generation:
+                following = generations[number + 1 :]
+                return min([place.offset, *(later.start for later in following)])
+        return 0

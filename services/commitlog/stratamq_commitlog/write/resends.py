@@ -1,0 +1,167 @@
+"""What a producer sends again: what of it is in the log, what is to be appended, and the answer.
+
+A batch is stored whole or not at all by a pass, but a loss of power may leave the beginning of it,
+and a promotion what the slave had of it. The rest is appended then, and the answer has a part for
+each stretch in which the batch lies.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.formats.message_id import encode_message_id
+from stratamq_commitlog.messages import (
+    BatchResult,
+    FrameBatch,
+    Numbers,
+    PutResult,
+    PutStatus,
+    Run,
+    StoredPart,
+)
+from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
+
+
+def is_suspected(window: ProducerWindow, batch: FrameBatch) -> bool:
+    """Something of the batch may be in the log. A batch that is not marked as sent again is, when
+    an attempt that came later has overtaken it."""
+    numbers = batch.numbers
+    return numbers is not None and (
+        numbers.sent_from is not None or window.has_later(numbers.producer, numbers.first)
+    )
+
+
+def beyond_window() -> UnavailableError:
+    return UnavailableError(
+        "an earlier attempt may have stored it, before what the log's window of producers reaches "
+        "back to (commitlog.producer_window_bytes): perhaps stored",
+        beyond_window=True,
+    )
+
+
+def missing(window: ProducerWindow, batch: FrameBatch) -> list[FrameBatch]:
+    """What of a numbered batch is not in the log, in order. UnavailableError (`beyond_window`) when
+    that cannot be known."""
+    numbers = batch.numbers
+    assert numbers is not None
+    found = window.find(numbers.producer, numbers.first, len(batch.lengths))
+    absent = [piece for piece in found if piece.stretch is None]
+    if absent and window.may_hide(numbers.sent_from):
+        raise beyond_window()
+    window.recognised += sum(
+        piece.following - piece.first for piece in found if piece.stretch is not None
+    )
+    return [
+        _rows(batch, numbers, piece.first - numbers.first, piece.following - numbers.first)
+        for piece in absent
+    ]
+
+
+def stored(window: ProducerWindow, batch: FrameBatch) -> tuple[int, BatchResult]:
+    """Where the log offset is that an answer waits for, and the answer for a numbered batch that is
+    in the log as a whole. InvalidRequestError when its sequences are of other messages."""
+    numbers = batch.numbers
+    assert numbers is not None
+    end, parts = 0, []
+    for piece in window.find(numbers.producer, numbers.first, len(batch.lengths)):
+        stretch = piece.stretch
+        if stretch is None:
+            raise _reused(numbers.first)
+        skipped, taken = piece.first - stretch.first, piece.following - piece.first
+        runs = _runs(batch.runs, piece.first - numbers.first, taken)
+        offset = stretch.offset + int(stretch.lengths[:skipped].sum())
+        lengths = stretch.lengths[skipped : skipped + taken]
+        firsts = tuple(_queue_offsets(stretch, skipped, runs))
+        parts.append(StoredPart(offset, lengths, firsts, stretch.store_timestamp_ms))
+        end = max(end, offset + int(lengths.sum()))
+    first = parts[0]
+    return end, BatchResult(
+        PutStatus.PUT_OK,
+        first.physical_offset,
+        first.first_queue_offsets,
+        first.store_timestamp_ms,
+        parts=tuple(parts),
+    )
+
+
+def stored_message(
+    window: ProducerWindow, numbers: Numbers, topic: str, store_host: bytes
+) -> PutResult | None:
+    """The answer for a message given as fields: where it is, or that this cannot be known; None: it
+    is not in the log."""
+    (piece,) = window.find(numbers.producer, numbers.first, 1)
+    stretch = piece.stretch
+    if stretch is None:
+        if not window.may_hide(numbers.sent_from):
+            return None
+        return PutResult(PutStatus.UNKNOWN_ERROR, topic, error=beyond_window())
+    row = numbers.first - stretch.first
+    run, queue_offset = _place(stretch, row)
+    if run.topic != topic:
+        error: StrataError = _reused(numbers.first)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, topic, error=error)
+    window.recognised += 1
+    offset = stretch.offset + int(stretch.lengths[:row].sum())
+    return PutResult(
+        status=PutStatus.PUT_OK,
+        topic=run.topic,
+        queue_id=run.queue_id,
+        physical_offset=offset,
+        queue_offset=queue_offset,
+        store_timestamp_ms=stretch.store_timestamp_ms,
+        size=int(stretch.lengths[row]),
+        message_id=encode_message_id(store_host, offset),
+    )
+
+
+def _rows(batch: FrameBatch, numbers: Numbers, start: int, stop: int) -> FrameBatch:
+    """These messages of a batch as a batch."""
+    before = int(batch.lengths[:start].sum())
+    lengths = batch.lengths[start:stop]
+    return FrameBatch(
+        runs=_runs(batch.runs, start, stop - start),
+        lengths=lengths,
+        frames=memoryview(batch.frames)[before : before + int(lengths.sum())],
+        numbers=replace(numbers, first=numbers.first + start),
+    )
+
+
+def _runs(runs: Sequence[Run], skipped: int, taken: int) -> list[Run]:
+    """The runs of some consecutive messages."""
+    found = []
+    for run in runs:
+        count = min(run.count - skipped, taken) if skipped < run.count else 0
+        skipped = max(0, skipped - run.count)
+        if count > 0:
+            found.append(Run(run.topic, run.queue_id, count))
+            taken -= count
+    return found
+
+
+def _queue_offsets(stretch: Stretch, row: int, runs: Sequence[Run]) -> Iterator[int]:
+    """The queue offset of each run's first message. InvalidRequestError when one of them lies in
+    another queue, or not in one piece."""
+    firsts = zip(stretch.runs, stretch.first_queue_offsets, strict=True)
+    begin, known, first = 0, Run("", 0, 0), 0
+    for run in runs:
+        while row >= begin + known.count:
+            begin += known.count
+            known, first = next(firsts)
+        fits = row + run.count <= begin + known.count
+        if not fits or (known.topic, known.queue_id) != (run.topic, run.queue_id):
+            raise _reused(stretch.first + row)
+        yield first + row - begin
+        row += run.count
+
+
+def _place(stretch: Stretch, row: int) -> tuple[Run, int]:
+    """A message's run and queue offset."""
+    for run, first in zip(stretch.runs, stretch.first_queue_offsets, strict=True):
+        if row < run.count:
+            return run, first + row
+        row -= run.count
+    raise AssertionError("a row of the stretch")
+
+
+def _reused(sequence: int) -> InvalidRequestError:
+    return InvalidRequestError(f"the producer used sequence {sequence} for another message")
