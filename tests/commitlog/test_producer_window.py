@@ -149,15 +149,17 @@ def test_what_a_loss_of_power_left_of_a_batch_is_completed():
 
 def test_an_answer_to_what_is_sent_again_waits_for_its_flush():
     store = store_of()
+    answer(store, simple(store, 0, 3))
     sent_from = place(store)
-    store.send_batch(simple(store, 0, 3))
+    store.send_batch(simple(store, 3, 3))
     store.step()
-    store.send_batch(simple(store, 0, 3, sent_from))
+    assert store.end() > sent_from.offset
+    store.send_batch(simple(store, 3, 3, sent_from))
     store.step()
-    assert store.answers.batches == []
+    assert len(store.answers.batches) == 1
     store.settle()
-    assert [one.status for one in store.answers.batches] == [PutStatus.PUT_OK] * 2
-    assert len(store.frames()) == 3
+    assert [one.status for one in store.answers.batches] == [PutStatus.PUT_OK] * 3
+    assert len(store.frames()) == 6
 
 
 def test_what_is_sent_again_before_the_first_was_appended_is_stored_once():
