@@ -1,0 +1,64 @@
+"""The pages for new users are true: every command works, and shows what the page shows."""
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from stratamq.cli.listening import ROOMS, listening_problem
+from stratamq.formats.store_paths import UP_LOCK_PATH
+from stratamq.service.room_lock import lock_holder
+from tests.cli.processes import environment
+from tests.cli.tour import differs, run, typed
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {
+    "coming-from.md": ROOT / "docs" / "coming-from.md",
+}
+
+
+@pytest.fixture
+def place(tmp_path):
+    """An empty directory; a broker that a page leaves running there ends with the test."""
+    yield tmp_path
+    for data in tmp_path.iterdir():
+        process = lock_holder(data / UP_LOCK_PATH)
+        if process is not None:
+            os.kill(process, signal.SIGKILL)
+
+
+def free_base_port() -> int:
+    """One with as many free ports behind it as a broker takes."""
+    while True:
+        base = random.randrange(20_000, 60_000)
+        if all(listening_problem("127.0.0.1", base + n) is None for n in range(len(ROOMS) + 1)):
+            return base
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_what_a_page_shows_is_what_is_seen(page, place):
+    steps = typed(page.read_text())
+    assert steps
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    seen = run(
+        [step.command for step in steps],
+        place,
+        environment() | {"PATH": path, "HOME": str(place)},
+        free_base_port(),
+    )
+    for step, shown in zip(steps, seen, strict=True):
+        difference = differs(step.shown, shown)
+        assert not difference, f"$ {step.command}\n{difference}"
+
+
+def test_a_page_that_drifted_is_noticed():
+    shown = ["┃ topic  ┃ lag ┃", "│ orders │   7 │"]
+    assert not differs(shown, ["┏━━┓", "┃ topic ┃ lag ┃", "┡━━┩", "│ orders │ 1234 │"])
+    assert not differs(["…", "│ orders │…"], ["a", "b", "orders 5 c d"])
+    assert differs(shown, ["┃ topic ┃ lag ┃"])
+    assert differs(shown, [*shown, "error: more"])
+    assert differs(shown, ["┃ topic ┃ delay ┃", "│ orders │ 7 │"])
+    assert differs(["everything has stopped"], [])
