@@ -37,6 +37,11 @@ def stratamq(
     return done
 
 
+def lines(*texts: object) -> bytes:
+    """Each on a line of its own."""
+    return "".join(f"{text}\n" for text in texts).encode()
+
+
 class Up:
     """`stratamq up` over a directory."""
 

@@ -1,5 +1,6 @@
 """Where a reader begins, and what it commits, without a wire."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -14,8 +15,8 @@ from stratamq.client.consuming import (
     AtTime,
     Range,
     Reading,
+    Subscription,
     plan_between,
-    plan_consume,
     plan_ends,
 )
 from stratamq.client.values import LogState, Queue, Topic
@@ -45,9 +46,15 @@ TWO_QUEUES = [Queue("t", 0, 10, 20, 0), Queue("t", 1, 0, 5, 0)]
 
 
 def consume(
-    answers: Answers, topic="t", queues=None, start=EARLIEST, group=None, follow=False
+    answers: Answers,
+    topic="t",
+    queues=None,
+    start=EARLIEST,
+    group=None,
+    follow=False,
+    until=None,
 ) -> list[tuple[int, int, int | None]]:
-    ranges = run_plan(answers, plan_consume(topic, queues, start, group, follow))
+    ranges = run_plan(answers, Subscription(topic, queues, start, group, follow, until).plan())
     return [(one.queue_id, one.offset, one.end) for one in ranges]
 
 
@@ -78,6 +85,51 @@ def test_from_the_end_there_is_nothing_unless_one_follows():
 
 def test_an_offset_below_what_is_kept_begins_at_the_minimum():
     assert consume(Answers(ListQueues=TWO_QUEUES), start=3) == [(0, 10, 20), (1, 3, 5)]
+
+
+def test_a_negative_place_is_so_many_messages_before_each_end():
+    assert consume(Answers(ListQueues=TWO_QUEUES), start=-7) == [(0, 13, 20), (1, 0, 5)]
+    assert consume(Answers(ListQueues=TWO_QUEUES), start=-99) == [(0, 10, 20), (1, 0, 5)]
+
+
+def test_a_reader_ends_where_it_is_to_but_not_behind_what_is_there():
+    answers = Answers(ListQueues=TWO_QUEUES, GetOffsetByTime=lambda request: 12 + request.queue_id)
+    assert consume(answers, until=12) == [(0, 10, 12), (1, 0, 5)]
+    assert consume(answers, until=-1) == [(0, 10, 19), (1, 0, 4)]
+    assert consume(answers, until=AtTime(1000)) == [(0, 10, 12), (1, 0, 5)]
+    with pytest.raises(InvalidRequestError, match="leave out follow or until"):
+        consume(answers, until=12, follow=True)
+
+
+def by_topic(request) -> list[Queue]:
+    return [Queue(request.topic, 0, 0, 7, 0)] if request.topic in ("t", "t2") else []
+
+
+def test_several_topics_are_read_each_with_its_queues():
+    answers = Answers(ListQueues=by_topic, ListTopics=[])
+    ranges = run_plan(answers, Subscription(["t2", "t", "t"], None, EARLIEST, None, False).plan())
+    assert [(one.topic, one.offset, one.end) for one in ranges] == [("t", 0, 7), ("t2", 0, 7)]
+    with pytest.raises(NotFoundError, match="no topic none"):
+        run_plan(answers, Subscription(["t", "none"], None, EARLIEST, None, False).plan())
+
+
+def test_a_pattern_is_of_whole_names():
+    answers = Answers(ListQueues=by_topic, ListTopics=[Topic("t"), Topic("t2"), Topic("at2")])
+    pattern = re.compile("t.*")
+    ranges = run_plan(answers, Subscription(pattern, None, LATEST, None, False).plan())
+    assert [(one.topic, one.offset, one.end) for one in ranges] == [("t", 7, 7), ("t2", 7, 7)]
+    with pytest.raises(NotFoundError, match="no topic matches x"):
+        run_plan(answers, Subscription(re.compile("x"), None, LATEST, None, False).plan())
+
+
+@pytest.mark.parametrize("start", [LATEST, -1])
+def test_what_appears_later_is_read_from_its_beginning(start):
+    topics: list[Topic] = []
+    answers = Answers(ListQueues=by_topic, ListTopics=lambda _: topics)
+    later = Subscription(re.compile("t.*"), None, start, None, True)
+    assert run_plan(answers, later.plan()) == []
+    topics.append(Topic("t", read_queue_count=1))
+    assert run_plan(answers, later.plan()) == [Range("t", 0, 0, None)]
 
 
 def test_a_moment_is_looked_up_in_every_queue():
@@ -116,7 +168,7 @@ def test_a_topic_that_does_not_exist_is_told_unless_one_follows():
     assert consume(answers, topic="empty") == [(0, 0, 0), (1, 0, 0)]
 
 
-@pytest.mark.parametrize("start", ["soonest", "", -1])
+@pytest.mark.parametrize("start", ["soonest", ""])
 def test_a_place_to_begin_that_is_none_is_refused(start):
     with pytest.raises(InvalidRequestError):
         consume(Answers(), start=start)
@@ -138,7 +190,7 @@ def test_a_range_ends_where_its_queue_does_after_a_cut():
     shorter = [Queue("t", 0, 10, 15, 0)]
     planned = run_plan(
         Answers(GetStatus=log_at(900, 1000), ListQueues=TWO_QUEUES, ListTopics=[]),
-        plan_consume("t", None, EARLIEST, None, False),
+        Subscription("t", None, EARLIEST, None, False).plan(),
     )
     assert looked_again(planned, GetStatus=log_at(400, 400), ListQueues=shorter) == [
         (0, 15),

@@ -1,19 +1,37 @@
-"""`stratamq consume`: the messages of a topic, as they lie there or as they come."""
+"""`stratamq consume`: the messages of topics, as they lie there or as they come."""
 
+import json
+import re
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import BodyAs
-from stratamq.cli.message_rows import COLUMNS, message_row
-from stratamq.cli.moments import parse_start
+from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
+from stratamq.cli.message_lines import MessageLines
+from stratamq.cli.message_rows import message_row
+from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
-from stratamq.client import EARLIEST, Client
+from stratamq.cli.reading_notes import (
+    check_group,
+    note,
+    note_bounds,
+    note_interruption,
+    note_missing,
+    require_queues,
+)
+from stratamq.client import EARLIEST, AtTime, ReceivedMessage
+from stratamq.client.operations import tag_list
 from stratamq.errors import InvalidRequestError
 
 PATIENCE_S = 30.0
+NEW_TOPICS_S = 5.0
+"""A following reader looks so often for topics that its pattern matches."""
+NOW_END = "now-end"
+RAW = "%s\\n"
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +39,13 @@ def register(app: typer.Typer) -> None:
 
 
 def consume(
-    topic: str,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="one or several", show_default=False)
+    ] = None,
+    regex: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="instead: all topics whose whole name matches"),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option("--group", "-g", help="go on where this group was, and commit how far"),
@@ -29,77 +53,172 @@ def consume(
     offset: Annotated[
         str | None,
         typer.Option(
-            metavar="earliest|latest|N|@TIME",
+            metavar=PLACES,
             help="where to begin, earliest unless given; refused with a group that has been here: "
-            "N is an offset in every queue, @TIME like @2013-01-31T10:00 (UTC) or @ milliseconds",
+            "N is an offset in every queue, -N so many messages before every queue's end; "
+            f"TIME: {TIMES}",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar=f"N|-N|@TIME|{NOW_END}",
+            help=f"where to end, {NOW_END} unless given or following: only what is before",
         ),
     ] = None,
     tags: Annotated[
-        list[str] | None, typer.Option("--tag", "-t", help="only these tags; may be repeated")
+        list[str] | None,
+        typer.Option("--tag", "-t", help="only these tags; may be repeated, or 'a || b'"),
     ] = None,
     queues: Annotated[
         list[int] | None, typer.Option("--queue", "-q", min=0, help="only these; may be repeated")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="wait for more, until Ctrl-C")
+        bool, typer.Option("--follow", "-F", help="wait for more, until Ctrl-C")
     ] = False,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="stop after so many")
     ] = None,
-    body: Annotated[BodyAs, typer.Option(help="how to show bodies (decompressed)")] = BodyAs.AUTO,
+    line_format: Annotated[
+        str | None, typer.Option("--format", "-f", metavar="FORMAT", help=TOKENS_HELP)
+    ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="bodies alone, a newline behind each; without one: -f %s"),
+    ] = False,
+    body: Annotated[
+        BodyAs,
+        typer.Option(
+            help="how to show bodies (decompressed); auto: as text if they are, and in JSON "
+            "as base64 otherwise"
+        ),
+    ] = BodyAs.AUTO,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the messages of a topic, each queue in order.
+    """Print the messages of topics: a line each for people, cut to the terminal's width.
 
-    Exit code 0 also when there are none; 1 when the topic does not exist or the broker is away.
+    In each queue they come in order; queues and topics are read in turn, a piece of each, with no
+    order between them. `-o json` gives lines that `produce --format json` takes back.
+
+    Exit code 0 also when there are none, standard error has the reason; 1 when a topic or queue
+    does not exist, or the broker is away.
     """
-    printer = Printer(output, COLUMNS)
-    given = 0
+    names = sorted(set(topics or ()))
+    pattern = _pattern(names, regex)
     start = parse_start(offset if offset is not None else EARLIEST)
+    end = _end(until, follow)
+    printer = _Printer(output, body, line_format, raw, len(names) != 1, follow)
+    given = 0
     with open_client(data, address) as client:
-        if group is not None and offset is not None:
-            _require_new_group(client, group, topic, offset)
+        require_queues(client, names, queues or ())
+        if group is not None:
+            check_group(client, group, names, offset)
+        if follow:
+            note_missing(client, names)
+            note_bounds(client, names, queues or (), start, end)
         reader = client.consume(
-            topic,
+            pattern or names,
             queues=queues or None,
             offset=start,
-            tags=tags or (),
+            until=end,
+            tags=_tags(tags),
             follow=follow,
             group=group,
             patience_s=PATIENCE_S,
+            refresh_s=PATIENCE_S if pattern is None else NEW_TOPICS_S,
+            on_interruption=note_interruption,
         )
         with reader:
             try:
                 for message in reader:
-                    printer.row(message_row(message, body))
-                    if follow:
-                        printer.flush()
+                    printer.message(message)
                     given += 1
                     if given == count:
                         break
             except KeyboardInterrupt:
                 if not follow:
                     raise
-    printer.flush()
-    if not given and not follow:
-        print(f"no message of {topic} was read: {_why_none(group, queues, tags)}", file=sys.stderr)
+        printer.flush()
+        beyond = not follow and note_bounds(client, names, queues or (), start, end)
+    if not given and not follow and not beyond:
+        what = f"the topics that match {regex}" if regex is not None else ", ".join(names)
+        note(f"no message of {what} was read: {_why_none(group, queues, tags, until)}")
 
 
-def _require_new_group(client: Client, group: str, topic: str, offset: str) -> None:
-    if client.committed_offsets(group, topic):
-        raise InvalidRequestError(
-            f"the group {group} has read {topic} before, and continues where it was: leave out "
-            f"--offset, or set its place with `stratamq groups reset {group} --topic {topic} "
-            f"--to {offset}`"
-        )
+class _Printer:
+    """How one reader prints: once it is made, its options are known to be good."""
+
+    def __init__(
+        self,
+        output: Output,
+        body: BodyAs,
+        line_format: str | None,
+        raw: bool,
+        several_topics: bool,
+        follow: bool,
+    ) -> None:
+        if (line_format is not None) + raw + (output is Output.JSON) > 1:
+            raise typer.BadParameter("--format, --raw and --output json: give one of them")
+        self._follow = follow
+        self._flush: Callable[[], None] = sys.stdout.flush
+        self._print: Callable[[ReceivedMessage], object]
+        if raw or line_format is not None:
+            pieces = parse_format(RAW if line_format is None else line_format)
+            write = sys.stdout.buffer.write
+            self._print = lambda message: write(formatted(pieces, message))
+        elif output is Output.JSON:
+            self._print = lambda message: print(json.dumps(message_row(message, body, exact=True)))
+        else:
+            lines = MessageLines(several_topics=several_topics, at_once=follow)
+            self._flush = lines.flush
+            self._print = lambda message: lines.row(message_row(message, body))
+
+    def message(self, message: ReceivedMessage) -> None:
+        self._print(message)
+        if self._follow:
+            self._flush()
+
+    def flush(self) -> None:
+        self._flush()
 
 
-def _why_none(group: str | None, queues: list[int] | None, tags: list[str] | None) -> str:
+def _pattern(names: list[str], regex: str | None) -> re.Pattern[str] | None:
+    if bool(names) == (regex is not None):
+        raise typer.BadParameter("name topics, or a --regex that their names match")
+    if regex is None:
+        return None
+    try:
+        return re.compile(regex)
+    except re.error as error:
+        raise typer.BadParameter(f"--regex {regex}: {error}") from error
+
+
+def _end(until: str | None, follow: bool) -> int | AtTime | None:
+    if until is not None and follow:
+        raise typer.BadParameter("--follow has no end: leave out --follow or --until")
+    if until is None or until == NOW_END:
+        return None
+    end = parse_start(until, option="--until")
+    if isinstance(end, str):
+        raise InvalidRequestError(f"--until {until}: a number, -N, @TIME or {NOW_END}")
+    return end
+
+
+def _tags(texts: list[str] | None) -> list[str]:
+    """Each may be an expression; one that means all takes all."""
+    lists = [tag_list(text) for text in texts or ()]
+    return [tag for tags in lists for tag in tags] if all(lists) else []
+
+
+def _why_none(
+    group: str | None, queues: list[int] | None, tags: list[str] | None, until: str | None
+) -> str:
     reasons = [
         f"the group {group} is at the end" if group is not None else "",
         "the queues that were named have none" if queues else "",
-        "none has one of the tags" if tags else "",
+        f"none has the tag {' || '.join(tags)}" if tags else "",
+        f"none is before {until}" if until is not None else "",
     ]
     return ", or ".join(filter(None, reasons)) or "it has none at or behind the offset"

@@ -1,6 +1,7 @@
 """How `dump` prints: tables and cards for people, a JSON object a line for programs."""
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,14 @@ class _Console(Console):
         raise BrokenPipeError
 
 
+def terminal(*, soft_wrap: bool = False) -> Console:
+    """Standard output. Where it is no terminal it is as wide as COLUMNS, or wide enough."""
+    console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=soft_wrap)
+    if not console.is_terminal:
+        console.width = shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
+    return console
+
+
 class Printer:
     """Takes rows in order. `columns` are the row names a table shows; a card shows all of them."""
 
@@ -40,10 +49,7 @@ class Printer:
         self._columns = columns
         self._cards = cards
         self._rows: list[Row] = []
-        console = _Console(highlight=False, markup=False, emoji=False, soft_wrap=cards)
-        if not console.is_terminal:
-            console.width = WIDTH_WITHOUT_TERMINAL
-        self._console = console
+        self._console = terminal(soft_wrap=cards)
 
     def row(self, row: Row, raw: bytes = b"", fields: Sequence[Field] = (), base: int = 0) -> None:
         """`raw` with `fields` is shown as hex when given; `base` numbers its first byte."""
@@ -133,6 +139,8 @@ def show(name: str, value: Any, whole: bool = False) -> str:
         return f"{value} ({moment})" if whole and moment else moment or str(value)
     if isinstance(value, dict) and name == "properties":
         return printable("  ".join(f"{key}={text}" for key, text in value.items()))
+    if isinstance(value, list) and name == "keys":
+        return show(name, " ".join(value), whole)
     if isinstance(value, dict | list):
         return printable(json.dumps(value, ensure_ascii=False))
     text = str(value)

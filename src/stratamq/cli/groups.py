@@ -9,7 +9,7 @@ from stratamq.cli.completing import GroupArgument
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import show
-from stratamq.cli.moments import parse_start
+from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import GroupQueue
@@ -79,9 +79,9 @@ def reset_group(
     to: Annotated[
         str,
         typer.Option(
-            metavar="earliest|latest|N|-N|@TIME",
+            metavar=PLACES,
             help="where it continues in every queue: N is an offset, -N so many messages before "
-            "the end, @TIME like @2013-01-31T10:00 (UTC) or @ milliseconds",
+            f"the end; TIME: {TIMES}",
         ),
     ],
     topic: Annotated[
@@ -97,7 +97,7 @@ def reset_group(
 
     An offset that a queue does not hold becomes the nearest that it does.
     """
-    start = parse_start(to, option="--to", from_end=True)
+    start = parse_start(to, option="--to")
     with open_client(data, address) as client:
         resets = client.admin.plan_group_reset(group, start, topic)
         if not dry_run:

@@ -1,13 +1,37 @@
-"""Messages from a broker as rows: the names of `dump`'s lines."""
+"""Messages from a broker as rows: the names of `dump`'s lines.
+
+`produce --format json` takes such a row back: body, tag, keys, properties and flag make a message,
+the rest is known and left out (`REPORTED`).
+"""
+
+import base64
 
 from stratamq.cli.dump_rows import BodyAs, Row, body_fields
+from stratamq.cli.message_format import application_properties
 from stratamq.client import ReceivedMessage
+from stratamq.errors import CorruptRecordError
+from stratamq.formats.frame import Frame
 
 COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "tag", "keys", "body")
 
+REPORTED = frozenset(
+    (
+        "kind", "topic", "queueId", "queueOffset", "phyOffset", "size", "msgId", "uniqKey",
+        "bornTimestamp", "storeTimestamp", "bornHost", "storeHost", "sysFlag", "reconsumeTimes",
+    )
+)  # fmt: skip
+"""What the broker gave a message, or where it was: not part of its content."""
 
-def message_row(message: ReceivedMessage, body_as: BodyAs = BodyAs.AUTO) -> Row:
+
+def message_row(
+    message: ReceivedMessage, body_as: BodyAs = BodyAs.AUTO, *, exact: bool = False
+) -> Row:
+    """`exact`: with `auto` the body is its text, or base64 if it is no UTF-8."""
     frame = message.decode()
+    if exact and body_as is BodyAs.AUTO:
+        body = _exact_body(message, frame)
+    else:
+        body = body_fields(frame, body_as)
     return {
         "kind": "message",
         "topic": frame.topic,
@@ -18,8 +42,8 @@ def message_row(message: ReceivedMessage, body_as: BodyAs = BodyAs.AUTO) -> Row:
         "msgId": frame.message_id,
         "uniqKey": message.unique_key,
         "tag": message.tag,
-        "keys": " ".join(message.keys),
-        "properties": frame.properties,
+        "keys": message.keys,
+        "properties": application_properties(message),
         "bornTimestamp": frame.born_timestamp_ms,
         "storeTimestamp": frame.store_timestamp_ms,
         "bornHost": str(message.born_host),
@@ -27,5 +51,16 @@ def message_row(message: ReceivedMessage, body_as: BodyAs = BodyAs.AUTO) -> Row:
         "flag": frame.flag,
         "sysFlag": frame.sys_flag,
         "reconsumeTimes": frame.reconsume_times,
-        **body_fields(frame, body_as),
+        **body,
     }
+
+
+def _exact_body(message: ReceivedMessage, frame: Frame) -> Row:
+    try:
+        body = message.body
+    except CorruptRecordError:
+        return body_fields(frame, BodyAs.HEX)  # as stored, with the reason
+    try:
+        return {"body": body.decode(), "bodyEncoding": "text"}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(body).decode(), "bodyEncoding": "base64"}

@@ -1,47 +1,58 @@
-"""Moments as people write them on a command line."""
+"""Moments and places in queues as people write them on a command line.
 
-from datetime import UTC, datetime
+A time without a zone is local time, as for `datetime` in Python and for the client (decision 013).
+"""
+
+import re
+from datetime import datetime
 
 from stratamq.client import EARLIEST, LATEST, AtTime
 from stratamq.errors import InvalidRequestError
+from stratamq.files.clock import SystemClock
+from stratamq.files.port import Clock
+
+PLACES = "earliest|latest|N|-N|@TIME"
+TIMES = "2013-01-31T10:00 (local time, or with Z or +01:00), -1h or -30m, or milliseconds"
+"""What a TIME can be, for help texts."""
 
 _MILLISECONDS_FROM = 10**11
 """A number from here on is milliseconds since 1970 (from 1973 on), a smaller one seconds."""
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"-((?:[0-9]{1,9}[smhd])+)")
+_AMOUNT = re.compile(r"([0-9]+)([smhd])")
 
 
-def parse_moment(text: str) -> int:
+def parse_moment(text: str, clock: Clock | None = None) -> int:
     """Milliseconds since 1970, from `2013-01-31`, `2013-01-31T10:00:00+01:00` (without a zone:
-    UTC), or a number of seconds or milliseconds. InvalidRequestError for anything else."""
+    local time), `-1h30m` (so long ago: s, m, h, d), or a number of seconds or milliseconds.
+    InvalidRequestError for anything else."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         number = int(text)
         return number if number >= _MILLISECONDS_FROM else number * 1000
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        amounts = _AMOUNT.findall(ago[1])
+        ago_ms = sum(int(number) * _UNITS_MS[unit] for number, unit in amounts)
+        return max(0, (clock or SystemClock()).wall_ms() - ago_ms)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidRequestError(
-            f"{text!r} is no moment: 2013-01-31T10:00:00, or milliseconds since 1970"
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidRequestError(f"{text!r} is no moment: {TIMES}") from error
 
 
 def parse_start(
-    text: str, *, option: str = "--offset", from_end: bool = False
+    text: str, *, option: str = "--offset", clock: Clock | None = None
 ) -> str | int | AtTime:
-    """A place in every queue. `from_end`: -N is one as well, N messages before the end.
-    InvalidRequestError for what is no place."""
+    """A place in every queue; -N is N messages before its end. InvalidRequestError for what is no
+    place."""
     if text in (EARLIEST, LATEST):
         return text
     if text.startswith("@"):
-        return AtTime(parse_moment(text[1:]))
-    digits = text.removeprefix("-") if from_end else text
+        return AtTime(parse_moment(text[1:], clock))
+    digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
-        return int(text) if int(text) or digits == text else LATEST
-    places = (
-        "earliest, latest, a number, -N or @TIME"
-        if from_end
-        else ("earliest, latest, a number, or @TIME")
-    )
-    raise InvalidRequestError(f"{option} {text}: {places}")
+        number = int(digits)
+        if number < 2**63:
+            return number if digits == text else (-number or LATEST)
+    raise InvalidRequestError(f"{option} {text}: earliest, latest, a number, -N or @TIME")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 from rich.console import Console
@@ -21,12 +21,11 @@ from rich.progress import (
 )
 
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.message_documents import DOCUMENT_HELP, message_of
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.client import Message, SendResult
 from stratamq.errors import InvalidRequestError, StrataError
 
-FIELDS = ("body", "key", "keys", "tag", "queue", "properties")
-"""Of a JSON object that stands for a message."""
 SHOWN_FAILURES = 10
 _PROGRESS_EVERY = 256
 
@@ -50,8 +49,7 @@ def produce(
         Format,
         typer.Option(
             "--format",
-            help="lines: each line is a body; json: each line is an object with "
-            "body (text, or any JSON), key or keys, tag, queue, properties",
+            help=f"lines: each line is a body; json: each line is an object with {DOCUMENT_HELP}",
         ),
     ] = Format.LINES,
     keys: Annotated[
@@ -123,45 +121,6 @@ def read_messages(
                 yield message_of(json.loads(body), defaults), taken
             except (ValueError, RecursionError, InvalidRequestError) as error:
                 raise InvalidRequestError(f"line {number}: {error}") from error
-
-
-def message_of(document: Any, defaults: Message) -> Message:
-    """InvalidRequestError for an object that is no message."""
-    if not isinstance(document, dict):
-        raise InvalidRequestError("a message is a JSON object")
-    unknown = document.keys() - set(FIELDS)
-    if unknown:
-        raise InvalidRequestError(
-            f"unknown field {', '.join(sorted(unknown))}: {', '.join(FIELDS)} are known"
-        )
-    if "body" not in document:
-        raise InvalidRequestError("the field body is missing")
-    if "key" in document and "keys" in document:
-        raise InvalidRequestError("key and keys: give one of them")
-    body = document["body"]
-    raw = body.encode() if isinstance(body, str) else json.dumps(body, ensure_ascii=False).encode()
-    keys = document.get("keys", document.get("key", []))
-    keys = [keys] if isinstance(keys, str) else keys
-    properties = document.get("properties", {})
-    tag, queue = document.get("tag", defaults.tag), document.get("queue", defaults.queue_id)
-    if not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
-        raise InvalidRequestError("keys is a text or a list of texts")
-    if not (
-        isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())
-    ):
-        raise InvalidRequestError("properties is an object of texts")
-    if not isinstance(tag, str):
-        raise InvalidRequestError("tag is a text")
-    if not (queue is None or (isinstance(queue, int) and not isinstance(queue, bool))):
-        raise InvalidRequestError("queue is a number")
-    return Message(
-        defaults.topic,
-        raw,
-        tag=tag,
-        keys=(*defaults.keys, *keys),
-        properties=properties,
-        queue_id=queue,
-    )
 
 
 def _with(defaults: Message, body: bytes) -> Message:

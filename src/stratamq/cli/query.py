@@ -9,7 +9,7 @@ import typer
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_rows import COLUMNS, message_row
-from stratamq.cli.moments import parse_moment
+from stratamq.cli.moments import TIMES, parse_moment
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.client import ReceivedMessage
 from stratamq.errors import NotFoundError
@@ -17,10 +17,10 @@ from stratamq.errors import NotFoundError
 query_app = typer.Typer(help="Find messages. Exit code 1 when there is none.", no_args_is_help=True)
 
 FromOption = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="stored at this time or later")
+    str | None, typer.Option("--from", metavar="TIME", help=f"stored then or later: {TIMES}")
 ]
 ToOption = Annotated[
-    str | None, typer.Option("--to", metavar="TIME", help="stored at this time or earlier")
+    str | None, typer.Option("--to", metavar="TIME", help="stored then or earlier")
 ]
 CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="at most so many")]
 BodyOption = Annotated[BodyAs, typer.Option("--body", help="how to show bodies (decompressed)")]

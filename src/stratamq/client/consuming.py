@@ -4,6 +4,7 @@
 and the asyncio client run the same plan. A `Reading` is the state of one reader.
 """
 
+import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -34,7 +35,14 @@ class AtTime:
 
 
 Start = str | int | datetime | AtTime
-"""`earliest`, `latest`, an offset for every queue, or a moment (a naive datetime is local time)."""
+"""`earliest`, `latest`, an offset for every queue, a negative number: so many messages before the
+end of every queue, or a moment (a naive datetime is local time, as on the command line)."""
+
+Until = int | datetime | AtTime
+"""Where each queue ends: before an offset, or before what was stored at a moment or later."""
+
+Topics = str | Collection[str] | re.Pattern[str]
+"""One, several, or a pattern that the whole name matches."""
 
 
 @dataclass(slots=True)
@@ -62,42 +70,89 @@ class Range:
 Plan = Generator[Operation[Any], Any, list[Range]]
 
 
-def plan_consume(
-    topic: str,
-    queue_ids: Collection[int] | None,
-    start: Start,
-    group: str | None,
-    follow: bool,
-) -> Plan:
-    """The ranges of a reader. NotFoundError when there is no such topic and it does not follow."""
-    start = checked_start(start)
-    found, log_end = yield from listed_queues(topic, whole=not follow)
-    known = {queue.queue_id: queue for queue in found}
-    wanted = set(known) if queue_ids is None else set(queue_ids)
-    if queue_ids is None and (follow or not known):
-        try:
-            topics: list[Topic] = yield operations.topics(topic)
-        except UnavailableError:
-            topics = []  # without the log service what is stored can still be read
-        counts = {one.name: one.read_queue_count for one in topics}
-        if not known and topic not in counts and not follow:
-            raise NotFoundError(f"there is no topic {topic}")
-        wanted |= set(range(counts.get(topic, 0)))
-    committed: Mapping[tuple[str, int], int] = {}
-    if group is not None:
-        committed = yield operations.committed_offsets(group, topic)
-    ranges = []
-    for queue_id in sorted(wanted):
-        queue = known.get(queue_id) or Queue(topic, queue_id, 0, 0, 0)
-        offset = committed.get((topic, queue_id))
-        if offset is None and isinstance(start, AtTime):
-            offset = yield operations.offset_at_time(topic, queue_id, start.timestamp_ms)
-        elif offset is None:
-            offset = {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(start, start)
-        end = None if follow else queue.max_offset
-        begin = max(offset, queue.min_offset)
-        ranges.append(Range(topic, queue_id, begin, end, log_end=log_end))
-    return ranges
+@dataclass(slots=True)
+class Subscription:
+    """What a reader reads: the plan of its ranges, made again while it follows."""
+
+    topics: Topics
+    queue_ids: Collection[int] | None
+    start: Start
+    group: str | None
+    follow: bool
+    until: Until | None = None
+    _begun: bool = field(default=False, init=False)
+
+    def plan(self) -> Plan:
+        """The ranges by now. What appears after the first plan is read from its beginning when
+        `start` counts from the end. NotFoundError when there is no such topic and the reader
+        does not follow."""
+        start = checked_start(self.start)
+        if self.follow and self.until is not None:
+            raise InvalidRequestError("a reader that follows has no end: leave out follow or until")
+        from_end = start == LATEST or (isinstance(start, int) and start < 0)
+        if self._begun and from_end:
+            start = EARLIEST
+        ranges: list[Range] = []
+        for topic in (yield from self._names()):
+            ranges += yield from self._ranges(topic, start, whole=not self.follow or from_end)
+        self._begun = True
+        return ranges
+
+    def _names(self) -> Generator[Operation[Any], Any, list[str]]:
+        if isinstance(self.topics, str):
+            return [self.topics]
+        if not isinstance(self.topics, re.Pattern):
+            return sorted(set(self.topics))
+        known: list[Topic] = yield operations.topics("")
+        names = sorted(one.name for one in known if self.topics.fullmatch(one.name))
+        if not names and not self.follow:
+            raise NotFoundError(f"no topic matches {self.topics.pattern}")
+        return names
+
+    def _ranges(self, topic: str, start: str | int | AtTime, *, whole: bool) -> Plan:
+        found, log_end = yield from listed_queues(topic, whole=whole)
+        known = {queue.queue_id: queue for queue in found}
+        wanted = set(known) if self.queue_ids is None else set(self.queue_ids)
+        if self.queue_ids is None and (self.follow or not known):
+            try:
+                topics: list[Topic] = yield operations.topics(topic)
+            except UnavailableError:
+                topics = []  # without the log service what is stored can still be read
+            counts = {one.name: one.read_queue_count for one in topics}
+            if not known and topic not in counts and not self.follow:
+                raise NotFoundError(f"there is no topic {topic}")
+            wanted |= set(range(counts.get(topic, 0)))
+        committed: Mapping[tuple[str, int], int] = {}
+        if self.group is not None:
+            committed = yield operations.committed_offsets(self.group, topic)
+        ranges = []
+        for queue_id in sorted(wanted):
+            queue = known.get(queue_id) or Queue(topic, queue_id, 0, 0, 0)
+            offset = committed.get((topic, queue_id))
+            if offset is None:
+                offset = yield from plan_place(queue, start)
+            end = None if self.follow else (yield from self._end(queue))
+            begin = max(offset, queue.min_offset)
+            ranges.append(Range(topic, queue_id, begin, end, log_end=log_end))
+        return ranges
+
+    def _end(self, queue: Queue) -> Generator[Operation[Any], Any, int]:
+        if self.until is None:
+            return queue.max_offset
+        until = yield from plan_place(queue, checked_start(self.until))
+        return min(until, queue.max_offset)
+
+
+def plan_place(queue: Queue, start: str | int | AtTime) -> Generator[Operation[Any], Any, int]:
+    """The offset that `start` means in a queue; it need not hold it."""
+    if isinstance(start, AtTime):
+        offset: int = yield operations.offset_at_time(
+            queue.topic, queue.queue_id, start.timestamp_ms
+        )
+        return offset
+    if isinstance(start, str):
+        return {EARLIEST: queue.min_offset, LATEST: queue.max_offset}[start]
+    return start if start >= 0 else max(0, queue.max_offset + start)
 
 
 def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
@@ -129,10 +184,7 @@ def plan_seek(ranges: Collection[Range], to: Start) -> Generator[Operation[Any],
     offsets = []
     for one in ranges:
         queue = bounds.get((one.topic, one.queue_id)) or Queue(one.topic, one.queue_id, 0, 0, 0)
-        if isinstance(to, AtTime):
-            offset = yield operations.offset_at_time(one.topic, one.queue_id, to.timestamp_ms)
-        else:
-            offset = {EARLIEST: queue.min_offset, LATEST: queue.max_offset}.get(to, to)
+        offset = yield from plan_place(queue, to)
         offsets.append(min(max(offset, queue.min_offset), queue.max_offset))
     return offsets
 
@@ -178,8 +230,6 @@ def checked_start(start: Start) -> str | int | AtTime:
         return AtTime(int(start.timestamp() * 1000))
     if isinstance(start, str) and start not in (EARLIEST, LATEST):
         raise InvalidRequestError(f"{start!r} is no place to begin: earliest, latest, a number")
-    if isinstance(start, int) and start < 0:
-        raise InvalidRequestError("queue offsets are not negative")
     return start
 
 

@@ -19,8 +19,10 @@ from stratamq.client.consuming import (
     Range,
     Reading,
     Start,
+    Subscription,
+    Topics,
+    Until,
     plan_between,
-    plan_consume,
 )
 from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.intake import Intake, ProducerSettings
@@ -37,7 +39,7 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import OffsetOutOfRangeError, UnavailableError
+from stratamq.errors import OffsetOutOfRangeError, StrataError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
@@ -183,10 +185,11 @@ class AsyncClient:
 
     def consume(
         self,
-        topic: str,
+        topic: Topics,
         *,
         queues: Collection[int] | None = None,
         offset: Start = EARLIEST,
+        until: Until | None = None,
         tags: Iterable[str] = (),
         follow: bool = False,
         group: str | None = None,
@@ -194,22 +197,25 @@ class AsyncClient:
         patience_s: float | None = 30.0,
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> AsyncConsumer:
         """Iterate over a topic's messages, in each queue in order:
-        `async for message in client.consume("orders")`.
+        `async for message in client.consume("orders")`. The queues are read in turn, a piece of
+        each, with no order between them.
 
-        Without `follow` everything that was acknowledged by now. With `group` from its committed
+        `topic` may be several topics, or a compiled pattern that whole names match. Without
+        `follow` everything that was acknowledged by now, or what of it is before `until`; with it
+        also what topics and queues get that appear later. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `patience_s`, following
-        readers wait for ever.
+        readers wait for ever; `on_interruption` is called with the error when the wait begins, and
+        with None when something comes again.
         """
 
-        def make_plan() -> Plan:
-            return plan_consume(topic, queues, offset, group, follow)
-
+        subscription = Subscription(topic, queues, offset, group, follow, until)
         return AsyncConsumer(
             self._connections,
             self._run,
-            make_plan,
+            subscription.plan,
             Reading((), tags, max_bytes),
             backoff=Backoff(None if follow else patience_s, self._clock, self._random),
             clock=self._clock,
@@ -218,6 +224,7 @@ class AsyncClient:
             follow=follow,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
+            on_interruption=on_interruption,
         )
 
     def between(

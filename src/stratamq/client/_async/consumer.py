@@ -61,6 +61,7 @@ class AsyncConsumer:
         follow: bool = False,
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
         self._connections = connections
         self._run = run
@@ -88,6 +89,8 @@ class AsyncConsumer:
         self._committing = AsyncLock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
+        self._on_interruption = on_interruption
+        self._interrupted = False
         self._begun = AsyncOnce(self._begin)
 
     async def _begin(self) -> None:
@@ -330,6 +333,7 @@ class AsyncConsumer:
                 continue
             if response is not None:
                 self._backoff.reset()
+                self._set_interrupted(None)
                 return response
             if self._moving:
                 break
@@ -371,8 +375,15 @@ class AsyncConsumer:
         delay_s = self._backoff.next_delay_s()
         if delay_s is None:
             raise error
+        self._set_interrupted(error)
         await self._connections.renew(DISPATCHER)
         await self._closed.wait(delay_s)
+
+    def _set_interrupted(self, error: StrataError | None) -> None:
+        if self._interrupted != (error is not None):
+            self._interrupted = error is not None
+            if self._on_interruption is not None:
+                self._on_interruption(error)
 
     async def _look_again(self) -> None:
         """For queues that are new, or that end earlier than they did."""

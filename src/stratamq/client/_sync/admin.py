@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from stratamq.client import admin_operations, operations, replication_state
 from stratamq.client._sync.calls import run_plan
-from stratamq.client.group_reset import GroupReset, ResetTo, plan_group_reset
+from stratamq.client.consuming import Start
+from stratamq.client.group_reset import GroupReset, plan_group_reset
 from stratamq.client.operations import RunOperation
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
 from stratamq.client.values import (
@@ -57,7 +58,7 @@ class AdminClient:
 
     # --- groups ---
 
-    def plan_group_reset(self, group: str, to: ResetTo, topic: str = "") -> list[GroupReset]:
+    def plan_group_reset(self, group: str, to: Start, topic: str = "") -> list[GroupReset]:
         """Where `group` would continue after a reset, by queue; nothing is changed.
 
         What a queue does not hold becomes the nearest offset that it does.

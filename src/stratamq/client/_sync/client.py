@@ -20,8 +20,10 @@ from stratamq.client.consuming import (
     Range,
     Reading,
     Start,
+    Subscription,
+    Topics,
+    Until,
     plan_between,
-    plan_consume,
 )
 from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.intake import Intake, ProducerSettings
@@ -38,7 +40,7 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import OffsetOutOfRangeError, UnavailableError
+from stratamq.errors import OffsetOutOfRangeError, StrataError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
@@ -184,10 +186,11 @@ class Client:
 
     def consume(
         self,
-        topic: str,
+        topic: Topics,
         *,
         queues: Collection[int] | None = None,
         offset: Start = EARLIEST,
+        until: Until | None = None,
         tags: Iterable[str] = (),
         follow: bool = False,
         group: str | None = None,
@@ -195,22 +198,25 @@ class Client:
         patience_s: float | None = 30.0,
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> Consumer:
         """Iterate over a topic's messages, in each queue in order:
-        `for message in client.consume("orders")`.
+        `for message in client.consume("orders")`. The queues are read in turn, a piece of
+        each, with no order between them.
 
-        Without `follow` everything that was acknowledged by now. With `group` from its committed
+        `topic` may be several topics, or a compiled pattern that whole names match. Without
+        `follow` everything that was acknowledged by now, or what of it is before `until`; with it
+        also what topics and queues get that appear later. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `patience_s`, following
-        readers wait for ever.
+        readers wait for ever; `on_interruption` is called with the error when the wait begins, and
+        with None when something comes again.
         """
 
-        def make_plan() -> Plan:
-            return plan_consume(topic, queues, offset, group, follow)
-
+        subscription = Subscription(topic, queues, offset, group, follow, until)
         return Consumer(
             self._connections,
             self._run,
-            make_plan,
+            subscription.plan,
             Reading((), tags, max_bytes),
             backoff=Backoff(None if follow else patience_s, self._clock, self._random),
             clock=self._clock,
@@ -219,6 +225,7 @@ class Client:
             follow=follow,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
+            on_interruption=on_interruption,
         )
 
     def between(

@@ -62,6 +62,7 @@ class Consumer:
         follow: bool = False,
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
         self._connections = connections
         self._run = run
@@ -89,6 +90,8 @@ class Consumer:
         self._committing = Lock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
+        self._on_interruption = on_interruption
+        self._interrupted = False
         self._begun = Once(self._begin)
 
     def _begin(self) -> None:
@@ -314,6 +317,7 @@ class Consumer:
                 continue
             if response is not None:
                 self._backoff.reset()
+                self._set_interrupted(None)
                 return response
             if self._moving:
                 break
@@ -355,8 +359,15 @@ class Consumer:
         delay_s = self._backoff.next_delay_s()
         if delay_s is None:
             raise error
+        self._set_interrupted(error)
         self._connections.renew(DISPATCHER)
         self._closed.wait(delay_s)
+
+    def _set_interrupted(self, error: StrataError | None) -> None:
+        if self._interrupted != (error is not None):
+            self._interrupted = error is not None
+            if self._on_interruption is not None:
+                self._on_interruption(error)
 
     def _look_again(self) -> None:
         """For queues that are new, or that end earlier than they did."""
