@@ -23,9 +23,9 @@ def send(broker, caught_up):
     """Stores bodies in queue 0 of a topic, with the fields given."""
 
     def call(topic: str, *bodies: bytes, **fields: object) -> None:
-        with connect(broker.root) as client:
+        with connect(broker.root) as client, client.producer() as producer:
             for body in bodies:
-                client.send(topic, body, **({"queue_id": 0} | fields))
+                producer.send(topic, body, **({"queue_id": 0} | fields))
         caught_up()
 
     return call

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from stratamq.cli.completing import group_names, topic_names
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
@@ -40,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 def consume(
     topics: Annotated[
-        list[str] | None, typer.Argument(help="one or several", show_default=False)
+        list[str] | None, typer.Argument(help="one or several", autocompletion=topic_names)
     ] = None,
     regex: Annotated[
         str | None,
@@ -48,7 +49,12 @@ def consume(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="go on where this group was, and commit how far"),
+        typer.Option(
+            "--group",
+            "-g",
+            help="go on where this group was, and commit how far",
+            autocompletion=group_names,
+        ),
     ] = None,
     offset: Annotated[
         str | None,

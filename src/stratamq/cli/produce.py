@@ -20,6 +20,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.message_documents import DOCUMENT_HELP, message_of
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
@@ -40,7 +41,12 @@ def register(app: typer.Typer) -> None:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="where the messages go; made if the broker may")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            help="where the messages go; made if the broker may", autocompletion=topic_names
+        ),
+    ],
     file: Annotated[
         Path | None,
         typer.Option("--file", "-f", exists=True, dir_okay=False, help="instead of standard input"),
