@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-bare test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos client docs clean
+.PHONY: help venv check test test-bare test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -17,7 +17,12 @@ venv: $(INSTALLED)  ## .venv with everything for development
 $(INSTALLED): pyproject.toml scripts/make_venv.sh
 	scripts/make_venv.sh
 
-test: venv  ## every test that needs no Java, with all the lints
+check: lint  ## while you change something: lint, formats, pages, one real broker; under two minutes
+	$(PYTEST) -n 2 tests/formats tests/files tests/test_tidy.py tests/test_shape.py tests/test_docs.py \
+	  tests/cli/test_broker_commands.py tests/cli/test_tour.py $(ARGS)
+
+test: venv  ## every test that needs no Java, with all the lints: a quarter of an hour on two cores
+	@echo "make test: about 13 minutes on two quiet cores; make check takes one" >&2
 	$(PYTEST) -n 2 -m "not java and not spark and not compose" $(ARGS)
 
 test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
