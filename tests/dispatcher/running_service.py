@@ -10,6 +10,7 @@ import grpc
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
+from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.pulling import Puller
@@ -48,7 +49,12 @@ class RunningService:
         self.puller = Puller(self.engine, self._limits, ColdReads(self.files), self.reading)
         self.bounds = OffsetBounds(self.offsets, self.engine.ends)
         servicer = DispatcherServicer(
-            self.engine, self.puller, self.offsets, self.bounds, self._why_not_writable
+            self.engine,
+            self.puller,
+            self.offsets,
+            self.bounds,
+            LastCommits(SimulatedClock()),
+            self._why_not_writable,
         )
         self.server = Server("dispatcher", stop_grace_ms=1_000)
         self.server.add_servicer(

@@ -419,3 +419,30 @@ def test_an_operators_edit_counts_and_what_the_journal_has_of_before_does_not(sm
     last = Service(disk.image(keep_nothing).files(), small_bytes=small_bytes)
     assert last.committed() == [("t", 0, 3), ("t", 1, 12)]
     assert last.offsets.report == []
+
+
+def test_a_deleted_group_is_forgotten_here_at_the_next_start_and_on_a_slave(files):
+    service, slave = Service(files), Service(SimulatedDisk().files())
+    service.offsets.commit("g", [("t", 0, 3), ("t", 1, 4), ("u", 0, 5)])
+    service.offsets.commit("h", [("t", 0, 6)])
+    document, mark = service.offsets.export_changes()
+    slave.offsets.import_document(document)
+    assert service.offsets.delete("g", "u") == 1
+    assert service.committed("g") == [("t", 0, 3), ("t", 1, 4)]
+    assert service.offsets.delete("g") == 2
+    assert service.offsets.delete("g") == service.offsets.delete("never") == 0
+    document, _ = service.offsets.export_changes(mark)
+    slave.offsets.import_document(document)
+    service.pass_time()
+    for one in (service, slave, Service(files)):
+        assert one.committed("g") == []
+        assert one.committed("h") == [("t", 0, 6)]
+
+
+def test_a_deleted_group_can_commit_again(files):
+    service = Service(files)
+    service.offsets.commit("g", [("t", 0, 3)])
+    service.offsets.delete("g")
+    service.offsets.commit("g", [("t", 1, 1)])
+    service.pass_time()
+    assert Service(files).committed("g") == [("t", 1, 1)]

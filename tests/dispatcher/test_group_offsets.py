@@ -75,6 +75,32 @@ def test_an_offset_beyond_the_queues_end_is_refused_with_the_range(
     run(scenario())
 
 
+def test_a_deleted_group_is_listed_no_more_and_a_slave_deletes_none(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put("t")
+            service.log.put("u")
+            service.follow()
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 1), ("u", 0, 1)))
+            listed = await service.stub.ListGroups(pb.ListGroupsRequest())
+            assert {(one.topic, one.last_client != "") for one in listed.groups} == {
+                ("t", True),
+                ("u", True),
+            }
+            assert all(one.last_commit_timestamp_ms for one in listed.groups)
+            answer = await service.stub.DeleteGroup(pb.DeleteGroupRequest(group="g", topic="u"))
+            assert answer.queue_count == 1
+            listed = await service.stub.ListGroups(pb.ListGroupsRequest())
+            assert [one.topic for one in listed.groups] == ["t"]
+            service.connect(is_slave=True)
+            service.follow()
+            error = await error_of(service.stub.DeleteGroup(pb.DeleteGroupRequest(group="g")))
+            assert isinstance(error, NotWritableError)
+            assert await committed(service) == [("t", 0, 1)]
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("master", [None, "send them to its master at 10.0.0.7:10911"])
 def test_a_slave_refuses_commits_and_names_its_master(run, tmp_path, master):
     async def scenario():

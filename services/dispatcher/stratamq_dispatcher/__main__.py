@@ -13,6 +13,7 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
@@ -48,7 +49,7 @@ async def main() -> None:
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
     not_writable = partial(why_not_writable, service.channels)
     servicer = DispatcherServicer(
-        engine, puller, offsets, bounds, not_writable, config.page_entries
+        engine, puller, offsets, bounds, LastCommits(clock), not_writable, config.page_entries
     )
     known_history = True
 

@@ -119,6 +119,17 @@ class ConsumerOffsets:
                 self._changes.note((group, topic))
                 self._changed[group, topic, queue_id] = offset
 
+    def delete(self, group: str, topic: str = "") -> int:
+        """Forget what a group has committed, with "" of all topics: the number of queues."""
+        count = 0
+        for key in self._topics.get(group, []):
+            queue_ids = list(self.queues_of(key))
+            if queue_ids and topic in ("", key[1]):
+                self._touched = True
+                self._remove(key, queue_ids)
+                count += len(queue_ids)
+        return count
+
     def check(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """Whether they can be stored at all. Raises InvalidRequestError."""
         _check_name("group", group)

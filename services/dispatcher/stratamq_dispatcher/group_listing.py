@@ -1,7 +1,7 @@
 """What groups have read and have yet to read, in pages: every queue of each topic of which a group
 has committed something. A queue without a committed offset counts with all its messages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from stratamq.errors import CorruptionError
@@ -72,8 +72,9 @@ class GroupListing:
         return GroupQueue(group, topic, queue_id, offset, end, max(0, end - begin))
 
 
-def _all_ids(queues: Iterable[ConsumeQueue], committed: Iterable[int]) -> set[int]:
-    return {*(queue.queue_id for queue in queues), *committed}
+def _all_ids(queues: Iterable[ConsumeQueue], committed: Collection[int]) -> set[int]:
+    """None of a topic of which the group's offsets were deleted."""
+    return {*(queue.queue_id for queue in queues), *committed} if committed else set()
 
 
 def _minimum(queue: ConsumeQueue, table: QueueTable, minimum_offset: int) -> int:

@@ -53,8 +53,7 @@ class OffsetBounds:
         beyond its queue's end.
         """
         taken = list(offsets)
-        if self._ends.is_slave:
-            raise NotWritableError("a slave takes no offset commits: commit at its master", "role")
+        self.require_master()
         self._offsets.check(group, taken)
         for topic, queue_id, offset in taken:
             end = self._ends.end(topic, queue_id)
@@ -69,6 +68,11 @@ class OffsetBounds:
         for topic in {topic for topic, _, _ in taken}:
             self._hold((group, topic))
         self._offsets.commit(group, taken)
+
+    def require_master(self) -> None:
+        """NotWritableError (`role`) on a slave."""
+        if self._ends.is_slave:
+            raise NotWritableError("a slave takes no offset commits: commit at its master", "role")
 
     def tick(self) -> None:
         """To be called a few times a second."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
@@ -12,6 +13,7 @@ from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import (
     InvalidRequestError,
     NotWritableError,
+    StrataError,
     UnavailableError,
 )
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
@@ -29,6 +31,7 @@ from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_listing import GroupListing
+from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
@@ -45,6 +48,12 @@ QUEUES_AT_ONCE = 128
 """So many queues are described before others get their turn."""
 
 
+def client_address(peer: str) -> str:
+    """host:port of what gRPC calls the peer; empty for a Unix socket."""
+    family, _, address = unquote(peer).partition(":")
+    return address if family in ("ipv4", "ipv6") else ""
+
+
 class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     """`Pull` and `PullStream` go through `generic_handler`."""
 
@@ -54,6 +63,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         puller: Puller,
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
+        last_commits: LastCommits,
         why_not_writable: Callable[[], Awaitable[str | None]],
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
@@ -64,6 +74,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._puller = puller
         self._offsets = offsets
         self._bounds = bounds
+        self._last_commits = last_commits
         self._groups = GroupListing(offsets, bounds)
         self._why_not_writable = why_not_writable
 
@@ -193,18 +204,31 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     async def CommitOffsets(self, request: pb.CommitOffsetsRequest, context: Any) -> Any:
         self._engine.require_serving()
+        offsets = [(item.topic, item.queue_id, item.offset) for item in request.offsets]
         try:
-            self._bounds.commit(
-                request.group,
-                [(item.topic, item.queue_id, item.offset) for item in request.offsets],
-            )
+            self._bounds.commit(request.group, offsets)
         except NotWritableError as error:
-            why = await self._why_not_writable()
-            if why == "":
-                raise UnavailableError("the broker has just become a master: try again") from error
-            message = f"{error.message}; {why}" if why else error.message
-            raise NotWritableError(message, error.reason) from error
+            raise await self._explained(error) from error
+        topics = {topic for topic, _, _ in offsets}
+        self._last_commits.note(request.group, topics, client_address(context.peer()))
         return pb.CommitOffsetsResponse()
+
+    async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Any) -> Any:
+        self._engine.require_serving()
+        try:
+            self._bounds.require_master()
+        except NotWritableError as error:
+            raise await self._explained(error) from error
+        self._last_commits.forget(request.group, request.topic)
+        count = self._offsets.delete(request.group, request.topic)
+        return pb.DeleteGroupResponse(queue_count=count)
+
+    async def _explained(self, error: NotWritableError) -> StrataError:
+        """The error with where to turn."""
+        why = await self._why_not_writable()
+        if why == "":
+            return UnavailableError("the broker has just become a master: try again")
+        return NotWritableError(f"{error.message}; {why}" if why else error.message, error.reason)
 
     async def GetCommittedOffsets(
         self, request: pb.GetCommittedOffsetsRequest, context: Any
@@ -242,6 +266,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             next_position=nested_position_of(following), incarnation=incarnation
         )
         for one in found:
+            last = self._last_commits.of(one.group, one.topic)
             response.groups.add(
                 group=one.group,
                 topic=one.topic,
@@ -249,6 +274,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 offset=one.offset,
                 max_offset=one.end,
                 lag=one.lag,
+                last_commit_timestamp_ms=last.timestamp_ms,
+                last_client=last.client,
             )
         return response
 

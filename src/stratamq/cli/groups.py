@@ -6,16 +6,18 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.completing import GroupArgument
+from stratamq.cli.confirming import YesOption, confirm
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.watching import WatchOption, shown
-from stratamq.client import GroupQueue
+from stratamq.client import Client, GroupQueue
 from stratamq.errors import NotFoundError
 
 COLUMNS = ("group", "topic", "queueId", "offset", "maxOffset", "lag")
+DETAILED_COLUMNS = (*COLUMNS, "lastCommitTimestamp", "lastClient")
 RESET_COLUMNS = ("group", "topic", "queueId", "before", "offset", "maxOffset", "lag")
 
 groups_app = typer.Typer(
@@ -64,13 +66,51 @@ def describe_group(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
+    watch: WatchOption = None,
 ) -> None:
-    """One group: every queue, the next offset that it reads, and how far behind it is."""
-    with open_client(data, address) as client:
-        found = [one for one in client.groups() if one.group == group]
+    """One group: every queue, the next offset that it reads, how far behind it is; when it
+    committed something of the topic last, and from which address, since the dispatcher started."""
+
+    def once() -> int:
+        with open_client(data, address) as client:
+            found = queues_of_group(client, group)
+        show(output, DETAILED_COLUMNS, [_row(one) for one in found])
+        return 0
+
+    shown(once, watch)
+
+
+def queues_of_group(client: Client, group: str, topic: str = "") -> list[GroupQueue]:
+    """NotFoundError when it has committed nothing."""
+    found = [one for one in client.groups() if one.group == group and topic in ("", one.topic)]
     if not found:
-        raise NotFoundError(f"there is no group {group}: none of this name has committed anything")
+        where = f" of {topic}" if topic else ""
+        raise NotFoundError(
+            f"there is no group {group}: none of this name has committed anything{where}"
+        )
+    return found
+
+
+@groups_app.command("delete")
+def delete_group(
+    group: GroupArgument,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="only of this one")] = "",
+    yes: YesOption = False,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Forget where a group is; a reader of its name begins anew. Messages stay. Stop its readers
+    first: one that runs commits its own place again."""
+    with open_client(data, address) as client:
+        found = queues_of_group(client, group, topic)
+        topics = sorted({one.topic for one in found})
+        confirm(
+            f"The group {group} is forgotten in {len(found)} queues of {', '.join(topics)}.", yes
+        )
+        client.admin.delete_group(group, topic)
     show(output, COLUMNS, [_row(one) for one in found])
+    print("deleted", file=sys.stderr)
 
 
 @groups_app.command("reset")
@@ -129,4 +169,6 @@ def _row(one: GroupQueue) -> Row:
         "offset": one.offset if one.offset >= 0 else None,
         "maxOffset": one.max_offset,
         "lag": one.lag,
+        "lastCommitTimestamp": one.last_commit_timestamp_ms,
+        "lastClient": one.last_client,
     }

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from stratamq.api.v1 import dispatcher_pb2
-from stratamq.client import operations
+from stratamq.client import group_operations, operations
 from stratamq.client.operations import Operation, tag_list, wire_message
 from stratamq.client.received import ReceivedMessage, split_frames
 from stratamq.client.values import LogState, Queue, TimeBoundary, Topic
@@ -124,7 +124,7 @@ class Subscription:
             wanted |= set(range(counts.get(topic, 0)))
         committed: Mapping[tuple[str, int], int] = {}
         if self.group is not None:
-            committed = yield operations.committed_offsets(self.group, topic)
+            committed = yield group_operations.committed_offsets(self.group, topic)
         ranges = []
         for queue_id in sorted(wanted):
             queue = known.get(queue_id) or Queue(topic, queue_id, 0, 0, 0)

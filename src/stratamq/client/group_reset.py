@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from stratamq.client import operations
+from stratamq.client import group_operations
 from stratamq.client.consuming import Start, checked_start, listed_queues, plan_place
 from stratamq.client.operations import Operation
 from stratamq.errors import NotFoundError
@@ -26,7 +26,7 @@ def plan_group_reset(
 ) -> Generator[Operation[Any], Any, list[GroupReset]]:
     """See `AsyncAdminClient.plan_group_reset`."""
     place = checked_start(to)
-    committed: dict[tuple[str, int], int] = yield operations.committed_offsets(group, topic)
+    committed: dict[tuple[str, int], int] = yield group_operations.committed_offsets(group, topic)
     topics = [topic] if topic else sorted({name for name, _ in committed})
     if not topics:
         raise NotFoundError(f"the group {group} has committed nothing: name a topic to set it for")

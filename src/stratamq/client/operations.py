@@ -1,6 +1,6 @@
 """Every unary call of the client as a value: what is asked, and what is made of the answer."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -10,7 +10,6 @@ from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
     DamagedStretch,
     FollowerState,
-    GroupQueue,
     LogState,
     Message,
     PullStatus,
@@ -281,44 +280,6 @@ def offset_at_time(
         boundary=boundary.value,
     )
     return Operation(METHODS["GetOffsetByTime"], request, lambda response: response.offset)
-
-
-# --- groups ---
-
-
-def commit_offsets(group: str, offsets: Mapping[tuple[str, int], int]) -> Operation[None]:
-    request = wire_message(
-        dispatcher_pb2.CommitOffsetsRequest,
-        group=group,
-        offsets=[
-            wire_message(dispatcher_pb2.GroupOffset, topic=topic, queue_id=queue_id, offset=offset)
-            for (topic, queue_id), offset in offsets.items()
-        ],
-    )
-    return Operation(METHODS["CommitOffsets"], request, lambda _: None)
-
-
-def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, int], int]]:
-    request = wire_message(dispatcher_pb2.GetCommittedOffsetsRequest, group=group, topic=topic)
-
-    def result(
-        response: dispatcher_pb2.GetCommittedOffsetsResponse,
-    ) -> dict[tuple[str, int], int]:
-        found = {(one.topic, one.queue_id): one.offset for one in response.offsets}
-        return dict(sorted(found.items()))
-
-    return Operation(METHODS["GetCommittedOffsets"], request, result)
-
-
-def groups() -> Operation[list[GroupQueue]]:
-    def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupQueue]:
-        found = [
-            GroupQueue(one.group, one.topic, one.queue_id, one.offset, one.max_offset, one.lag)
-            for one in response.groups
-        ]
-        return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
-
-    return Operation(METHODS["ListGroups"], dispatcher_pb2.ListGroupsRequest(), result)
 
 
 # --- listings ---

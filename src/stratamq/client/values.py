@@ -164,6 +164,10 @@ class GroupQueue:
     offset: int
     max_offset: int
     lag: int
+    last_commit_timestamp_ms: int = 0
+    """When the group committed something of this topic last; 0: not since the service started."""
+    last_client: str = ""
+    """The address that it came from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,20 +240,24 @@ class ListGroupsRequest(_message.Message):
     def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag")
+    __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "last_commit_timestamp_ms", "last_client")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    LAST_COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_CLIENT_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     queue_id: int
     offset: int
     max_offset: int
     lag: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+    last_commit_timestamp_ms: int
+    last_client: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_commit_timestamp_ms: _Optional[int] = ..., last_client: _Optional[str] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
     __slots__ = ("groups", "next_position", "incarnation")
@@ -264,6 +268,20 @@ class ListGroupsResponse(_message.Message):
     next_position: int
     incarnation: int
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("group", "topic")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ("queue_count",)
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    queue_count: int
+    def __init__(self, queue_count: _Optional[int] = ...) -> None: ...
 
 class GetDispatchStatusRequest(_message.Message):
     __slots__ = ()

@@ -74,6 +74,11 @@ class DispatcherServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupsRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupsResponse.FromString,
                 _registered_method=True)
+        self.DeleteGroup = channel.unary_unary(
+                '/stratamq.api.v1.DispatcherService/DeleteGroup',
+                request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupResponse.FromString,
+                _registered_method=True)
         self.GetDispatchStatus = channel.unary_unary(
                 '/stratamq.api.v1.DispatcherService/GetDispatchStatus',
                 request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusRequest.SerializeToString,
@@ -149,6 +154,13 @@ class DispatcherServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteGroup(self, request, context):
+        """Forget what a group has committed; a reader of the group that still runs commits anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetDispatchStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -210,6 +222,11 @@ def add_DispatcherServiceServicer_to_server(servicer, server):
                     servicer.ListGroups,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupsRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'DeleteGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroup,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupResponse.SerializeToString,
             ),
             'GetDispatchStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDispatchStatus,
@@ -443,6 +460,33 @@ class DispatcherService(object):
             '/stratamq.api.v1.DispatcherService/ListGroups',
             stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupsRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DispatcherService/DeleteGroup',
+            stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client import operations
+from stratamq.client import group_operations, operations
 from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.calls import AsyncCalls
 from stratamq.client._async.consumer import AsyncConsumer
@@ -348,13 +348,13 @@ class AsyncClient:
 
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """The next offsets a group will read, by (topic, queue id)."""
-        await self._run(operations.commit_offsets(group, offsets))
+        await self._run(group_operations.commit_offsets(group, offsets))
 
     async def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
-        return await self._run(operations.committed_offsets(group, topic))
+        return await self._run(group_operations.committed_offsets(group, topic))
 
     async def groups(self) -> list[GroupQueue]:
-        return await self._run(operations.groups())
+        return await self._run(group_operations.groups())
 
     # --- listings and states ---
 

@@ -17,8 +17,9 @@ from stratamq.client.consuming import (
     plan_ends,
     plan_seek,
 )
+from stratamq.client.group_operations import commit_offsets
 from stratamq.client.hooks import Hooks
-from stratamq.client.operations import AsyncRunOperation, commit_offsets
+from stratamq.client.operations import AsyncRunOperation
 from stratamq.client.primitives import (
     AsyncEvent,
     AsyncLock,

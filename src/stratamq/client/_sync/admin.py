@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from stratamq.client import admin_operations, operations, replication_state
+from stratamq.client import admin_operations, group_operations, replication_state
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
@@ -74,7 +74,12 @@ class AdminClient:
         for first in range(0, len(resets), QUEUES_PER_COMMIT):
             some = resets[first : first + QUEUES_PER_COMMIT]
             offsets = {(one.topic, one.queue_id): one.offset for one in some}
-            self._run(operations.commit_offsets(group, offsets))
+            self._run(group_operations.commit_offsets(group, offsets))
+
+    def delete_group(self, group: str, topic: str = "") -> int:
+        """Forget where `group` is, in all topics or in one: the number of queues. A reader of the
+        group that runs commits its own place again: stop it first. NotWritableError of a slave."""
+        return self._run(group_operations.delete_group(group, topic))
 
     # --- replication ---
 

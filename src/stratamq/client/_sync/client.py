@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client import operations
+from stratamq.client import group_operations, operations
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.calls import Calls
 from stratamq.client._sync.consumer import Consumer
@@ -347,13 +347,13 @@ class Client:
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """The next offsets a group will read, by (topic, queue id)."""
-        self._run(operations.commit_offsets(group, offsets))
+        self._run(group_operations.commit_offsets(group, offsets))
 
     def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
-        return self._run(operations.committed_offsets(group, topic))
+        return self._run(group_operations.committed_offsets(group, topic))
 
     def groups(self) -> list[GroupQueue]:
-        return self._run(operations.groups())
+        return self._run(group_operations.groups())
 
     # --- listings and states ---
 

@@ -18,8 +18,9 @@ from stratamq.client.consuming import (
     plan_ends,
     plan_seek,
 )
+from stratamq.client.group_operations import commit_offsets
 from stratamq.client.hooks import Hooks
-from stratamq.client.operations import RunOperation, commit_offsets
+from stratamq.client.operations import RunOperation
 from stratamq.client.primitives import (
     Event,
     Lock,

@@ -1,0 +1,58 @@
+"""The calls about consumer groups as values; see `operations`."""
+
+from collections.abc import Mapping
+
+from stratamq.api.v1 import dispatcher_pb2
+from stratamq.client.operations import Operation, wire_message
+from stratamq.client.values import GroupQueue
+from stratamq.rpc.methods import METHODS
+
+
+def commit_offsets(group: str, offsets: Mapping[tuple[str, int], int]) -> Operation[None]:
+    request = wire_message(
+        dispatcher_pb2.CommitOffsetsRequest,
+        group=group,
+        offsets=[
+            wire_message(dispatcher_pb2.GroupOffset, topic=topic, queue_id=queue_id, offset=offset)
+            for (topic, queue_id), offset in offsets.items()
+        ],
+    )
+    return Operation(METHODS["CommitOffsets"], request, lambda _: None)
+
+
+def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, int], int]]:
+    request = wire_message(dispatcher_pb2.GetCommittedOffsetsRequest, group=group, topic=topic)
+
+    def result(
+        response: dispatcher_pb2.GetCommittedOffsetsResponse,
+    ) -> dict[tuple[str, int], int]:
+        found = {(one.topic, one.queue_id): one.offset for one in response.offsets}
+        return dict(sorted(found.items()))
+
+    return Operation(METHODS["GetCommittedOffsets"], request, result)
+
+
+def groups() -> Operation[list[GroupQueue]]:
+    def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupQueue]:
+        found = [
+            GroupQueue(
+                one.group,
+                one.topic,
+                one.queue_id,
+                one.offset,
+                one.max_offset,
+                one.lag,
+                one.last_commit_timestamp_ms,
+                one.last_client,
+            )
+            for one in response.groups
+        ]
+        return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
+
+    return Operation(METHODS["ListGroups"], dispatcher_pb2.ListGroupsRequest(), result)
+
+
+def delete_group(group: str, topic: str = "") -> Operation[int]:
+    """The number of queues of which an offset was forgotten."""
+    request = wire_message(dispatcher_pb2.DeleteGroupRequest, group=group, topic=topic)
+    return Operation(METHODS["DeleteGroup"], request, lambda response: response.queue_count)
