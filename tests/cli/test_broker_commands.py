@@ -94,13 +94,6 @@ def test_many_lines_are_spread_over_the_queues(rows, caught_up):
     assert len(queues) == 4
 
 
-def test_messages_that_the_log_refuses_are_counted_and_told(stratamq):
-    done = stratamq("produce", "bad name!", stdin=lines("a", "b"))
-    assert done.code == 1
-    assert "bad name!" in done.err
-    assert "Traceback" not in done.err
-
-
 def test_consume_takes_what_is_asked_for(rows, caught_up):
     rows("produce", "asked", "--queue", "0", "--tag", "A", stdin=lines(*range(5)))
     rows("produce", "asked", "--queue", "1", "--tag", "B", stdin=lines(*range(5, 10)))

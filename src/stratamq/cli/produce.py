@@ -1,11 +1,9 @@
-"""`stratamq produce`: lines, or JSON objects, become messages of a topic."""
+"""`stratamq produce`: lines, JSON objects or a whole file become messages of a topic."""
 
-import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -22,18 +20,16 @@ from rich.progress import (
 
 from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.message_documents import DOCUMENT_HELP, message_of
+from stratamq.cli.message_documents import DOCUMENT_HELP
+from stratamq.cli.message_input import Format, MessageInput
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
-from stratamq.client import Message, SendResult
-from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.cli.produce_sending import Sending
+from stratamq.client import Client, Message
+from stratamq.errors import NotFoundError
+from stratamq.formats.javahash import queue_of_key
 
-SHOWN_FAILURES = 10
+COLUMNS = ("topic", "sent", "stored", "unconfirmed", "failed", "bytes", "seconds", "perSecond")
 _PROGRESS_EVERY = 256
-
-
-class Format(StrEnum):
-    LINES = "lines"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -58,6 +54,12 @@ def produce(
             help=f"lines: each line is a body; json: each line is an object with {DOCUMENT_HELP}",
         ),
     ] = Format.LINES,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="the whole input is one message, byte for byte")
+    ] = False,
+    from_line: Annotated[
+        int, typer.Option(min=1, help="skip the lines before: to continue a run that ended early")
+    ] = 1,
     keys: Annotated[
         list[str] | None, typer.Option("--key", "-k", help="for every message; may be repeated")
     ] = None,
@@ -65,6 +67,19 @@ def produce(
     queue: Annotated[
         int | None,
         typer.Option("--queue", "-q", min=0, help="for every message without one; else in turn"),
+    ] = None,
+    key_hash: Annotated[
+        bool | None,
+        typer.Option(
+            "--key-hash/--no-key-hash",
+            help="a message's first key chooses its queue, so that those of one key keep their "
+            "order: |String.hashCode mod queues|, as RocketMQ's SelectMessageQueueByHash; on with "
+            "--ordering-key",
+        ),
+    ] = None,
+    ordering_key: Annotated[
+        str | None,
+        typer.Option(help="the first key of every message, which chooses the queue"),
     ] = None,
     retry: Annotated[
         int,
@@ -84,102 +99,73 @@ def produce(
 ) -> None:
     """Store messages. Answers when all of them are as safe as the broker promises.
 
-    Exit code 0: all are stored. 1: some are not, or perhaps not; standard error has the reason.
+    Exit code 0: all are stored. 1: some are not, or perhaps not; 130: Ctrl-C. It ends at the first
+    line that is not stored; standard error has the reason, up to which line all are stored, and
+    what is stored beyond.
     """
-    defaults = Message(topic, b"", tag=tag, keys=tuple(keys or ()), queue_id=queue)
-    tally = _Tally()
+    if whole and (from_line > 1 or input_format is not Format.LINES):
+        raise typer.BadParameter("--whole has no lines: leave out --from-line and --format")
+    by_hash = ordering_key is not None if key_hash is None else key_hash
+    if by_hash and input_format is Format.LINES and not (keys or ordering_key):
+        raise typer.BadParameter("--key-hash: lines have no keys: give --ordering-key or --key")
+    if by_hash and queue is not None:
+        raise typer.BadParameter("--queue and the hash of a key: give one of them")
+    all_keys = (*([] if ordering_key is None else [ordering_key]), *(keys or ()))
+    defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue)
     started = time.monotonic()
     with open_client(data, address) as client, _open(file) as source:
-        messages = read_messages(source, input_format, defaults)
+        given = MessageInput(source, input_format, defaults, from_line=from_line, whole=whole)
+        sending = Sending(
+            client.producer(retry=retry, require_replicas=require_replicas),
+            _chooser(client, topic, ordering_key, defaults) if by_hash else None,
+        )
         size = file.stat().st_size if file is not None else None
-        fault: StrataError | None = None
-        producing = client.producer(
-            on_result=tally.take, retry=retry, require_replicas=require_replicas
+        with _bar(size) as advance:
+            sending.run(given, advance)
+    for line in sending.report(from_line, has_lines=not whole):
+        print(line, file=sys.stderr)
+    _show(sending, output, topic, time.monotonic() - started)
+    if sending.code:
+        raise typer.Exit(sending.code)
+
+
+def _chooser(
+    client: Client, topic: str, ordering_key: str | None, defaults: Message
+) -> Callable[[Message], int | None]:
+    """The queue of a message, by its ordering key or its own first key; None: any."""
+    queues = sum(one.write_queue_count for one in client.topics(topic))
+    if not queues:
+        raise NotFoundError(
+            f"there is no topic {topic}, and keys choose among its queues: make it with "
+            f"`stratamq topics create {topic} --queues N`"
         )
-        with producing as producer, _bar(size) as advance:
-            try:
-                for count, (message, taken) in enumerate(messages, 1):
-                    producer.send_message(message)
-                    tally.sent = count
-                    advance(count, taken)
-            except StrataError as error:  # what was sent before is stored, and counted
-                fault = error
-    tally.print(Printer(output, ("topic", *_Tally.COLUMNS)), topic, time.monotonic() - started)
-    if fault is not None:
-        raise fault
-    if tally.stored != tally.sent:
-        raise typer.Exit(1)
+    shared = len(defaults.keys)
+
+    def choose(message: Message) -> int | None:
+        keys = message.keys[shared:] or message.keys
+        key = ordering_key if ordering_key is not None else keys[0] if keys else None
+        return message.queue_id if key is None else queue_of_key(key, queues)
+
+    return choose
 
 
-def read_messages(
-    source: Iterable[bytes], input_format: Format, defaults: Message
-) -> Iterator[tuple[Message, int]]:
-    """Each message with the number of input bytes read so far. InvalidRequestError names the
-    line."""
-    taken = 0
-    for number, line in enumerate(source, 1):
-        taken += len(line)
-        body = line.removesuffix(b"\n").removesuffix(b"\r")
-        if input_format is Format.LINES:
-            yield _with(defaults, body=body), taken
-        elif body.strip():
-            try:
-                yield message_of(json.loads(body), defaults), taken
-            except (ValueError, RecursionError, InvalidRequestError) as error:
-                raise InvalidRequestError(f"line {number}: {error}") from error
-
-
-def _with(defaults: Message, body: bytes) -> Message:
-    return Message(
-        defaults.topic,
-        body,
-        tag=defaults.tag,
-        keys=defaults.keys,
-        queue_id=defaults.queue_id,
+def _show(sending: Sending, output: Output, topic: str, seconds: float) -> None:
+    tally = sending.tally
+    printer = Printer(output, COLUMNS)
+    printer.row(
+        {
+            "topic": topic,
+            "sent": tally.sent,
+            "stored": tally.stored,
+            "unconfirmed": tally.unconfirmed,
+            "failed": tally.sent - tally.stored,
+            "bytes": tally.bytes,
+            "seconds": round(seconds, 3),
+            "perSecond": round(tally.stored / seconds) if seconds else 0,
+            "nextLine": sending.next_line,
+        }
     )
-
-
-class _Tally:
-    """Results as they come, from the producer's thread."""
-
-    COLUMNS = ("sent", "stored", "unconfirmed", "failed", "bytes", "seconds", "perSecond")
-
-    def __init__(self) -> None:
-        self.sent = 0
-        self.stored = 0
-        self.unconfirmed = 0
-        self.bytes = 0
-        self.failures: dict[str, int] = {}
-
-    def take(self, result: SendResult) -> None:
-        if result.error is not None:
-            self._failed(result.error)
-            return
-        self.stored += 1
-        self.bytes += result.size
-        if result.status.name != "PUT_OK":
-            self.unconfirmed += 1
-
-    def _failed(self, error: StrataError) -> None:
-        sentence = str(error)
-        self.failures[sentence] = self.failures.get(sentence, 0) + 1
-
-    def print(self, printer: Printer, topic: str, seconds: float) -> None:
-        for sentence, count in list(self.failures.items())[:SHOWN_FAILURES]:
-            print(f"error: {count} not stored: {' '.join(sentence.split())}", file=sys.stderr)
-        printer.row(
-            {
-                "topic": topic,
-                "sent": self.sent,
-                "stored": self.stored,
-                "unconfirmed": self.unconfirmed,
-                "failed": sum(self.failures.values()),
-                "bytes": self.bytes,
-                "seconds": round(seconds, 3),
-                "perSecond": round(self.stored / seconds) if seconds else 0,
-            }
-        )
-        printer.flush()
+    printer.flush()
 
 
 @contextmanager

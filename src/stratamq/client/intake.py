@@ -122,6 +122,20 @@ def check_place(topic: str, queue_id: int | None, fields: Fields) -> None:
         raise InvalidRequestError("flag, sys_flag, reconsume_times or born_timestamp_ms: too large")
 
 
+def check_body(size_bytes: int, largest_bytes: int) -> None:
+    """InvalidRequestError for a body of more than the broker takes."""
+    if size_bytes > largest_bytes:
+        limit = f"{largest_bytes:,} bytes"
+        for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+            if largest_bytes % unit == 0:
+                limit = f"{largest_bytes // unit:,} {name}"
+                break
+        raise InvalidRequestError(
+            f"the body has {size_bytes:,} bytes, above the broker's limit of {limit} "
+            "(commitlog.max_message_bytes)"
+        )
+
+
 def perhaps_stored(error: StrataError) -> UnavailableError:
     """What became of messages that were sent and not answered is not known."""
     return UnavailableError(

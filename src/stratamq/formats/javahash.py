@@ -39,6 +39,12 @@ def absolute_hash(code: int) -> int:
     return 0 if code == INT32_MIN else abs(code)
 
 
+def queue_of_key(key: str, queue_count: int) -> int:
+    """The queue that RocketMQ's SelectMessageQueueByHash takes for a key: |hash mod count|, with
+    Java's remainder."""
+    return abs(java_string_hash(key)) % queue_count
+
+
 def _hash_units(units: Iterable[int]) -> int:
     code = 0
     for unit in units:

@@ -13,7 +13,13 @@ from stratamq.client.batching import Batch, Chunk, Run, Single, Unit, size_bound
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.deliveries import Deliveries
 from stratamq.client.hooks import Hooks
-from stratamq.client.intake import Intake, ProducerSettings, check_place, perhaps_stored
+from stratamq.client.intake import (
+    Intake,
+    ProducerSettings,
+    check_body,
+    check_place,
+    perhaps_stored,
+)
 from stratamq.client.operations import Operation
 from stratamq.client.primitives import AsyncGuard
 from stratamq.client.values import Message, SendResult, SendStatus
@@ -88,6 +94,7 @@ class AsyncProducer:
         if not self._stream.opened or (queue_id is None and topic not in outbox.queue_counts):
             introduce = await self._prepare(topic, queue_id)
         with self._guard:
+            check_body(len(body), self._stream.largest_body_bytes)
             row, born_timestamp_ms = self._intake.row(
                 body, tag, keys, properties, unique_key, born_timestamp_ms
             )
@@ -148,6 +155,13 @@ class AsyncProducer:
             lambda answer, error: self._single_done(single, operation, answer, error),
         )
         return AsyncDelivery(self._waiters, single)
+
+    async def largest_body_bytes(self) -> int:
+        """That the broker takes. Waits for the connection at first; UnavailableError when none can
+        be made."""
+        if not self._stream.opened:
+            await self._stream.open()
+        return self._stream.largest_body_bytes
 
     async def send_all(self, messages: Iterable[Message]) -> list[AsyncDelivery]:
         return [await self.send_message(message) for message in messages]

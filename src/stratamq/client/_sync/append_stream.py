@@ -17,6 +17,7 @@ from stratamq.client.values import SendResult
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.numbers import INT32_MAX
 from stratamq.rpc.methods import COMMITLOG, METHODS
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class AppendStream:
         self.waiters = Waiters(guard)
         self.opened = False
         """Once: the broker's limits are known."""
+        self.largest_body_bytes = INT32_MAX
+        """That the broker takes; known once `opened`."""
         self.closing = False
         self._wanted = False  # a caller waits for the first stream
         self._refusal: StrataError | None = None  # why the first stream could not be opened
@@ -150,6 +153,7 @@ class AppendStream:
                     opened = response.opened
                     with self._guard:
                         exchange.shape = shape_of(opened)
+                        self.largest_body_bytes = opened.max_message_bytes or INT32_MAX
                         self._outbox.limit(opened.max_batch_bytes, opened.max_batch_messages)
                         self.opened, self._wanted, self._failures = True, False, 0
                         self.work.notify_all()
