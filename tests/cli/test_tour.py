@@ -15,8 +15,10 @@ from tests.cli.processes import environment
 from tests.cli.tour import differs, run, typed
 
 ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
 PAGES = {
-    "coming-from.md": ROOT / "docs" / "coming-from.md",
+    "README.md": README[: README.index("## In containers")],
+    "coming-from.md": (ROOT / "docs" / "coming-from.md").read_text(),
 }
 
 
@@ -40,7 +42,7 @@ def free_base_port() -> int:
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_what_a_page_shows_is_what_is_seen(page, place):
-    steps = typed(page.read_text())
+    steps = typed(page)
     assert steps
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     seen = run(

@@ -1,8 +1,8 @@
 """The pages that a new user follows: their commands are typed, and what is shown is compared.
 
-A `console` block holds commands behind `$ ` and what they show. Numbers, times, ports, widths and
-rules of tables may differ; a line `…` stands for any number of lines, `…` at the end of a line for
-its rest. All blocks of a page run in one shell, in an empty directory.
+A `console` block holds commands behind `$ `, continued behind `> `, and what they show. Numbers,
+times, ports, widths and rules of tables may differ; a line `…` stands for any number of lines, `…`
+at the end of a line for its rest. All blocks of a page run in one shell, in an empty directory.
 """
 
 import re
@@ -34,6 +34,8 @@ def typed(page: str) -> list[Typed]:
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append(Typed(line.removeprefix("$ "), ()))
+            elif found and line.startswith("> ") and not found[-1].shown:
+                found[-1] = Typed(f"{found[-1].command}\n{line.removeprefix('> ')}", ())
             elif found:
                 found[-1] = Typed(found[-1].command, (*found[-1].shown, line))
     return found
