@@ -110,3 +110,18 @@ def test_every_make_target_that_a_document_names_exists():
         if target not in targets
     ]
     assert missing == []
+
+
+def test_every_source_file_that_architecture_names_is_there_under_that_path():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml|proto))`", text))
+    assert len(named) > 20
+    paths = [f"/{path.relative_to(ROOT).as_posix()}" for path in sources()]
+    found = {name: sum(path.endswith(f"/{name}") for path in paths) for name in named}
+    assert {name: count for name, count in found.items() if count != 1} == {}
+
+
+def sources() -> list[Path]:
+    top = [path for path in ROOT.iterdir() if not path.name.startswith(".")]
+    below = [path for folder in top if folder.is_dir() for path in folder.rglob("*.*")]
+    return [path for path in (*top, *below) if path.is_file()]
