@@ -19,6 +19,7 @@ from tests.client.conftest import SEGMENT_BYTES
 from tests.client.on_loop import original
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.slow_link import slow_link
+from tests.support.waiting import until_dispatched, until_indexed
 
 COUNT = 1000
 SETTINGS = (
@@ -59,10 +60,8 @@ def numbers(client) -> list:
 def wait_for(client, results) -> None:
     """Until the dispatcher and the index have come as far."""
     end = max(result.physical_offset + result.size for result in results)
-    while client.admin.dispatch_state().applied_offset < end:
-        continue
-    while client.admin.index_state().applied_offset < end:
-        continue
+    until_dispatched(client, end)
+    until_indexed(client, end)
 
 
 def send(client, topic: str, count: int, **fields) -> list:

@@ -10,6 +10,7 @@ from stratamq.errors import CorruptionError, StoreRefusedError
 from stratamq.store.segment_reader import UnreadableError
 from tests.support.brokers import ROOMS, Broker
 from tests.support.logs import Store, message, segment_path
+from tests.support.waiting import until_dispatched, until_indexed
 
 SEGMENT = 1 << 16
 CUT_SHORT = 8192
@@ -30,10 +31,8 @@ def test_a_segment_that_is_cut_short_under_running_services_costs_its_messages_a
                 stored.append((body, client.send("t", body, queue_id=0, keys=[f"key-{number}"])))
             end = client.log_state().appended_offset
             assert end > 3 * SEGMENT
-            while client.admin.dispatch_state().applied_offset < end:
-                pass
-            while client.admin.index_state().applied_offset < end:
-                pass
+            until_dispatched(client, end)
+            until_indexed(client, end)
             os.truncate(broker.root / segment_path(0), CUT_SHORT)
             lost = set()
             for number, (body, sent) in enumerate(stored):

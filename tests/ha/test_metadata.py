@@ -27,6 +27,7 @@ from stratamq.formats.replication_metadata import (
 from stratamq.rpc import discovery
 from tests.ha.pairs import SEGMENT, Pair, ha_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.waiting import until_dispatched
 
 QUICKLY = ["ha.metadata_interval_ms=50", "commitlog.page_entries=2", "dispatcher.page_entries=2"]
 """Tables of more than two entries go in pages everywhere."""
@@ -57,7 +58,7 @@ def fill(broker: Broker, topic: str, queue_id: int, count: int) -> None:
     with connect(broker.root) as client:
         for _ in range(count):
             last = client.send(topic, b"x", queue_id=queue_id).physical_offset
-        until(lambda: client.admin.dispatch_state().applied_offset > last, "all is dispatched")
+        until_dispatched(client, last + 1)
 
 
 def table(broker: Broker) -> dict[tuple[str, int], int]:

@@ -9,7 +9,7 @@ from stratamq_torture.disks.volume import Volume, obstacle
 from stratamq.client import Client, connect
 from stratamq.errors import BusyError
 from tests.support.brokers import ROOMS, Broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 JANITOR = "janitor"
 MIB = 1 << 20
@@ -40,10 +40,9 @@ def numbers(client: Client) -> list[int]:
     Of deleted segments, whose files go one after the other, a reader may be given a part.
     """
     state = client.log_state()
-    end, minimum = state.appended_offset, state.minimum_offset
-    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
+    until_dispatched(client, state.appended_offset)
     messages = client.consume("t")
-    return [int(one.body[:6]) for one in messages if one.physical_offset >= minimum]
+    return [int(one.body[:6]) for one in messages if one.physical_offset >= state.minimum_offset]
 
 
 def test_a_janitor_that_is_killed_again_and_again_loses_nothing_that_must_stay(tmp_path):

@@ -9,7 +9,7 @@ from stratamq.client import Client, connect
 from stratamq.client.values import PullStatus
 from tests.support.brokers import DISPATCHER, Broker
 from tests.support.freezing import freeze, thaw
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched, until_indexed
 
 SEGMENT = 65536
 BODY = bytes(1024)
@@ -44,9 +44,8 @@ def fill(client: Client, first: int, end: int) -> None:
     with client.producer() as producer:
         for number in range(first, end):
             producer.send("t", b"%06d" % number + BODY, queue_id=0, keys=[f"k{number}"])
-    appended = client.log_state().appended_offset
-    for state in (client.admin.dispatch_state, client.admin.index_state):
-        until(lambda state=state: state().applied_offset >= appended, "everything is applied")
+    until_dispatched(client)
+    until_indexed(client)
 
 
 def delete(client: Client, below: int, *, urgent: bool = True) -> int:
@@ -116,7 +115,7 @@ def test_a_streaming_reader_goes_on_at_the_new_minimum(broker, client):
         for number in range(MESSAGES, LARGE_END):
             producer.send("t", b"%06d" % number + large, queue_id=0)
     end = client.log_state().appended_offset
-    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
+    until_dispatched(client, end)
     minimum = end - end % SEGMENT - SEGMENT
     with client.consume("t", max_bytes=4096) as consumer:
         messages = iter(consumer)
@@ -166,7 +165,7 @@ def test_a_follower_that_lags_is_not_cut_off(broker, client):
             assert minimum <= reached
     finally:
         thaw(broker.pid(DISPATCHER))
-    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
+    until_dispatched(client, end)
     first = client.queues("t")[0].min_offset
     assert right(client.consume("t", offset=first)) == list(range(first, 2 * MESSAGES))
 
@@ -181,8 +180,7 @@ def test_a_follower_that_a_full_disk_did_not_wait_for_goes_on_with_the_right_off
     state = client.log_state()
     minimum = delete(client, state.minimum_offset + SEGMENT * (state.segment_count - 1))
     broker.start([DISPATCHER])
-    end = state.appended_offset
-    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is applied")
+    until_dispatched(client, state.appended_offset)
     (queue,) = client.queues("t")
     assert queue.max_offset == 2 * MESSAGES
     messages = list(client.consume("t"))

@@ -6,7 +6,7 @@ from stratamq.client import Client, connect
 from stratamq.client.values import PullStatus, Queue
 from stratamq.errors import StrataError
 from tests.support.brokers import ROOMS, Broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched, until_indexed
 
 JANITOR = "janitor"
 SETTINGS = (
@@ -42,9 +42,8 @@ def fill(client: Client, count: int = 400) -> None:
         for number in range(count):
             body = b"%d" % number + bytes(1024)
             producer.send("t", body, queue_id=number % 2, keys=[f"key-{number}"])
-    end = client.log_state().appended_offset
-    for state in (client.admin.dispatch_state, client.admin.index_state):
-        until(lambda state=state: state().applied_offset >= end, "everything is applied")
+    until_dispatched(client)
+    until_indexed(client)
 
 
 def clean(client: Client) -> tuple[int, int]:

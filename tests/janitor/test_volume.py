@@ -6,7 +6,7 @@ from stratamq_torture.disks.volume import Volume, obstacle
 from stratamq.client import connect
 from stratamq.errors import BusyError
 from tests.support.brokers import Broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 MIB = 1 << 20
 SEGMENT = 4 * MIB
@@ -62,8 +62,7 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
         state = client.admin.janitor_state()
         assert state.deleted_segments >= 6
         assert state.last is not None and state.last.alarm == ""
-        end = client.log_state().appended_offset
-        until(lambda: client.admin.dispatch_state().applied_offset >= end, "all is dispatched")
+        until_dispatched(client)
         queue = next(q for q in client.queues("t") if q.queue_id == 0)
         last = client.pull("t", 0, queue.max_offset - 1)
         assert len(next(iter(last.messages)).body) == len(body)

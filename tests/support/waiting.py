@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from stratamq.client import Client
 from stratamq.files.clock import SystemClock
 
 DEADLINE_S = 120.0
@@ -22,3 +23,21 @@ def until(
         assert clock.monotonic_ns() < deadline_ns, f"not within {deadline_s} s: {what}"
         pause.wait(look_s)
     return answer
+
+
+def until_dispatched(client: Client, end: int | None = None) -> None:
+    """Until the dispatcher has applied all messages below log offset `end`; None: all there are."""
+    wanted = client.log_state().appended_offset if end is None else end
+    until(
+        lambda: client.admin.dispatch_state().applied_offset >= wanted,
+        f"the dispatcher has applied the log to {wanted}",
+    )
+
+
+def until_indexed(client: Client, end: int | None = None) -> None:
+    """Until the index has applied all messages below log offset `end`; None: all there are."""
+    wanted = client.log_state().appended_offset if end is None else end
+    until(
+        lambda: client.admin.index_state().applied_offset >= wanted,
+        f"the index has applied the log to {wanted}",
+    )

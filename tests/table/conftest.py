@@ -11,7 +11,7 @@ from stratamq.client import Client, Message, Topic, connect
 from stratamq.formats.compression import Compression, compress_body
 from stratamq.rpc import discovery
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
-from tests.support.waiting import until
+from tests.support.waiting import until_dispatched
 from tests.table.reference import row_of
 
 SEGMENT_BYTES = 1 << 16
@@ -69,11 +69,6 @@ def send(client: Client, first: int, rounds: int) -> None:
             producer.flush(60.0)
 
 
-def wait_for_dispatcher(client: Client) -> None:
-    end = client.log_state().confirmed_offset
-    until(lambda: client.admin.dispatch_state().applied_offset >= end, "everything is dispatched")
-
-
 def rows_by_client(client: Client) -> list[dict[str, Any]]:
     """Every message, by the dispatcher's queues, sorted as the log is."""
     received = [message for topic in TOPICS for message in client.consume(topic)]
@@ -86,7 +81,7 @@ def fill(broker: Broker) -> list[dict[str, Any]]:
         for topic in TOPICS:
             client.admin.put_topic(Topic(topic, QUEUES, QUEUES))
         send(client, 0, ROUNDS)
-        wait_for_dispatcher(client)
+        until_dispatched(client)
         return rows_by_client(client)
 
 

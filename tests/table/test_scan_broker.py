@@ -14,7 +14,7 @@ from stratamq.errors import NotFoundError, OffsetOutOfRangeError, StrataError
 from stratamq.files.real import RealFiles
 from stratamq.store.confirmed import CHECKPOINT_PATH, confirmed_end
 from tests.support.brokers import COMMITLOG, DISPATCHER
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 from tests.table.conftest import (
     ROUNDS,
     SEGMENT_BYTES,
@@ -22,7 +22,6 @@ from tests.table.conftest import (
     fill,
     rows_by_client,
     send,
-    wait_for_dispatcher,
 )
 
 DEADLINE_S = 240
@@ -163,7 +162,7 @@ def test_a_directory_that_is_written_to_gives_a_beginning_of_the_log(running, st
         stop.set()
         writer.join(DEADLINE_S)
     with connect(running.root) as client:
-        wait_for_dispatcher(client)
+        until_dispatched(client)
         everything = [{name: row[name] for name in columns} for row in rows_by_client(client)]
     for earlier, later in pairwise(found):
         assert len(earlier) <= len(later)

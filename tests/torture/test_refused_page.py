@@ -16,7 +16,7 @@ from stratamq.files.real import RealFiles
 from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import ROOMS, Broker
 from tests.support.logs import segment_path
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched, until_indexed
 
 pytestmark = pytest.mark.skipif(
     bool(power_supply.missing()), reason=f"no forgetful disk: {power_supply.missing()}"
@@ -56,8 +56,8 @@ class Stored:
         self.begin = self.places[CUT_HEAD] + 4
         assert self.begin % PAGE == 0
         self.end = end = client.log_state().appended_offset
-        until(lambda: client.admin.dispatch_state().applied_offset == end, "the queues")
-        until(lambda: client.admin.index_state().applied_offset == end, "the index")
+        until_dispatched(client, end)
+        until_indexed(client, end)
         ends = [*self.places[1:], end]
         self.lost = [
             number
