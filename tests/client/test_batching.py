@@ -1,11 +1,15 @@
 """Batches, window, acknowledgements and lost streams, without a wire."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratamq.client.batching import BatchOutcome, Outbox, size_bound
+from stratamq.client.batching import Outbox, size_bound
+from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
+from stratamq.client.units import BatchOutcome, StoredPart
 from stratamq.client.values import SendStatus, Topic
 from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
@@ -13,6 +17,7 @@ from stratamq.formats.batch_frames import FrameShape
 SHAPE = FrameShape(bytes((127, 0, 0, 1)) + bytes(4))
 FIELDS = (0, 0, 1_700_000_000_000, 0)
 LINGER_NS = 5_000_000
+DELIVERY_NS = 1_000_000_000
 
 
 def outbox(**changes: int) -> Outbox:
@@ -21,11 +26,17 @@ def outbox(**changes: int) -> Outbox:
         "batch_messages": 100,
         "window": 2,
         "linger_ns": LINGER_NS,
-        "tries": 1,
     }
     made = Outbox(**(settings | changes))
     made.learn([Topic("t", write_queue_count=4), Topic("u", write_queue_count=2)])
     return made
+
+
+def retrying(**changes: int) -> Outbox:
+    """Of a producer that numbers its messages, over an open stream."""
+    box = outbox(numbering=Numbering(random.Random(1)), delivery_ns=DELIVERY_NS, **changes)
+    box.place = LogPlace(7, 5000)
+    return box
 
 
 def add(box: Outbox, body: bytes = b"body", topic: str = "t", queue_id: int | None = None, now=0):
@@ -201,7 +212,7 @@ def test_a_refused_batch_settles_all_its_messages_with_the_error():
 
 
 def test_a_busy_log_is_tried_again_after_its_hint_when_that_was_asked_for():
-    box = outbox(tries=2)
+    box = retrying()
     add(box)
     batch = box.next_batch(0)
     busy = BatchOutcome(SendStatus.OS_PAGECACHE_BUSY, error=BusyError("busy", retry_after_ms=3))
@@ -210,7 +221,7 @@ def test_a_busy_log_is_tried_again_after_its_hint_when_that_was_asked_for():
     assert box.next_batch(2_999_999) is None
     assert box.due_in_ns(2_999_999) == 1
     assert box.next_batch(3_000_000) is batch
-    assert box.acknowledge(batch.sequence, busy, 0) is batch
+    assert box.acknowledge(batch.sequence, busy, DELIVERY_NS) is batch
     assert isinstance(batch.error(), BusyError)
 
 
@@ -219,7 +230,7 @@ def test_a_lost_stream_gives_up_what_was_sent_and_keeps_what_was_not():
     for _ in range(3):
         add(box)
     sent = [box.next_batch(0), box.next_batch(0)]
-    assert box.lost() == sent
+    assert box.lost(0) == sent
     for batch in sent:
         box.give_up(batch, UnavailableError("gone"))
     assert box.has_unsent
@@ -228,15 +239,123 @@ def test_a_lost_stream_gives_up_what_was_sent_and_keeps_what_was_not():
     assert box.idle
 
 
-def test_a_lost_stream_sends_again_in_the_same_order_when_that_was_asked_for():
-    box = outbox(batch_messages=1, tries=2)
-    for number in range(3):
+def test_a_lost_stream_sends_again_in_the_same_order_with_the_same_sequences():
+    box = retrying(batch_messages=2)
+    for number in range(6):
         add(box, str(number).encode())
     sent = [box.next_batch(0), box.next_batch(0)]
-    assert box.lost() == []
+    assert [batch.sequence for batch in sent] == [0, 2]
+    assert not sent[0].unanswered
+    assert box.lost(0) == []
+    box.place = LogPlace(8, 9000)
     again = [box.next_batch(0), box.next_batch(0)]
     assert again == sent
-    assert box.lost() == sent
+    assert [batch.sequence for batch in again] == [0, 2]
+    assert [batch.sent_from for batch in again] == [LogPlace(7, 5000)] * 2
+    assert box.lost(DELIVERY_NS) == sent
+    box.place = LogPlace(8, 9000)
+    last = box.next_batch(DELIVERY_NS)
+    assert (last.sequence, last.sent_from, last.unanswered) == (4, LogPlace(8, 9000), False)
+
+
+def test_what_a_log_would_not_recognise_is_not_sent_again():
+    box = retrying()
+    box.place = None
+    add(box)
+    sent = box.next_batch(0)
+    assert box.lost(0) == [sent]
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (1, 0), (0, 1, 2), (2, 0, 1)])
+def test_batches_that_were_refused_for_now_go_again_in_their_order(numbers):
+    box = retrying(batch_messages=1, window=3)
+    for _ in range(4):
+        add(box)
+    sent = [box.next_batch(0) for _ in range(3)]
+    busy = BatchOutcome(SendStatus.OS_PAGECACHE_BUSY, error=BusyError("busy", retry_after_ms=0))
+    for batch in sent:
+        refused = batch.sequence in numbers
+        box.acknowledge(batch.sequence, busy if refused else stored(batch), 0)
+    following = [box.next_batch(0) for _ in range(3)]
+    wanted = [*sorted(numbers), 3][:3]
+    assert [batch.sequence for batch in following if batch is not None] == wanted
+    assert not any(batch.unanswered for batch in following if batch is not None)
+
+
+def test_a_refusal_behind_an_unanswered_attempt_is_perhaps_stored():
+    box = retrying()
+    add(box)
+    batch = box.next_batch(0)
+    assert box.lost(0) == []
+    box.place = LogPlace(8, 1)
+    assert box.next_batch(0) is batch
+    error = InvalidRequestError("the topic takes no messages")
+    box.acknowledge(batch.sequence, BatchOutcome(SendStatus.MESSAGE_ILLEGAL, error=error), 0)
+    assert batch.error().fields["perhaps_stored"]
+
+
+def test_what_the_log_can_no_longer_recognise_is_perhaps_stored():
+    box = retrying()
+    add(box)
+    batch = box.next_batch(0)
+    box.lost(0)
+    box.place = LogPlace(8, 1)
+    box.next_batch(0)
+    error = UnavailableError("beyond", beyond_window=True)
+    outcome = BatchOutcome(SendStatus.UNKNOWN_ERROR, error=error)
+    assert box.acknowledge(batch.sequence, outcome, 0) is batch
+    assert batch.error().fields["perhaps_stored"]
+
+
+def test_writing_that_ended_is_tried_again_as_perhaps_stored():
+    box = retrying()
+    add(box)
+    batch = box.next_batch(0)
+    ended = BatchOutcome(SendStatus.UNKNOWN_ERROR, error=UnavailableError("writing stopped"))
+    assert box.acknowledge(batch.sequence, ended, 0) is None
+    assert box.next_batch(0) is batch
+    assert batch.unanswered
+
+
+def test_messages_wait_for_their_delivery_so_long_and_no_longer():
+    box = retrying(batch_messages=1)
+    add(box, now=0)
+    add(box, now=10)
+    (late,) = box.take_overdue(DELIVERY_NS)
+    assert late.opened_ns == 0
+    assert box.next_batch(DELIVERY_NS).opened_ns == 10
+
+
+def test_where_the_log_is_moves_with_its_answers():
+    box = retrying(batch_messages=1)
+    add(box)
+    add(box)
+    first = box.next_batch(0)
+    assert first.sent_from == LogPlace(7, 5000)
+    box.acknowledge(first.sequence, stored(first, 6000), 0)
+    assert box.next_batch(0).sent_from == LogPlace(7, 6000)
+
+
+def test_a_batch_in_parts_has_each_message_where_it_is():
+    box = retrying()
+    for queue_id in (0, 0, 0, 1, 1):
+        add(box, queue_id=queue_id)
+    batch = box.next_batch(0)
+    batch.encode(SHAPE)
+    parts = (StoredPart(100, (10, 20), (7,), 1), StoredPart(900, (30, 40, 50), (50, 3), 2))
+    outcome = BatchOutcome(SendStatus.PUT_OK, 100, (7,), 1, parts=parts)
+    box.acknowledge(batch.sequence, outcome, 0)
+    found = [
+        (one.queue_id, one.queue_offset, one.physical_offset, one.size, one.store_timestamp_ms)
+        for one in batch.results()
+    ]
+    assert found == [
+        (0, 7, 100, 10, 1),
+        (0, 8, 110, 20, 1),
+        (0, 50, 900, 30, 2),
+        (1, 3, 930, 40, 2),
+        (1, 4, 970, 50, 2),
+    ]
 
 
 def test_a_withdrawn_batch_is_no_longer_in_flight():

@@ -399,7 +399,8 @@ def test_a_closed_producer_takes_nothing_more(client):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"window": 0}, {"batch_bytes": 5 << 20}, {"retry": -1}, {"linger_ms": -1}]
+    "wrong",
+    [{"window": 0}, {"batch_bytes": 5 << 20}, {"delivery_timeout_s": -1}, {"linger_ms": -1}],
 )
 def test_settings_out_of_bounds_are_refused(wrong):
     with pytest.raises(InvalidRequestError):

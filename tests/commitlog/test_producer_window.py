@@ -228,7 +228,6 @@ def test_a_place_in_a_part_of_the_log_that_was_lost_reaches_back_to_where_it_end
     assert window.may_hide(lost)
     window.complete_from = end
     assert not window.may_hide(lost)
-    assert window.may_hide(Place(lost.generation + 77, lost.offset))
 
 
 def test_the_window_of_a_start_is_what_the_log_has_at_its_end():
@@ -354,3 +353,10 @@ def test_a_producer_without_messages_in_the_window_leaves_it():
     for at in range(1000):
         window.record(stretch(at, 0, 100 * at))
     assert len(window._producers) == 3
+
+
+def test_a_place_of_another_log_says_nothing():
+    store = store_of()
+    answer(store, simple(store, 0, 3))
+    result = answer(store, simple(store, 3, 3, Place(store.log.generation + 77, 10**9)))
+    assert result.error.fields["beyond_window"] and len(store.frames()) == 3

@@ -1,7 +1,10 @@
 """The append stream seen from the client: what is written first, what the answers mean."""
 
+import struct
+
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client.batching import Batch, BatchOutcome
+from stratamq.client.numbering import LogPlace
+from stratamq.client.units import Batch, BatchOutcome, StoredPart
 from stratamq.client.values import SendStatus
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
@@ -12,12 +15,22 @@ from stratamq.rpc.status import error_named
 _PORT_BYTES = 4
 
 
-def opening(client_name: str, require_replicas: bool) -> bytes:
-    open_ = commitlog_pb2.AppendOpen(client_name=client_name, require_replicas=require_replicas)
+def opening(client_name: str, require_replicas: bool, producer: int) -> bytes:
+    """`producer`: its number; 0: it numbers nothing."""
+    open_ = commitlog_pb2.AppendOpen(
+        client_name=client_name, require_replicas=require_replicas, producer_id=producer
+    )
     return APPEND_STREAM_REQUEST.encode(commitlog_pb2.AppendStreamRequest(open=open_), b"", b"")
 
 
-def shape_of(opened: commitlog_pb2.AppendOpened) -> FrameShape:
+def place_of(opened: commitlog_pb2.AppendOpened, producer: int) -> LogPlace | None:
+    """Where the log is; None when it would not recognise what is sent again."""
+    if not producer or not opened.HasField("window_offset"):
+        return None
+    return LogPlace(opened.generation, opened.appended_offset)
+
+
+def shape_of(opened: commitlog_pb2.AppendOpened, producer: int) -> FrameShape:
     """UnavailableError when the broker asks for frames that this client cannot make."""
     if opened.property_checksum_bytes not in (0, PROPERTY_CRC_BYTES):
         raise UnavailableError(
@@ -29,7 +42,12 @@ def shape_of(opened: commitlog_pb2.AppendOpened) -> FrameShape:
         store_host_bytes=opened.store_address_bytes + _PORT_BYTES,
         property_checksum=opened.property_checksum_bytes > 0,
         version2=opened.version2_frames,
+        producer=producer if opened.HasField("window_offset") else 0,
     )
+
+
+def wire_place(place: LogPlace) -> commitlog_pb2.LogPlace:
+    return commitlog_pb2.LogPlace(generation=place.generation, offset=place.offset)
 
 
 def request_of(batch: Batch, shape: FrameShape) -> bytes:
@@ -39,6 +57,8 @@ def request_of(batch: Batch, shape: FrameShape) -> bytes:
         for run in batch.runs.values()
     ]
     head = commitlog_pb2.AppendStreamRequest(sequence=batch.sequence, runs=runs)
+    if batch.unanswered and batch.sent_from is not None:
+        head.sent_from.CopyFrom(wire_place(batch.sent_from))
     return APPEND_STREAM_REQUEST.encode_pieces(head, pieces, sum(batch.lengths), [lengths])
 
 
@@ -51,6 +71,8 @@ def refusal_of(
     fields: dict[str, object] = {"status": status.name}
     if result.retry_after_ms:
         fields["retry_after_ms"] = result.retry_after_ms
+    if result.beyond_window:
+        fields |= {"beyond_window": True, "perhaps_stored": True}
     sentence = result.error or f"not stored: {status.name}"
     return error_named(result.error_name, sentence, fields)
 
@@ -66,4 +88,15 @@ def outcome_of(result: commitlog_pb2.AppendBatchResult) -> BatchOutcome:
         first_queue_offsets=tuple(result.first_queue_offsets),
         store_timestamp_ms=result.store_timestamp_ms,
         error=error,
+        parts=tuple(_part(part) for part in result.parts),
+    )
+
+
+def _part(part: commitlog_pb2.AppendedPart) -> StoredPart:
+    packed = part.packed_lengths
+    return StoredPart(
+        physical_offset=part.physical_offset,
+        lengths=struct.unpack(f">{len(packed) // 4}I", packed),
+        first_queue_offsets=tuple(part.first_queue_offsets),
+        store_timestamp_ms=part.store_timestamp_ms,
     )

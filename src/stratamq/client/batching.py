@@ -9,15 +9,15 @@ which they were added.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, islice
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
+from stratamq.client.numbering import LogPlace, Numbering
+from stratamq.client.units import Batch, BatchOutcome, Chunk, Fields, Run, Single
 from stratamq.client.values import SendResult, SendStatus, Topic
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
-from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
+from stratamq.formats.batch_frames import Row
 from stratamq.formats.producer_item import PRODUCER_ITEM_BYTES
-from stratamq.formats.properties import find_property
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.topics import MAX_TOPIC_BYTES
 
@@ -27,200 +27,42 @@ _OVERHEAD_BYTES = 91 + 2 * 12 + 1 + PRODUCER_ITEM_BYTES + 1 + PROPERTY_CRC_BYTES
 """Of a frame with IPv6 hosts, a version 2 topic length, the producer's item, and room for the
 checksum."""
 
-Fields = tuple[int, int, int, int]
-"""flag, sys_flag, born_timestamp_ms, reconsume_times."""
-
 
 def size_bound(topic: str, row: Row) -> int:
     """At least the bytes of the message's frame, whatever the broker asks for."""
     return _OVERHEAD_BYTES + 3 * len(topic) + len(row[0]) + len(row[1])
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOutcome:
-    """How a batch ended. `error` None: stored, at these offsets."""
-
-    status: SendStatus
-    physical_offset: int = -1
-    first_queue_offsets: tuple[int, ...] = ()
-    store_timestamp_ms: int = 0
-    error: StrataError | None = None
-
-
-class Run:
-    """The messages of one queue within a batch. `first` is the place of its first frame, known
-    once the batch is encoded."""
-
-    __slots__ = ("count", "first", "number", "pieces", "queue_id", "topic")
-
-    def __init__(self, topic: str, queue_id: int, number: int) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.number = number
-        self.count = 0
-        self.first = 0
-        self.pieces: list[tuple[Fields, list[Row]]] = []
-
-    def add(self, fields: Fields, row: Row) -> int:
-        pieces = self.pieces
-        if not pieces or pieces[-1][0] != fields:
-            pieces.append((fields, []))
-        pieces[-1][1].append(row)
-        self.count += 1
-        return self.count - 1
-
-    def extend(self, fields: Fields, rows: list[Row]) -> None:
-        pieces = self.pieces
-        if pieces and pieces[-1][0] == fields:
-            pieces[-1][1].extend(rows)
-        else:
-            pieces.append((fields, rows))
-        self.count += len(rows)
-
-    def properties(self, index: int) -> bytes:
-        for _, rows in self.pieces:
-            if index < len(rows):
-                return rows[index][1]
-            index -= len(rows)
-        raise IndexError(index)
-
-
-class Unit:
-    """What is settled at once: a batch, or a message that goes alone."""
-
-    __slots__ = ("seen", "settled", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.settled = False
-        self.seen = False
-        """The outcome has been delivered to a caller."""
-
-    def error(self) -> StrataError | None:
-        """Of a settled unit."""
-        raise NotImplementedError
-
-    def results(self) -> Iterator[SendResult]:
-        """Of a settled unit, one for each message."""
-        raise NotImplementedError
-
-
-class Single(Unit):
-    """A message that cannot travel in a batch."""
-
-    __slots__ = ("result",)
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-        self.result: SendResult | None = None
-
-    def settle(self, result: SendResult) -> None:
-        self.result = result
-        self.settled = True
-
-    def error(self) -> StrataError | None:
-        assert self.result is not None
-        return self.result.error
-
-    def results(self) -> Iterator[SendResult]:
-        assert self.result is not None
-        yield self.result
-
-
-class Batch(Unit):
-    """Messages that go together."""
-
-    __slots__ = (
-        "_ends", "attempts", "count", "lengths", "opened_ns", "outcome", "queue_of", "runs",
-        "sequence",
-    )  # fmt: skip
-
-    def __init__(self, opened_ns: int) -> None:
-        super().__init__()
-        self.opened_ns = opened_ns
-        self.sequence = 0
-        self.runs: dict[tuple[str, int], Run] = {}
-        self.queue_of: dict[str, int] = {}
-        self.count = 0
-        self.attempts = 0
-        self.lengths: list[int] = []
-        self.outcome: BatchOutcome | None = None
-        self._ends: list[int] = []
-
-    def encode(self, shape: FrameShape) -> tuple[bytes, list[bytes]]:
-        """Packed lengths, and the frames in pieces."""
-        encoder = BatchEncoder(shape)
-        for run in self.runs.values():
-            run.first = len(encoder.lengths)
-            for (flag, sys_flag, born_timestamp_ms, reconsume_times), rows in run.pieces:
-                encoder.add(
-                    run.topic,
-                    rows,
-                    flag=flag,
-                    sys_flag=sys_flag,
-                    born_timestamp_ms=born_timestamp_ms,
-                    reconsume_times=reconsume_times,
-                )
-        self.lengths = encoder.lengths
-        return encoder.pieces()
-
-    def settle(self, outcome: BatchOutcome) -> None:
-        self.outcome = outcome
-        self.settled = True
-
-    def error(self) -> StrataError | None:
-        assert self.outcome is not None
-        return self.outcome.error
-
-    def results(self) -> Iterator[SendResult]:
-        """Queue by queue."""
-        for run in self.runs.values():
-            for index in range(run.count):
-                yield self.result_of(run, index)
-
-    def result_of(self, run: Run, index: int) -> SendResult:
-        outcome = self.outcome
-        assert outcome is not None
-        unique_key = (find_property(run.properties(index), b"UNIQ_KEY") or b"").decode()
-        if outcome.error is not None:
-            return SendResult(
-                outcome.status, run.topic, run.queue_id, unique_key=unique_key, error=outcome.error
-            )
-        place = run.first + index
-        if not self._ends:
-            self._ends = list(accumulate(self.lengths))
-        return SendResult(
-            status=outcome.status,
-            topic=run.topic,
-            queue_id=run.queue_id,
-            queue_offset=outcome.first_queue_offsets[run.number] + index,
-            physical_offset=outcome.physical_offset + self._ends[place] - self.lengths[place],
-            store_timestamp_ms=outcome.store_timestamp_ms,
-            size=self.lengths[place],
-            unique_key=unique_key,
-        )
-
-
-Chunk = tuple[Batch, Run, int, int]
-"""Messages that were added together: their batch and run, the first one's place, how many."""
-
-
 class Outbox:
     """The state of one producer. Not thread-safe: the producer's lock or loop guards it.
 
-    `tries` bounds how often one batch is sent; 1 is once.
+    With `numbering` a batch is sent again until `delivery_ns` have passed since its first message
+    was added; without, never. Sent again it has the same sequences, so that the log, which has
+    `place`s, knows it; a log that has none gets nothing again that it may have stored.
     """
 
     def __init__(
-        self, *, batch_bytes: int, batch_messages: int, window: int, linger_ns: int, tries: int
+        self,
+        *,
+        batch_bytes: int,
+        batch_messages: int,
+        window: int,
+        linger_ns: int,
+        numbering: Numbering | None = None,
+        delivery_ns: int = 0,
+        retry_delay_ns: int = 0,
     ) -> None:
+        self.numbering = numbering
+        self.place: LogPlace | None = None
+        """Where the log is known to be, at least, while a stream is open to one that recognises
+        what is sent again. None: it does not, or no stream is open."""
+        self._delivery_ns = delivery_ns
+        self._retry_delay_ns = retry_delay_ns
         self._batch_bytes = batch_bytes
         self._batch_messages = batch_messages
         self._largest_bytes = LARGEST_BATCH_BYTES
         self._window = window
         self._linger_ns = linger_ns
-        self._tries = tries
         self.pending_bytes = 0
         """Of everything added and not settled."""
         self.flushes = 0
@@ -365,11 +207,18 @@ class Outbox:
         if not self._ready:
             return None
         batch = self._ready.popleft()
-        self._sequence += 1
-        batch.sequence = self._sequence
-        batch.attempts += 1
+        if batch.sequence < 0:
+            batch.sequence = self._take_sequences(batch.count)
+        if not batch.unanswered:
+            batch.sent_from = self.place
         self._in_flight.append(batch)
         return batch
+
+    def _take_sequences(self, count: int) -> int:
+        if self.numbering is not None:
+            return self.numbering.take(count)
+        self._sequence += 1
+        return self._sequence
 
     def due_in_ns(self, now_ns: int) -> int | None:
         """How long until `next_batch` gives something without a further event; None: never."""
@@ -390,22 +239,66 @@ class Outbox:
         if not self._in_flight or self._in_flight[0].sequence != sequence:
             raise UnavailableError(f"the log acknowledged batch {sequence} out of order")
         batch = self._in_flight.popleft()
-        if isinstance(outcome.error, BusyError) and batch.attempts < self._tries:
-            self._not_before_ns = now_ns + outcome.error.retry_after_ms * 1_000_000
-            self._ready.appendleft(batch)
+        if self.place is not None:
+            self.place = self.place.reached(outcome.physical_offset)
+        if self._goes_again(batch, outcome, now_ns):
+            self._put_back(batch)
             return None
         self.pending_bytes -= batch.size
-        batch.settle(outcome)
+        batch.settle(outcome.after_unanswered() if batch.unanswered else outcome)
         return batch
 
-    def lost(self) -> list[Batch]:
+    def _goes_again(self, batch: Batch, outcome: BatchOutcome, now_ns: int) -> bool:
+        """Whether a batch that was answered is to be sent again; not before its time."""
+        error = outcome.error
+        if not isinstance(error, BusyError | UnavailableError) or outcome.beyond_window:
+            return False
+        if self._is_overdue(batch, now_ns):
+            return False
+        if outcome.perhaps_stored:
+            if batch.sent_from is None:
+                return False
+            batch.unanswered = True
+        delay_ns = self._retry_delay_ns
+        if isinstance(error, BusyError):
+            delay_ns = error.retry_after_ms * 1_000_000
+        self._not_before_ns = now_ns + delay_ns
+        return True
+
+    def _is_overdue(self, batch: Batch, now_ns: int) -> bool:
+        return self.numbering is None or now_ns - batch.opened_ns >= self._delivery_ns
+
+    def _put_back(self, batch: Batch) -> None:
+        """Before everything that was sent after it for the first time."""
+        ready, later = self._ready, []
+        while ready and 0 <= ready[0].sequence < batch.sequence:
+            later.append(ready.popleft())
+        ready.appendleft(batch)
+        ready.extendleft(reversed(later))
+
+    def lost(self, now_ns: int) -> list[Batch]:
         """The stream broke: what may be tried again stands in front once more, the batches that
-        have had their tries are returned, to be given up."""
-        spent = [batch for batch in self._in_flight if batch.attempts >= self._tries]
-        again = [batch for batch in self._in_flight if batch.attempts < self._tries]
+        may not are no longer in flight and are returned."""
+        spent: list[Batch] = []
+        for batch in self._in_flight:
+            batch.unanswered = True
+            if batch.sent_from is None or self._is_overdue(batch, now_ns):
+                spent.append(batch)
+            else:
+                self._put_back(batch)
         self._in_flight.clear()
-        self._ready.extendleft(reversed(again))
+        self.place = None
         return spent
+
+    def take_overdue(self, now_ns: int) -> list[Batch]:
+        """What has waited for its delivery too long, to be given up."""
+        if self._current is not None and self._is_overdue(self._current, now_ns):
+            self._seal()
+        overdue = [batch for batch in self._ready if self._is_overdue(batch, now_ns)]
+        if overdue:
+            kept = [batch for batch in self._ready if not self._is_overdue(batch, now_ns)]
+            self._ready = deque(kept)
+        return overdue
 
     def take_unsent(self) -> list[Batch]:
         """Everything that is not in flight, to be given up."""
@@ -418,7 +311,6 @@ class Outbox:
         """The batch that `next_batch` gave last was not sent after all; it is to be given up."""
         if self._in_flight and self._in_flight[-1] is batch:
             self._in_flight.pop()
-            batch.attempts -= 1
 
     def give_up(self, batch: Batch, error: StrataError) -> None:
         """Settle a batch that has left this object."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar, overload
 
-from stratamq.client.batching import Batch, Chunk, Run, Single, Unit
+from stratamq.client.units import Batch, Chunk, Run, Single, Unit
 from stratamq.client.values import SendResult
 
 

@@ -4,10 +4,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stratamq.client.batching import LARGEST_BATCH_BYTES, Fields, Outbox
+from stratamq.client.batching import LARGEST_BATCH_BYTES, Outbox
+from stratamq.client.numbering import Numbering
 from stratamq.client.outgoing import UniqueKeys, encode_message_properties
+from stratamq.client.units import Fields
 from stratamq.client.values import Message
-from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import Row
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX
@@ -17,8 +19,10 @@ LARGEST_BATCH_MESSAGES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """`retry` is how often a batch is sent again after its stream broke or the log was busy: 0
-    never stores a message twice, more may, and may change the order of batches."""
+    """`retry`: messages are numbered, and sent again when their stream broke or the log was busy,
+    until `delivery_timeout_s` have passed since they were given up for sending. The log recognises
+    what it has: nothing is stored twice. What it can no longer recognise is not sent again, and
+    fails as *perhaps stored*. Off: sent once, without a number."""
 
     batch_bytes: int = 256 * 1024
     batch_messages: int = LARGEST_BATCH_MESSAGES
@@ -28,7 +32,8 @@ class ProducerSettings:
     """How long a batch that is not full waits while others are in flight."""
     max_pending_bytes: int = 8 * 1024 * 1024
     """Sending waits while so much is not answered."""
-    retry: int = 0
+    retry: bool = True
+    delivery_timeout_s: float = 120.0
     retry_delay_ms: float = 100.0
     """Before the first new attempt; doubled for each further one."""
     unique_keys: bool = True
@@ -48,7 +53,7 @@ class ProducerSettings:
             "window": (1, 1024),
             "linger_ms": (0, 60_000),
             "max_pending_bytes": (1, 1 << 40),
-            "retry": (0, 1 << 20),
+            "delivery_timeout_s": (0, 86_400),
             "retry_delay_ms": (0, 60_000),
         }
         for name, (low, high) in bounds.items():
@@ -57,13 +62,15 @@ class ProducerSettings:
                     f"{name} is {getattr(self, name)}, not between {low} and {high}"
                 )
 
-    def outbox(self) -> Outbox:
+    def outbox(self, random: Random) -> Outbox:
         return Outbox(
             batch_bytes=self.batch_bytes,
             batch_messages=self.batch_messages,
             window=self.window,
             linger_ns=int(self.linger_ms * 1e6),
-            tries=self.retry + 1,
+            numbering=Numbering(random) if self.retry else None,
+            delivery_ns=int(self.delivery_timeout_s * 1e9),
+            retry_delay_ns=int(self.retry_delay_ms * 1e6),
         )
 
     def delay_s(self, failures: int, random: Random) -> float:
@@ -134,11 +141,3 @@ def check_body(size_bytes: int, largest_bytes: int) -> None:
             f"the body has {size_bytes:,} bytes, above the broker's limit of {limit} "
             "(commitlog.max_message_bytes)"
         )
-
-
-def perhaps_stored(error: StrataError) -> UnavailableError:
-    """What became of messages that were sent and not answered is not known."""
-    return UnavailableError(
-        f"the append stream broke, perhaps stored: {error.message}",
-        **{**error.fields, "perhaps_stored": True},
-    )

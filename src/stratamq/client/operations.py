@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
-from stratamq.client.append_messages import refusal_of
+from stratamq.client.append_messages import refusal_of, wire_place
+from stratamq.client.numbering import LogPlace, Numbers
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
     DamagedStretch,
@@ -107,7 +108,9 @@ def wire_message(message_type: type[M], **fields: Any) -> M:
 
 
 def send(
-    messages: Sequence[Message], all_or_nothing: bool = False, require_replicas: bool = False
+    messages: Sequence[Message],
+    all_or_nothing: bool = False,
+    require_replicas: bool = False,
 ) -> Operation[list[SendResult]]:
     """`unique_key` None stores none here: clients fill it in before."""
     request = wire_message(
@@ -124,6 +127,24 @@ def send(
         ]
 
     return Operation(METHODS["Append"], request, result, safe=False)
+
+
+def number(operation: Operation[list[SendResult]], numbers: Numbers) -> None:
+    """Of `send`: its messages have these numbers."""
+    request = operation.request
+    request.producer_id, request.first_sequence = numbers.producer, numbers.first
+    request.sent_from.CopyFrom(wire_place(numbers.sent_from))
+
+
+def log_place() -> Operation[LogPlace | None]:
+    """Where the log is; None when it recognises nothing that is sent again."""
+
+    def result(response: commitlog_pb2.GetStatusResponse) -> LogPlace | None:
+        if not response.HasField("window_offset") or not response.generations:
+            return None
+        return LogPlace(response.generations[-1].generation, response.appended_offset)
+
+    return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), result)
 
 
 def _message(message: Message) -> commitlog_pb2.Message:

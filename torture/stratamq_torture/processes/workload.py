@@ -170,7 +170,7 @@ class Workload:
 
     def _stream(self, number: int, kind: int, chance: random.Random) -> None:
         """One producer of the client's, until the workload pauses."""
-        retry = 1000 if kind == REPEATING else 0
+        retry = kind == REPEATING
         in_flight: deque[list[tuple[str, Delivery]]] = deque()
         arrived: dict[int, int] = {}
 

@@ -195,13 +195,15 @@ class ProducerWindow:
             return False
         if self.complete_from is None:
             return True
-        return self._earliest(sent_from) < self.complete_from
+        earliest = self._earliest(sent_from)
+        return earliest is None or earliest < self.complete_from
 
-    def _earliest(self, place: Place) -> int:
-        """Where what was stored since then can lie at the earliest."""
+    def _earliest(self, place: Place) -> int | None:
+        """Where what was stored since then can lie at the earliest; None: it is a place of another
+        log's, or of a history that is no longer known."""
         generations = self._states.now.generations
         for number, generation in enumerate(generations):
             if generation.number == place.generation:
                 following = generations[number + 1 :]
                 return min([place.offset, *(later.start for later in following)])
-        return 0
+        return None

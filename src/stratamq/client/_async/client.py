@@ -12,6 +12,7 @@ from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.calls import AsyncCalls
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.producer import AsyncProducer
+from stratamq.client._async.sending import AsyncSending
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.consuming import (
     EARLIEST,
@@ -49,8 +50,9 @@ from stratamq.rpc.methods import METHODS
 
 
 class AsyncClient:
-    """One broker. `patience_s` is how long calls that change nothing are tried again while their
-    service does not answer; appends never are."""
+    """One broker. `patience_s` is how long calls that change nothing, and a producer's first
+    connection, are tried again while their service does not answer. Messages are sent again for
+    `timeout_s` behind the first lost answer, and stored once."""
 
     def __init__(
         self,
@@ -67,8 +69,13 @@ class AsyncClient:
         self._random = random or random_module.SystemRandom()
         self._connections = AsyncConnections(endpoints, timeout_s)
         calls = AsyncCalls(self._connections, timeout_s, patience_s, self._clock, self._random)
+        self._patience_s = patience_s
         self._run = calls.run
         self._guard = AsyncGuard()
+        self._sending = AsyncSending(
+            calls.run, self._connections.closed, self._guard, self._clock, self._random,
+            limit_s=timeout_s,
+        )  # fmt: skip
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
         self.admin = AsyncAdminClient(calls.run)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
@@ -134,7 +141,9 @@ class AsyncClient:
         messages = [self._hooked(message) for message in messages]
         with self._guard:
             messages = [self._intake.message(message) for message in messages]
-        return await self._run(operations.send(messages, all_or_nothing, require_replicas))
+        return await self._sending.send(
+            operations.send(messages, all_or_nothing, require_replicas), len(messages)
+        )
 
     def _hooked(self, message: Message) -> Message:
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
@@ -148,11 +157,12 @@ class AsyncClient:
         **changes: Any,
     ) -> AsyncProducer:
         """For many messages. `changes` are fields of `ProducerSettings`:
-        `client.producer(batch_bytes=1 << 20, retry=3)`."""
+        `client.producer(batch_bytes=1 << 20, delivery_timeout_s=600)`."""
         settings = settings or ProducerSettings(**changes)
         return AsyncProducer(
-            self._connections, settings, self._hooks, on_result, self._clock, self._random
-        )
+            self._connections, settings, self._hooks, on_result, self._clock, self._random,
+            self._patience_s,
+        )  # fmt: skip
 
     # --- reading ---
 

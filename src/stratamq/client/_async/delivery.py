@@ -2,9 +2,9 @@
 
 from collections.abc import Generator
 
-from stratamq.client.batching import Run, Unit
 from stratamq.client.deliveries import Place
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
+from stratamq.client.units import Run, Unit
 from stratamq.client.values import SendResult
 from stratamq.errors import UnavailableError
 

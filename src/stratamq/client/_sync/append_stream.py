@@ -8,16 +8,24 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from stratamq.client._sync.delivery import Waiters
-from stratamq.client.append_messages import opening, outcome_of, request_of, shape_of
-from stratamq.client.batching import Batch, BatchOutcome, Outbox, Unit
+from stratamq.client.append_messages import (
+    opening,
+    outcome_of,
+    place_of,
+    request_of,
+    shape_of,
+)
+from stratamq.client.batching import Outbox
 from stratamq.client.connections import Connections, Stream
-from stratamq.client.intake import ProducerSettings, perhaps_stored
+from stratamq.client.intake import ProducerSettings
 from stratamq.client.primitives import Condition, Guard, Worker
+from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.numbers import INT32_MAX
+from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.methods import COMMITLOG, METHODS
 
 log = logging.getLogger(__name__)
@@ -30,7 +38,9 @@ _GOODBYE_S = 5.0
 class _Exchange:
     """One append stream's state, under the producer's guard."""
 
-    def __init__(self) -> None:
+    def __init__(self, producer: int) -> None:
+        self.producer = producer
+        """Its number; 0: it numbers nothing."""
         self.shape: FrameShape | None = None
         """Of the frames that the broker takes; None until it has opened the stream."""
         self.broken = False
@@ -49,7 +59,9 @@ class AppendStream:
         on_result: Callable[[SendResult], None] | None,
         clock: Clock,
         random: Random,
+        patience: Backoff,
     ) -> None:
+        """`patience`: how long the first stream is waited for."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
@@ -57,6 +69,7 @@ class AppendStream:
         self._on_result = on_result
         self._clock = clock
         self._random = random
+        self._patience = patience
         self.work = Condition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""
         self.answered = Condition(guard)
@@ -122,7 +135,8 @@ class AppendStream:
     def _run(self) -> None:
         try:
             while self._wait_for_work():
-                exchange = _Exchange()
+                numbering = self._outbox.numbering
+                exchange = _Exchange(0 if numbering is None else numbering.producer)
                 error: StrataError = UnavailableError("the log service ended the append stream")
                 try:
                     self._answers(exchange)
@@ -131,9 +145,10 @@ class AppendStream:
                 self._broken(exchange, error)
         finally:
             # After a cancellation or a defect nothing else answers what is left.
+            now_ns = self._clock.monotonic_ns()
             with self._guard:
                 self.closing = True
-                left = [*self._outbox.lost(), *self._outbox.take_unsent()]
+                left = [*self._outbox.lost(now_ns), *self._outbox.take_unsent()]
                 self._give_up(left, UnavailableError("the producer was closed"))
             self.report(left)
 
@@ -152,7 +167,8 @@ class AppendStream:
                 if response.HasField("opened"):
                     opened = response.opened
                     with self._guard:
-                        exchange.shape = shape_of(opened)
+                        exchange.shape = shape_of(opened, exchange.producer)
+                        self._outbox.place = place_of(opened, exchange.producer)
                         self.largest_body_bytes = opened.max_message_bytes or INT32_MAX
                         self._outbox.limit(opened.max_batch_bytes, opened.max_batch_messages)
                         self.opened, self._wanted, self._failures = True, False, 0
@@ -168,8 +184,9 @@ class AppendStream:
 
     def _requests(self, exchange: _Exchange) -> Iterator[bytes]:
         """What gRPC sends, taken by gRPC as fast as the stream takes it."""
+        settings = self._settings
         try:
-            yield opening(self._settings.client_name, self._settings.require_replicas)
+            yield opening(settings.client_name, settings.require_replicas, exchange.producer)
             while (next_one := self._next_batch(exchange)) is not None:
                 batch, shape = next_one
                 try:
@@ -204,22 +221,32 @@ class AppendStream:
 
     def _broken(self, exchange: _Exchange, error: StrataError) -> None:
         with self._guard:
-            failed = self._outbox.lost()
+            now_ns = self._clock.monotonic_ns()
+            failed = self._outbox.lost(now_ns)
             passing = isinstance(error, UnavailableError) and not self.closing
-            if exchange.shape is None and passing:
+            delay_s: float | None = None
+            if exchange.shape is None:
                 self._failures += 1
-                passing = self._failures <= self._settings.retry
-            if not passing:
+                if self.opened:
+                    passing = passing and self._settings.retry
+                elif passing:
+                    delay_s = self._patience.next_delay_s()
+                    passing = delay_s is not None
+            if passing:
+                failed += self._outbox.take_overdue(now_ns) if self._settings.retry else []
+            else:
                 self._failures = 0
                 failed += self._outbox.take_unsent()
                 if not self.opened:
                     self._refusal, self._wanted = error, False
+                    self._patience.reset()
             self._give_up(failed, error)
         self.report(failed)
         self._connections.renew(COMMITLOG)
         with self._guard:
             if self._outbox.has_unsent or self._wanted:
-                delay_s = self._settings.delay_s(self._failures, self._random)
+                if delay_s is None:
+                    delay_s = self._settings.delay_s(self._failures, self._random)
                 self.work.wait_for(lambda: self.closing, delay_s)
 
     # --- settled ---
@@ -241,8 +268,7 @@ class AppendStream:
     def _give_up(self, batches: Sequence[Batch], error: StrataError) -> None:
         """Under the guard: settle batches that have left the outbox."""
         for batch in batches:
-            tried = batch.attempts > 0
-            self._outbox.give_up(batch, perhaps_stored(error) if tried else error)
+            self._outbox.give_up(batch, perhaps_stored(error) if batch.unanswered else error)
         self.settle(batches)
 
     def settle(self, units: Sequence[Unit]) -> None:

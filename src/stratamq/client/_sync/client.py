@@ -13,6 +13,7 @@ from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.calls import Calls
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.producer import Producer
+from stratamq.client._sync.sending import Sending
 from stratamq.client.connections import Connections
 from stratamq.client.consuming import (
     EARLIEST,
@@ -50,8 +51,9 @@ from stratamq.rpc.methods import METHODS
 
 
 class Client:
-    """One broker. `patience_s` is how long calls that change nothing are tried again while their
-    service does not answer; appends never are."""
+    """One broker. `patience_s` is how long calls that change nothing, and a producer's first
+    connection, are tried again while their service does not answer. Messages are sent again for
+    `timeout_s` behind the first lost answer, and stored once."""
 
     def __init__(
         self,
@@ -68,8 +70,13 @@ class Client:
         self._random = random or random_module.SystemRandom()
         self._connections = Connections(endpoints, timeout_s)
         calls = Calls(self._connections, timeout_s, patience_s, self._clock, self._random)
+        self._patience_s = patience_s
         self._run = calls.run
         self._guard = Guard()
+        self._sending = Sending(
+            calls.run, self._connections.closed, self._guard, self._clock, self._random,
+            limit_s=timeout_s,
+        )  # fmt: skip
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
         self.admin = AdminClient(calls.run)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
@@ -135,7 +142,9 @@ class Client:
         messages = [self._hooked(message) for message in messages]
         with self._guard:
             messages = [self._intake.message(message) for message in messages]
-        return self._run(operations.send(messages, all_or_nothing, require_replicas))
+        return self._sending.send(
+            operations.send(messages, all_or_nothing, require_replicas), len(messages)
+        )
 
     def _hooked(self, message: Message) -> Message:
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
@@ -149,11 +158,12 @@ class Client:
         **changes: Any,
     ) -> Producer:
         """For many messages. `changes` are fields of `ProducerSettings`:
-        `client.producer(batch_bytes=1 << 20, retry=3)`."""
+        `client.producer(batch_bytes=1 << 20, delivery_timeout_s=600)`."""
         settings = settings or ProducerSettings(**changes)
         return Producer(
-            self._connections, settings, self._hooks, on_result, self._clock, self._random
-        )
+            self._connections, settings, self._hooks, on_result, self._clock, self._random,
+            self._patience_s,
+        )  # fmt: skip
 
     # --- reading ---
 

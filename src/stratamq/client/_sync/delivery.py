@@ -1,9 +1,9 @@
 # Generated from _async/delivery.py by scripts/gen_sync_client.py (`make client`).
 """What a producer gives back for a message: the promise of a result."""
 
-from stratamq.client.batching import Run, Unit
 from stratamq.client.deliveries import Place
 from stratamq.client.primitives import Event, Guard
+from stratamq.client.units import Run, Unit
 from stratamq.client.values import SendResult
 from stratamq.errors import UnavailableError
 

@@ -10,23 +10,19 @@ import grpc
 from stratamq.client import operations
 from stratamq.client._sync.append_stream import AppendStream
 from stratamq.client._sync.delivery import Delivery
-from stratamq.client.batching import Batch, Chunk, Run, Single, Unit, size_bound
+from stratamq.client.batching import size_bound
 from stratamq.client.connections import Connections
 from stratamq.client.deliveries import Deliveries
 from stratamq.client.hooks import Hooks
-from stratamq.client.intake import (
-    Intake,
-    ProducerSettings,
-    check_body,
-    check_place,
-    perhaps_stored,
-)
+from stratamq.client.intake import Intake, ProducerSettings, check_body, check_place
 from stratamq.client.operations import Operation
 from stratamq.client.primitives import Guard
+from stratamq.client.units import Batch, Chunk, Run, Single, Unit, perhaps_stored
 from stratamq.client.values import Message, SendResult, SendStatus
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import Row
+from stratamq.rpc.backoff import Backoff
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 
@@ -47,19 +43,22 @@ class Producer:
         on_result: Callable[[SendResult], None] | None,
         clock: Clock,
         random: Random,
+        patience_s: float = 0.0,
     ) -> None:
+        """`patience_s`: how long the first connection is tried for."""
         self._connections = connections
         self._settings = settings
         self._clock = clock
         self._hooks = hooks
         self._changes_sent = hooks.change_sent
         self._intake = Intake(settings, clock, random)
-        self._outbox = settings.outbox()
+        self._outbox = settings.outbox(random)
         self._guard = Guard()
         """Of the outbox and of the stream's state."""
         self._stream = AppendStream(
-            connections, settings, self._outbox, self._guard, on_result, clock, random
-        )
+            connections, settings, self._outbox, self._guard, on_result, clock, random,
+            Backoff(patience_s, clock, random),
+        )  # fmt: skip
         self._work = self._stream.work
         self._answered = self._stream.answered
         self._waiters = self._stream.waiters

@@ -1,0 +1,104 @@
+"""Messages that are stored by a call of their own: numbered, and sent again after a lost answer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stratamq.client import operations
+from stratamq.client.numbering import LogPlace, Numbering, Numbers
+from stratamq.client.operations import AsyncRunOperation, Operation
+from stratamq.client.primitives import AsyncEvent, AsyncGuard
+from stratamq.client.units import perhaps_stored
+from stratamq.client.values import SendResult
+from stratamq.errors import UnavailableError
+from stratamq.files.port import Clock, Random
+from stratamq.rpc.backoff import Backoff
+
+_FRESH_NS = 1_000_000_000
+"""A place of the log is asked for anew when it is older. The younger it is, the surer it lies in
+the log's window when an answer is lost."""
+
+
+class AsyncSending:
+    """Of one client. `limit_s`: how long messages are sent again, from the first lost answer on."""
+
+    def __init__(
+        self,
+        run: AsyncRunOperation,
+        closed: AsyncEvent,
+        guard: AsyncGuard,
+        clock: Clock,
+        random: Random,
+        *,
+        limit_s: float,
+    ) -> None:
+        self._run = run
+        self._closed = closed
+        self._guard = guard
+        self._clock = clock
+        self._random = random
+        self._limit_s = limit_s
+        self._numbering = Numbering(random)
+        self._place: LogPlace | None = None
+        self._place_ns = 0
+
+    async def send(self, operation: Operation[list[SendResult]], count: int) -> list[SendResult]:
+        """The outcomes of `count` messages. UnavailableError with `perhaps_stored` when the last
+        answer was lost, and without it when nothing was sent."""
+        numbers: Numbers | None = None
+        backoff = Backoff(self._limit_s, self._clock, self._random)
+        unanswered = False
+        while True:
+            numbers = await self._numbers(count, numbers, unanswered)
+            if numbers is not None:
+                operations.number(operation, numbers)
+            try:
+                results = await self._run(operation)
+            except UnavailableError as error:
+                delay_s = backoff.next_delay_s() if numbers is not None else None
+                if delay_s is None or await self._closed.wait(delay_s):
+                    raise perhaps_stored(error, "no answer") from error
+                unanswered = True
+                continue
+            if unanswered:
+                return [_behind_unanswered(result) for result in results]
+            if any(_is_beyond_window(result) for result in results):
+                delay_s = backoff.next_delay_s()  # this attempt was overtaken on its way
+                if delay_s is not None:
+                    continue
+            self._heard(results)
+            return results
+
+    async def _numbers(self, count: int, known: Numbers | None, unanswered: bool) -> Numbers | None:
+        """Of an attempt. None: the log recognises nothing, and it is the only one."""
+        if known is not None and unanswered:
+            return known
+        now_ns = self._clock.monotonic_ns()
+        if known is not None or self._place is None or now_ns - self._place_ns > _FRESH_NS:
+            place = await self._run(operations.log_place())
+            with self._guard:
+                self._place, self._place_ns = place, now_ns
+        with self._guard:
+            if self._place is None:
+                return None
+            if known is not None:
+                return replace(known, sent_from=self._place)
+            producer = self._numbering.producer
+            return Numbers(producer, self._numbering.take(count), self._place)
+
+    def _heard(self, results: Sequence[SendResult]) -> None:
+        with self._guard:
+            if self._place is not None and results:
+                furthest = max(result.physical_offset for result in results)
+                self._place = self._place.reached(furthest)
+                self._place_ns = self._clock.monotonic_ns()
+
+
+def _is_beyond_window(result: SendResult) -> bool:
+    return result.error is not None and bool(result.error.fields.get("beyond_window"))
+
+
+def _behind_unanswered(result: SendResult) -> SendResult:
+    """Behind an attempt that was not answered what is refused may be stored."""
+    if result.error is None:
+        return result
+    return replace(result, error=perhaps_stored(result.error, "no answer at first"))
