@@ -4,7 +4,7 @@
 |---|---|---|
 | `path` | | the address of a running broker's log service, or the store's directory |
 | `topic` | column `topic` | where all rows go |
-| `retry` | 20 | how often a batch is sent again after its stream broke or the log was busy |
+| `retry` | 20 | 0: a batch is sent once; else again for two minutes, and stored once |
 | `queryName` | the query's id | the first part of the unique keys |
 
 Columns: `body` (binary or string); and, where there are any, `topic`, `keys` (a list of words, or
@@ -12,7 +12,7 @@ one text of words), `tags`, `properties` (a map), `queueId` (null: the producer 
 `uniqueKey`. Columns that brokers make themselves (`msgId`, `storeTimestamp`, …) are passed over, so
 that what was read, with `decompress=true`, can be written; others are refused.
 
-A task that is done again, and a batch of messages that is sent again, store messages twice. So that
+A task that is done again stores its messages twice. So that
 readers can recognise them, every message has a UNIQ_KEY `query-batch-partition-row`, which is the
 same each time, if the plan gives the same rows in the same order each time. A plan that does not (a
 shuffle whose input comes as it likes) needs a `uniqueKey` column made from the data. A batch write
@@ -117,7 +117,7 @@ def _store(options: SinkOptions, origin: str, batches: Iterator[pa.RecordBatch])
     count = 0
     with (
         connect(options.path) as client,
-        client.producer(retry=options.retry, client_name="spark") as producer,
+        client.producer(retry=options.retry > 0, client_name="spark") as producer,
     ):
         for batch in batches:
             for topic, queue_id, rows in rows_by_topic(batch, options.topic, origin, count):

@@ -65,7 +65,7 @@ class BusyError(StrataError):
 class UnavailableError(StrataError):
     """The service is starting, stopping or cannot be reached.
 
-    After an append this means *perhaps stored*: retry only if duplicates are acceptable.
+    After an append that was sent this means *perhaps stored* (field `perhaps_stored`).
     """
 
 

@@ -50,7 +50,9 @@ class Load:
         with self._stack.client(self._side) as client:
             while not self._stopping.is_set():
                 try:
-                    with client.producer(on_result=self._answered, batch_bytes=16_384) as producer:
+                    with client.producer(
+                        on_result=self._answered, batch_bytes=16_384, retry=False
+                    ) as producer:
                         self._send(producer)
                 except StrataError:
                     # Nothing was connected, or a close had to give up: its messages are `failed`.

@@ -215,7 +215,7 @@ def test_a_producer_that_requires_slaves_is_refused_without_them_and_nothing_is_
         with connect(pair.master.root) as client:
             with pytest.raises(BusyError, match="fewer than 1 are connected"):
                 client.send("t", b"alone", require_replicas=True)
-            with client.producer(require_replicas=True) as producer:
+            with client.producer(require_replicas=True, retry=False) as producer:
                 delivery = producer.send("t", b"streamed")
                 with pytest.raises(BusyError, match="nothing was stored"):
                     delivery.result()
