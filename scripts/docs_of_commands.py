@@ -1,4 +1,5 @@
-"""docs/cli.md: every command of `stratamq` with its arguments and options.
+"""docs/cli.md: every command of `stratamq` with its arguments and options, in the order in which
+`--help` lists them: what people use every day, then each further panel.
 
 Read from what the functions declare (their annotations), because the objects that Typer makes of
 them change from version to version.
@@ -42,6 +43,7 @@ def _group(app: typer.Typer, name: str, callback: Callable[..., Any] | None) -> 
         callback = app.registered_callback.callback
     yield from _section(name, _given(app.info.help), callback)
     children: dict[str, tuple[Any, bool]] = {}
+    panels: list[str] = [""]
     for command in app.registered_commands:
         if not _given(command.hidden):
             child = _given(command.name) or command.callback.__name__.lower().replace("_", "-")
@@ -50,11 +52,27 @@ def _group(app: typer.Typer, name: str, callback: Callable[..., Any] | None) -> 
         child = _given(group.name) or _given(group.typer_instance.info.name)
         if child and not _given(group.hidden):
             children[child] = (group, True)
-    for child, (declared, is_group) in sorted(children.items()):
+    panel_of = {child: _given(one.rich_help_panel) or "" for child, (one, _) in children.items()}
+    panels += dict.fromkeys(filter(None, panel_of.values()))
+    ranked = sorted(children.items(), key=lambda item: panels.index(panel_of[item[0]]))
+    if len(panels) > 1:
+        yield from _contents(name, panels, [(child, panel_of[child]) for child, _ in ranked])
+    for child, (declared, is_group) in ranked:
         if is_group:
             yield from _group(declared.typer_instance, f"{name} {child}", None)
         else:
             yield from _section(f"{name} {child}", _given(declared.help), declared.callback)
+
+
+def _contents(name: str, panels: list[str], children: list[tuple[str, str]]) -> Iterator[str]:
+    """The commands by what they are for, as `--help` lists them."""
+    lines = []
+    for panel in panels:
+        links = [
+            f"[{child}](#{name}-{child})".lower() for child, where in children if where == panel
+        ]
+        lines.append(f"- {panel or 'Every day'}: {', '.join(links)}")
+    yield "\n".join(lines)
 
 
 def _section(name: str, text: str | None, callback: Callable[..., Any] | None) -> Iterator[str]:

@@ -66,19 +66,34 @@ def test_commands_groups_arguments_and_options_are_shown(page):
         "## `stratamq`\n\nA message store.\n\n"
         "| Option | Values | Default | Meaning |\n| --- | --- | --- | --- |\n"
         "| `--data, -d` | path |  | Where. |\n\n"
+        "## `stratamq status`\n\nShow the state.\n\nExit code 0: healthy.\n\n"
+        "| Option | Values | Default | Meaning |\n| --- | --- | --- | --- |\n"
+        "| `--output` | `table`, `json` | `table` | How \\| what. |\n"
+        "| `--follow/--no-follow` |  |  | Go on. |\n"
+        "| `--tag` | text, repeated |  | Only these. |\n\n"
         "## `stratamq query`\n\nFind messages.\n\n"
         "## `stratamq query by-key`\n\nBy key.\n\n"
         "| Argument | Values | Default | Meaning |\n| --- | --- | --- | --- |\n"
         "| `TOPIC` | text | required |  |\n\n"
         "| Option | Values | Default | Meaning |\n| --- | --- | --- | --- |\n"
-        "| `--count` | number | `32` |  |\n\n"
-        "## `stratamq status`\n\nShow the state.\n\nExit code 0: healthy.\n\n"
-        "| Option | Values | Default | Meaning |\n| --- | --- | --- | --- |\n"
-        "| `--output` | `table`, `json` | `table` | How \\| what. |\n"
-        "| `--follow/--no-follow` |  |  | Go on. |\n"
-        "| `--tag` | text, repeated |  | Only these. |\n"
+        "| `--count` | number | `32` |  |\n"
     )
 
 
 def test_hidden_commands_stay_hidden(page):
     assert "secret" not in page
+
+
+def test_what_is_used_every_day_comes_first_then_panel_by_panel(monkeypatch):
+    app = typer.Typer()
+    for name, panel in (("z", "Rarely"), ("b", None), ("y", "Never"), ("a", None)):
+        app.command(name, rich_help_panel=panel)(lambda: None)
+    app.add_typer(typer.Typer(), name="x", rich_help_panel="Rarely")
+    monkeypatch.syspath_prepend(SCRIPTS)
+    module = types.ModuleType("stratamq.cli.__main__")
+    module.build_app = lambda: app
+    monkeypatch.setitem(sys.modules, "stratamq.cli.__main__", module)
+    page = importlib.import_module("docs_of_commands").commands_page()
+    order = [line[len("## `stratamq ") : -1] for line in page.splitlines() if line[:2] == "##"]
+    assert order[1:] == ["b", "a", "z", "x", "y"]
+    assert "- Rarely: [z](#stratamq-z), [x](#stratamq-x)\n- Never: " in page

@@ -233,8 +233,14 @@ def test_a_time_range_is_both_ends_inclusive():
     assert run_plan(answers, plan_between("t", 1000, 2000)) == [Range("t", 0, 3, 9)]
     with pytest.raises(InvalidRequestError):
         run_plan(answers, plan_between("t", 2000, 1000))
-    with pytest.raises(NotFoundError):
-        run_plan(Answers(ListQueues=[]), plan_between("t", 1, 2))
+    for topics, sentence in (
+        ([], "there is no topic t"),
+        ([Topic("t")], "the topic t holds no message"),
+        (UnavailableError("away"), "t has no queue with a message"),
+    ):
+        answers = Answers(ListQueues=[], ListTopics=topics)
+        with pytest.raises(NotFoundError, match=sentence):
+            run_plan(answers, plan_between("t", 1, 2))
 
 
 # --- what was read ---

@@ -14,10 +14,13 @@ from stratamq_pipeline.commands.pack import pack
 from stratamq_pipeline.commands.rebuild import rebuild
 from stratamq_pipeline.commands.stats import stats
 
+PANEL = "Jobs over a whole log"
+"""The part of `stratamq --help` in which they are."""
+
 
 def register(app: typer.Typer) -> None:
     """Called by the command line through the entry-point group `stratamq.commands`."""
-    app.add_typer(_jobs())
+    app.add_typer(_jobs(), rich_help_panel=PANEL)
 
 
 def submitted() -> None:

@@ -13,7 +13,7 @@ from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
-from stratamq.cli.message_rows import message_row
+from stratamq.cli.message_rows import message_row, tag_names
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.reading_notes import (
@@ -25,7 +25,6 @@ from stratamq.cli.reading_notes import (
     require_queues,
 )
 from stratamq.client import EARLIEST, AtTime, ReceivedMessage
-from stratamq.client.operations import tag_list
 from stratamq.errors import InvalidRequestError
 
 PATIENCE_S = 30.0
@@ -129,7 +128,7 @@ def consume(
             queues=queues or None,
             offset=start,
             until=end,
-            tags=_tags(tags),
+            tags=tag_names(tags),
             follow=follow,
             group=group,
             patience_s=PATIENCE_S,
@@ -210,12 +209,6 @@ def _end(until: str | None, follow: bool) -> int | AtTime | None:
     if isinstance(end, str):
         raise InvalidRequestError(f"--until {until}: a number, -N, @TIME or {NOW_END}")
     return end
-
-
-def _tags(texts: list[str] | None) -> list[str]:
-    """Each may be an expression; one that means all takes all."""
-    lists = [tag_list(text) for text in texts or ()]
-    return [tag for tags in lists for tag in tags] if all(lists) else []
 
 
 def _why_none(

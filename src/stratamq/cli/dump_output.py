@@ -20,6 +20,8 @@ ROWS_PER_TABLE = 200
 """A table needs all its rows to find its widths; longer output comes in several tables."""
 WIDTH_WITHOUT_TERMINAL = 200
 MIN_TEXT_WIDTH = 12
+MIN_LAST_WIDTH = 8
+MIN_HEADING = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -77,13 +79,18 @@ class Printer:
 
     def flush(self) -> None:
         """Everything so far is on standard output when this returns."""
-        if self._rows:
-            self._console.print(self._table())
-            self._rows.clear()
+        table = self._table() if self._rows else None
+        if table is not None:
+            self._console.print(table)
+        else:
+            for row in self._rows:
+                self._card({name: row.get(name) for name in self._columns}, b"", [], 0)
+        self._rows.clear()
         sys.stdout.flush()
 
-    def _table(self) -> Table:
-        """Numbers and times keep their width; what does not fit is taken from the texts."""
+    def _table(self) -> Table | None:
+        """Numbers and times are shown whole; what does not fit is taken from the texts, from the
+        last column first, then from headings. None when the terminal is too narrow even so."""
         cells = [[show(name, row.get(name)) for name in self._columns] for row in self._rows]
         widths = [
             max(cell_len(text) for text in texts)
@@ -96,12 +103,16 @@ class Printer:
         ]
         frame_width = 3 * len(widths) + 1
         too_wide = sum(widths) + frame_width - self._console.width
-        while too_wide > 0 and any(widths[number] > MIN_TEXT_WIDTH for number in texts):
-            widest = max(texts, key=lambda number: widths[number])
-            widths[widest] -= 1
-            too_wide -= 1
-        # A terminal too narrow even so breaks the lines, rather than losing columns.
-        self._console.width = max(self._console.width, sum(widths) + frame_width)
+        least = [max([MIN_HEADING, *map(cell_len, row)]) for row in zip(*cells, strict=True)]
+        for number in texts:
+            least[number] = MIN_LAST_WIDTH if number == texts[-1] else MIN_TEXT_WIDTH
+        for among in (texts[-1:], texts, range(len(widths))):
+            while too_wide > 0 and any(widths[number] > least[number] for number in among):
+                narrower = [number for number in among if widths[number] > least[number]]
+                widths[max(narrower, key=lambda number: widths[number])] -= 1
+                too_wide -= 1
+        if too_wide > 0:
+            return None
         table = Table(header_style="bold")
         for number, name in enumerate(self._columns):
             left = number in texts or name.endswith("Timestamp")

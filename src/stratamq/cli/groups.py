@@ -54,7 +54,7 @@ def list_groups(
     def once() -> int:
         with open_client(data, address) as client:
             found = client.groups()
-        show(output, COLUMNS, [_row(one) for one in found])
+        show(output, COLUMNS, [_row(one) for one in found], "no group has committed anything")
         return 0
 
     shown(once, watch)

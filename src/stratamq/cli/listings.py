@@ -1,5 +1,6 @@
 """`stratamq queues`: what the queues hold, as a table."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -30,7 +31,8 @@ def queues(
         if topic and not found and not client.topics(topic):
             raise NotFoundError(f"there is no topic {topic}")
     rows = [queue_row(queue) for queue in sorted(found, key=lambda one: (one.topic, one.queue_id))]
-    show(output, QUEUE_COLUMNS, rows)
+    nothing = f"the topic {topic} holds no message" if topic else "no queue holds a message"
+    show(output, QUEUE_COLUMNS, rows, nothing)
 
 
 def queue_row(queue: Queue) -> Row:
@@ -45,8 +47,11 @@ def queue_row(queue: Queue) -> Row:
     }
 
 
-def show(output: Output, columns: tuple[str, ...], rows: list[Row]) -> None:
+def show(output: Output, columns: tuple[str, ...], rows: list[Row], nothing: str = "") -> None:
+    """`nothing` goes to standard error when there are no rows."""
     printer = Printer(output, columns)
     for row in rows:
         printer.row(row)
     printer.flush()
+    if not rows and nothing:
+        print(nothing, file=sys.stderr)

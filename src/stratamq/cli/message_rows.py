@@ -5,14 +5,14 @@ the rest is known and left out (`REPORTED`).
 """
 
 import base64
+from collections.abc import Iterable
 
 from stratamq.cli.dump_rows import BodyAs, Row, body_fields
 from stratamq.cli.message_format import application_properties
 from stratamq.client import ReceivedMessage
+from stratamq.client.operations import tag_list
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.frame import Frame
-
-COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "tag", "keys", "body")
 
 REPORTED = frozenset(
     (
@@ -53,6 +53,12 @@ def message_row(
         "reconsumeTimes": frame.reconsume_times,
         **body,
     }
+
+
+def tag_names(expressions: Iterable[str] | None) -> list[str]:
+    """Of options like 'a || b'; none when one of them means all."""
+    lists = [tag_list(text) for text in expressions or ()]
+    return [tag for tags in lists for tag in tags] if all(lists) else []
 
 
 def _exact_body(message: ReceivedMessage, frame: Frame) -> Row:

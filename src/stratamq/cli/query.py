@@ -8,7 +8,8 @@ import typer
 
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import BodyAs
-from stratamq.cli.message_rows import COLUMNS, message_row
+from stratamq.cli.message_lines import MessageLines
+from stratamq.cli.message_rows import message_row, tag_names
 from stratamq.cli.moments import TIMES, parse_moment
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.client import ReceivedMessage
@@ -59,13 +60,11 @@ def query_key(
                 end_ms=0 if end is None and begin is None else _end(end),
                 oldest_first=oldest_first,
             )
+        if not found.messages and not client.queues(topic) and not client.topics(topic):
+            raise NotFoundError(f"there is no topic {topic}")
     _show(found.messages, f"no message of {topic} has the key {key}", output, body, detail)
     if found.truncated:
-        Printer(output, ()).note(
-            {"kind": "truncated", "count": count},
-            f"there are more than {count}: see --count",
-            False,
-        )
+        _mention_more(output, count)
 
 
 @query_app.command("msgid")
@@ -105,7 +104,8 @@ def query_time(
     end: ToOption = None,
     count: CountOption = 32,
     tags: Annotated[
-        list[str] | None, typer.Option("--tag", "-t", help="only these tags; may be repeated")
+        list[str] | None,
+        typer.Option("--tag", "-t", help="only these tags; may be repeated, or 'a || b'"),
     ] = None,
     body: BodyOption = BodyAs.AUTO,
     detail: DetailOption = False,
@@ -117,10 +117,13 @@ def query_time(
     begin_ms = 0 if begin is None else parse_moment(begin)
     with (
         open_client(data, address) as client,
-        client.between(topic, begin_ms, _end(end), tags=tags or ()) as reader,
+        client.between(topic, begin_ms, _end(end), tags=tag_names(tags)) as reader,
     ):
-        messages = list(islice(reader, count))
-    _show(messages, f"nothing of {topic} was stored then", output, body, detail)
+        messages = list(islice(reader, count + 1))
+    what = f"{topic} with the tag {' || '.join(tags)}" if tags else topic
+    _show(messages[:count], f"nothing of {what} was stored then", output, body, detail)
+    if len(messages) > count:
+        _mention_more(output, count)
 
 
 def _end(text: str | None) -> int:
@@ -128,12 +131,20 @@ def _end(text: str | None) -> int:
     return 2**63 - 2 if text is None else parse_moment(text)
 
 
+def _mention_more(output: Output, count: int) -> None:
+    Printer(output, ()).note(
+        {"kind": "truncated", "count": count}, f"there are more than {count}: see --count", False
+    )
+
+
 def _show(
     messages: Sequence[ReceivedMessage], nothing: str, output: Output, body: BodyAs, detail: bool
 ) -> None:
-    printer = Printer(output, COLUMNS, cards=detail)
+    cards = Printer(output, (), cards=True)
+    lines = MessageLines(several_topics=False, at_once=False)
+    printer = cards if detail or output is Output.JSON else lines
     for message in messages:
-        printer.row(message_row(message, body))
+        printer.row(message_row(message, body, exact=output is Output.JSON))
     printer.flush()
     if not messages:
         raise NotFoundError(nothing)

@@ -314,6 +314,8 @@ def _show_slaves(output: Output, state: ReplicationState) -> None:
             }
         )
     printer.flush()
+    if not state.slaves:
+        typer.echo("no slave is connected", err=True)
     role = state.role.name if state.role else "no role"
     sentence = f"{role} of term {state.term}; slaves connect to {state.replication_address}"
     row = {

@@ -34,7 +34,7 @@ def list_topics(
     """All topics. Permission: 2 write, 4 read, 6 both."""
     with open_client(data, address) as client:
         found = client.topics()
-    show(output, COLUMNS, [topic_row(topic) for topic in found])
+    show(output, COLUMNS, [topic_row(topic) for topic in found], "there is no topic")
 
 
 @topics_app.command("describe")
@@ -51,7 +51,8 @@ def describe_topic(
             raise NotFoundError(f"there is no topic {topic}")
         queues = client.queues(topic)
     show(output, COLUMNS, [topic_row(one) for one in found])
-    show(output, QUEUE_COLUMNS, [queue_row(one) for one in queues])
+    nothing = f"the topic {topic} holds no message"
+    show(output, QUEUE_COLUMNS, [queue_row(one) for one in queues], nothing)
 
 
 @topics_app.command("create")

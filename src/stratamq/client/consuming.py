@@ -161,7 +161,7 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
         raise InvalidRequestError(f"the time range ends at {end_ms}, before it begins")
     found, log_end = yield from listed_queues(topic, whole=True)
     if not found:
-        raise NotFoundError(f"there is no topic {topic}, or nothing in it")
+        yield from refuse_empty(topic)
     ranges = []
     for queue in sorted(found, key=lambda queue: queue.queue_id):
         places = []
@@ -172,6 +172,17 @@ def plan_between(topic: str, begin_ms: int, end_ms: int) -> Plan:
             places.append(offset)
         ranges.append(Range(topic, queue.queue_id, *places, log_end=log_end))
     return ranges
+
+
+def refuse_empty(topic: str) -> Generator[Operation[Any], Any, None]:
+    """NotFoundError for a topic without a message; says whether there is such a topic."""
+    try:
+        known: list[Topic] = yield operations.topics(topic)
+    except UnavailableError as error:
+        raise NotFoundError(f"{topic} has no queue with a message") from error
+    raise NotFoundError(
+        f"the topic {topic} holds no message" if known else f"there is no topic {topic}"
+    )
 
 
 def plan_seek(ranges: Collection[Range], to: Start) -> Generator[Operation[Any], Any, list[int]]:

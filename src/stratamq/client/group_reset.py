@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratamq.client import group_operations
-from stratamq.client.consuming import Start, checked_start, listed_queues, plan_place
+from stratamq.client.consuming import Start, checked_start, listed_queues, plan_place, refuse_empty
 from stratamq.client.operations import Operation
 from stratamq.errors import NotFoundError
 
@@ -34,7 +34,7 @@ def plan_group_reset(
     for name in topics:
         queues, _ = yield from listed_queues(name, whole=True)
         if not queues:
-            raise NotFoundError(f"there is no topic {name}, or nothing in it")
+            yield from refuse_empty(name)
         for queue in sorted(queues, key=lambda one: one.queue_id):
             wanted = yield from plan_place(queue, place)
             offset = min(max(wanted, queue.min_offset), queue.max_offset)
