@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.cli.tour import differs, run, typed
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+TRANSCRIPT = Path(__file__).with_name("first_hour.txt")
 PAGES = {
     "README.md": README[: README.index("## In containers")],
     "coming-from.md": (ROOT / "docs" / "coming-from.md").read_text(),
@@ -54,6 +56,19 @@ def test_what_a_page_shows_is_what_is_seen(page, place):
     for step, shown in zip(steps, seen, strict=True):
         difference = differs(step.shown, shown)
         assert not difference, f"$ {step.command}\n{difference}"
+
+
+def test_the_kept_transcript_of_a_first_hour_is_of_these_pages():
+    """As scripts/first_hour.py printed it in an empty Debian 12."""
+    first, *parts = re.split(r"^# .*\n", TRANSCRIPT.read_text(), flags=re.MULTILINE)
+    screen = re.search(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert screen is not None
+    assert first.startswith("".join(f"$ {line}\n" for line in screen[1].splitlines()))
+    for page, part in zip(PAGES.values(), parts, strict=True):
+        steps, kept = typed(page), typed(f"```console\n{part}```\n")
+        assert [step.command for step in steps] == [one.command for one in kept]
+        for step, one in zip(steps, kept, strict=True):
+            assert not differs(step.shown, one.shown), step.command
 
 
 def test_a_page_that_drifted_is_noticed():
