@@ -9,7 +9,7 @@ import pytest
 from stratamq.cli import __main__ as command_line
 from stratamq.client import connect
 from tests.support.brokers import Broker
-from tests.support.waiting import until
+from tests.support.waiting import until_dispatched, until_indexed
 
 SETTINGS = (
     "commitlog.segment_bytes=1048576",
@@ -61,8 +61,7 @@ def caught_up(broker):
 
     def wait() -> None:
         with connect(broker.root) as client:
-            end = client.log_state().appended_offset
-            for state in (client.admin.dispatch_state, client.admin.index_state):
-                until(lambda state=state: state().applied_offset >= end, "everything is applied")
+            until_dispatched(client)
+            until_indexed(client)
 
     return wait
