@@ -281,6 +281,26 @@ def test_a_poll_gives_the_next_message_or_nothing_in_time(client):
         assert int(next(reader).body) == 3
 
 
+def test_a_reader_of_what_comes_begins_where_it_is_entered(client):
+    send(client, "entered", 3, queue_id=0)
+    with client.consume("entered", offset="latest", follow=True) as reader:
+        client.send("entered", b"3", queue_id=0)
+        assert int(reader.poll(60).body) == 3
+
+
+def test_closing_from_another_thread_ends_a_poll_that_waits(client):
+    send(client, "poll-closed", 1, queue_id=0)
+    reader = client.consume("poll-closed", follow=True)
+    assert reader.poll(60) is not None
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(reader.poll, 3600)
+        while not reader._asking:
+            continue
+        reader.close()
+        assert waiting.result(60) is None
+    assert reader.poll(60) is None
+
+
 def test_a_poll_behind_the_last_message_ends_at_once(client):
     send(client, "polled-out", 1)
     with client.consume("polled-out") as reader:

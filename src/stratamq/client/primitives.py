@@ -68,16 +68,17 @@ class Ongoing:
     def result(self, run: Callable[[], T], timeout_s: float | None = None) -> T:
         """TimeoutError when there is none within `timeout_s`. Without that it runs in the caller's
         thread, if it does not run yet."""
-        if self._run is None:
+        ongoing = self._run
+        if ongoing is None:
             if timeout_s is None:
                 return run()
-            self._run = futures.Future()
-            Worker("stratamq-read", _complete, self._run, run).start()
-        futures.wait([self._run], timeout_s)
-        if not self._run.done():
+            ongoing = self._run = futures.Future()
+            Worker("stratamq-read", _complete, ongoing, run).start()
+        futures.wait([ongoing], timeout_s)
+        if not ongoing.done():
             raise TimeoutError
-        done, self._run = self._run, None
-        return done.result()
+        self._run = None
+        return ongoing.result()
 
     def ended(self) -> None:
         """Wait for the end of a run that no caller waits for; its result is dropped."""

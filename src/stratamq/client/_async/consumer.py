@@ -269,6 +269,7 @@ class AsyncConsumer:
         await self._commit(given=False)
 
     async def __aenter__(self) -> "AsyncConsumer":
+        await self._begun.done()
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:

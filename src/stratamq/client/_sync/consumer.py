@@ -253,6 +253,7 @@ class Consumer:
         self._commit(given=False)
 
     def __enter__(self) -> "Consumer":
+        self._begun.done()
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
