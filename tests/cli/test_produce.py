@@ -200,7 +200,7 @@ def test_ctrl_c_ends_with_the_line_up_to_which_all_is_stored(producing, broker, 
 
 def test_after_a_broker_that_died_it_continues_without_loss(producing, broker, stratamq, stored):
     texts = [f"line {number}" for number in range(1, 40_001)]
-    process = producing("died", "--queue", "0", "-o", "json")
+    process = producing("died", "--no-retry", "--queue", "0", "-o", "json")
     send_some(process, broker, "died", texts[:5000], 4000)
     broker.kill(COMMITLOG)
     try:
@@ -223,3 +223,19 @@ def test_after_a_broker_that_died_it_continues_without_loss(producing, broker, s
     twice = [body for body, count in counts.items() if count > 1]
     perhaps = re.search(r"up to ([\d,]+) messages are then stored twice", summary)
     assert len(twice) <= (int(perhaps.group(1).replace(",", "")) if perhaps else 0)
+
+
+def test_by_default_what_a_broker_that_died_did_not_answer_is_sent_again(producing, broker, stored):
+    texts = [f"line {number}" for number in range(1, 20_001)]
+    process = producing("again", "--queue", "0")
+    send_some(process, broker, "again", texts[:5000], 4000)
+    broker.kill(COMMITLOG)
+    try:
+        process.stdin.write(lines(*texts[5000:10_000]))
+        process.stdin.flush()
+        assert b"sending was interrupted, and is tried again" in process.stderr.readline()
+    finally:
+        broker.start([COMMITLOG])
+    out, err = process.communicate(lines(*texts[10_000:]), timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, b"sending again\n"), out
+    assert stored("again") == {0: [text.encode() for text in texts]}

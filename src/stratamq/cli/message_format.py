@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 from stratamq.client import ReceivedMessage
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.producer_item import PRODUCER_ITEM
 from stratamq.formats.properties import KEYS, PROPERTY_CRC, TAGS, UNIQ_KEY
 
 Piece = Callable[[ReceivedMessage], bytes]
 
-OWN_PROPERTIES = frozenset((KEYS, TAGS, UNIQ_KEY, PROPERTY_CRC))
-"""Those that are fields of a message, or the broker's."""
+OWN_PROPERTIES = frozenset((KEYS, TAGS, UNIQ_KEY, PRODUCER_ITEM, PROPERTY_CRC))
+"""Those that are fields of a message, or that its producer or the broker made."""
 
 TOKENS_HELP = (
     "%t topic, %p queue, %o queue offset, %k keys, %K their bytes (-1: none), %s or %v body, "
@@ -22,7 +23,7 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 
 
 def application_properties(message: ReceivedMessage) -> dict[str, str]:
-    """Without those that are fields of a message, or the broker's."""
+    """Those that the application gave it."""
     return {name: value for name, value in message.properties.items() if name not in OWN_PROPERTIES}
 
 

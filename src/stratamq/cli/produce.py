@@ -24,6 +24,7 @@ from stratamq.cli.message_documents import DOCUMENT_HELP
 from stratamq.cli.message_input import Format, MessageInput
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.produce_sending import Sending
+from stratamq.cli.reading_notes import note_send_interruption
 from stratamq.client import Client, Message
 from stratamq.errors import NotFoundError
 from stratamq.formats.javahash import queue_of_key
@@ -82,11 +83,13 @@ def produce(
         typer.Option(help="the first key of every message, which chooses the queue"),
     ] = None,
     retry: Annotated[
-        int,
+        bool,
         typer.Option(
-            min=0, help="send again so often when the log goes away; messages may then be twice"
+            "--retry/--no-retry",
+            help="send again, for two minutes, what the log did not answer: it is stored once; "
+            "--no-retry: it is sent once, and perhaps stored",
         ),
-    ] = 0,
+    ] = True,
     require_replicas: Annotated[
         bool,
         typer.Option(
@@ -116,7 +119,11 @@ def produce(
     with open_client(data, address) as client, _open(file) as source:
         given = MessageInput(source, input_format, defaults, from_line=from_line, whole=whole)
         sending = Sending(
-            client.producer(retry=retry, require_replicas=require_replicas),
+            client.producer(
+                retry=retry,
+                require_replicas=require_replicas,
+                on_interruption=note_send_interruption,
+            ),
             _chooser(client, topic, ordering_key, defaults) if by_hash else None,
         )
         size = file.stat().st_size if file is not None else None

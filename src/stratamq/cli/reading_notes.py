@@ -21,6 +21,14 @@ def note_interruption(error: StrataError | None) -> None:
         note(f"reading was interrupted, and is tried again: {' '.join(str(error).split())}")
 
 
+def note_send_interruption(error: StrataError | None) -> None:
+    if error is None:
+        note("sending again")
+    else:
+        sentence = " ".join(str(error).split())
+        note(f"sending was interrupted, and is tried again for two minutes: {sentence}")
+
+
 def require_queues(client: Client, topics: Collection[str], queue_ids: Collection[int]) -> None:
     """NotFoundError for a queue that a topic does not have."""
     for topic in topics:

@@ -59,8 +59,10 @@ class AsyncAppendStream:
         clock: Clock,
         random: Random,
         patience: Backoff,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
-        """`patience`: how long the first stream is waited for."""
+        """`patience`: how long the first stream is waited for. `on_interruption`: see
+        `AsyncClient.producer`."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
@@ -69,6 +71,8 @@ class AsyncAppendStream:
         self._clock = clock
         self._random = random
         self._patience = patience
+        self._on_interruption = on_interruption
+        self._interrupted = False
         self.work = AsyncCondition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""
         self.answered = AsyncCondition(guard)
@@ -175,6 +179,7 @@ class AsyncAppendStream:
                         self.opened, self._wanted, self._failures = True, False, 0
                         self.work.notify_all()
                         self.answered.notify_all()
+                    self._set_interrupted(None)
                 if response.results:
                     self._acknowledge([(one.sequence, outcome_of(one)) for one in response.results])
         finally:
@@ -242,13 +247,22 @@ class AsyncAppendStream:
                     self._refusal, self._wanted = error, False
                     self._patience.reset()
             self._give_up(failed, error)
+            again = self.opened and self._outbox.has_unsent
         self.report(failed)
+        if again:
+            self._set_interrupted(error)
         await self._connections.renew(COMMITLOG)
         with self._guard:
             if self._outbox.has_unsent or self._wanted:
                 if delay_s is None:
                     delay_s = self._settings.delay_s(self._failures, self._random)
                 await self.work.wait_for(lambda: self.closing, delay_s)
+
+    def _set_interrupted(self, error: StrataError | None) -> None:
+        if self._interrupted != (error is not None):
+            self._interrupted = error is not None
+            if self._on_interruption is not None:
+                self._on_interruption(error)
 
     # --- settled ---
 

@@ -43,6 +43,7 @@ class AsyncProducer:
         clock: Clock,
         random: Random,
         patience_s: float = 0.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
         """`patience_s`: how long the first connection is tried for."""
         self._connections = connections
@@ -56,7 +57,7 @@ class AsyncProducer:
         """Of the outbox and of the stream's state."""
         self._stream = AsyncAppendStream(
             connections, settings, self._outbox, self._guard, on_result, clock, random,
-            Backoff(patience_s, clock, random),
+            Backoff(patience_s, clock, random), on_interruption,
         )  # fmt: skip
         self._work = self._stream.work
         self._answered = self._stream.answered

@@ -60,8 +60,10 @@ class AppendStream:
         clock: Clock,
         random: Random,
         patience: Backoff,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
-        """`patience`: how long the first stream is waited for."""
+        """`patience`: how long the first stream is waited for. `on_interruption`: see
+        `Client.producer`."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
@@ -70,6 +72,8 @@ class AppendStream:
         self._clock = clock
         self._random = random
         self._patience = patience
+        self._on_interruption = on_interruption
+        self._interrupted = False
         self.work = Condition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""
         self.answered = Condition(guard)
@@ -174,6 +178,7 @@ class AppendStream:
                         self.opened, self._wanted, self._failures = True, False, 0
                         self.work.notify_all()
                         self.answered.notify_all()
+                    self._set_interrupted(None)
                 if response.results:
                     self._acknowledge([(one.sequence, outcome_of(one)) for one in response.results])
         finally:
@@ -241,13 +246,22 @@ class AppendStream:
                     self._refusal, self._wanted = error, False
                     self._patience.reset()
             self._give_up(failed, error)
+            again = self.opened and self._outbox.has_unsent
         self.report(failed)
+        if again:
+            self._set_interrupted(error)
         self._connections.renew(COMMITLOG)
         with self._guard:
             if self._outbox.has_unsent or self._wanted:
                 if delay_s is None:
                     delay_s = self._settings.delay_s(self._failures, self._random)
                 self.work.wait_for(lambda: self.closing, delay_s)
+
+    def _set_interrupted(self, error: StrataError | None) -> None:
+        if self._interrupted != (error is not None):
+            self._interrupted = error is not None
+            if self._on_interruption is not None:
+                self._on_interruption(error)
 
     # --- settled ---
 

@@ -154,15 +154,18 @@ class Client:
         self,
         *,
         on_result: Callable[[SendResult], None] | None = None,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
         settings: ProducerSettings | None = None,
         **changes: Any,
     ) -> Producer:
         """For many messages. `changes` are fields of `ProducerSettings`:
-        `client.producer(batch_bytes=1 << 20, delivery_timeout_s=600)`."""
+        `client.producer(batch_bytes=1 << 20, delivery_timeout_s=600)`. `on_interruption` is called
+        with the error when what was sent is to be sent again, and with None when there is a
+        connection for it."""
         settings = settings or ProducerSettings(**changes)
         return Producer(
             self._connections, settings, self._hooks, on_result, self._clock, self._random,
-            self._patience_s,
+            self._patience_s, on_interruption,
         )  # fmt: skip
 
     # --- reading ---

@@ -44,6 +44,7 @@ class Producer:
         clock: Clock,
         random: Random,
         patience_s: float = 0.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
         """`patience_s`: how long the first connection is tried for."""
         self._connections = connections
@@ -57,7 +58,7 @@ class Producer:
         """Of the outbox and of the stream's state."""
         self._stream = AppendStream(
             connections, settings, self._outbox, self._guard, on_result, clock, random,
-            Backoff(patience_s, clock, random),
+            Backoff(patience_s, clock, random), on_interruption,
         )  # fmt: skip
         self._work = self._stream.work
         self._answered = self._stream.answered
