@@ -28,6 +28,7 @@ from stratamq.client.consuming import (
 from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
+from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import AsyncGuard
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import (
@@ -72,6 +73,8 @@ class AsyncClient:
         self._patience_s = patience_s
         self._run = calls.run
         self._guard = AsyncGuard()
+        self._queue_counts: dict[str, int] = {}
+        """Of topics that messages with ordering keys went to."""
         self._sending = AsyncSending(
             calls.run, self._connections.closed, self._guard, self._clock, self._random,
             limit_s=timeout_s,
@@ -91,6 +94,7 @@ class AsyncClient:
         keys: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
+        ordering_key: str | None = None,
         unique_key: str | None = None,
         delay_level: int = 0,
         half: bool = False,
@@ -104,7 +108,13 @@ class AsyncClient:
         `half` are refused with InvalidRequestError until such messages are delivered.
         `require_replicas`: BusyError, and nothing is stored, while fewer slaves are connected than
         a SYNC_MASTER requires; NotWritableError of a broker that waits for none.
+        Messages of one `ordering_key` go to one queue; it is stored as their first key.
         """
+        if ordering_key is not None:
+            if topic not in self._queue_counts:
+                found = await self._run(operations.topics(topic))
+                self._queue_counts.update({one.name: one.write_queue_count for one in found})
+            queue_id, keys = ordered_place(topic, ordering_key, queue_id, keys, self._queue_counts)
         return await self.send_message(
             Message(
                 topic,

@@ -16,6 +16,7 @@ from stratamq.client.deliveries import Deliveries
 from stratamq.client.hooks import Hooks
 from stratamq.client.intake import Intake, ProducerSettings, check_body, check_place
 from stratamq.client.operations import Operation
+from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import Guard
 from stratamq.client.units import Batch, Chunk, Run, Single, Unit, perhaps_stored
 from stratamq.client.values import Message, SendResult, SendStatus
@@ -75,6 +76,7 @@ class Producer:
         keys: Sequence[str] = (),
         properties: Mapping[str, str] = _NO_PROPERTIES,
         queue_id: int | None = None,
+        ordering_key: str | None = None,
         unique_key: str | None = None,
         flag: int = 0,
         sys_flag: int = 0,
@@ -83,13 +85,16 @@ class Producer:
     ) -> Delivery:
         """Give a message up for sending. Waits while too much is unanswered, and at first for the
         connection; the delivery waits for the answer. `body` is bytes, or what the client's
-        serializer takes.
+        serializer takes. Messages of one `ordering_key` go to one queue, in order; it is stored as
+        their first key.
 
         InvalidRequestError when the message can never be stored, UnavailableError when no
         connection can be made at first. Everything else is in the delivery.
         """
         if self._changes_sent or type(body) is not bytes:
             body, properties = self._hooks.outgoing(topic, body, properties)
+        if ordering_key is not None:
+            queue_id, keys = self._ordered(topic, ordering_key, queue_id, keys)
         outbox = self._outbox
         introduce = False
         if not self._stream.opened or (queue_id is None and topic not in outbox.queue_counts):
@@ -276,6 +281,14 @@ class Producer:
             return False
         self._ask(topic)
         return topic not in self._outbox.queue_counts and not self._stream.in_callback()
+
+    def _ordered(
+        self, topic: str, key: str, queue_id: int | None, keys: Sequence[str]
+    ) -> tuple[int, Sequence[str]]:
+        counts = self._outbox.queue_counts
+        if topic not in counts:
+            self._prepare(topic, None)
+        return ordered_place(topic, key, queue_id, keys, counts)
 
     def _introduce(self, topic: str, batch: Batch) -> None:
         """Wait for the message that makes a topic, and learn its queues: or all that follow would
