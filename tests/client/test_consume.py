@@ -17,6 +17,7 @@ from stratamq.rpc.endpoints import parse_target
 from stratamq.rpc.paging import PAGE_ENTRIES
 from tests.client.conftest import SEGMENT_BYTES
 from tests.client.on_loop import original
+from tests.client.reading import bodies, send
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.slow_link import slow_link
 from tests.support.waiting import until_dispatched, until_indexed
@@ -62,18 +63,6 @@ def wait_for(client, results) -> None:
     end = max(result.physical_offset + result.size for result in results)
     until_dispatched(client, end)
     until_indexed(client, end)
-
-
-def send(client, topic: str, count: int, **fields) -> list:
-    with client.producer() as producer:
-        deliveries = [
-            producer.send(topic, str(number).encode(), **fields) for number in range(count)
-        ]
-    return [delivery.result() for delivery in deliveries]
-
-
-def bodies(messages) -> list[int]:
-    return [int(message.body) for message in messages]
 
 
 # --- by queue ---
@@ -264,116 +253,6 @@ def test_a_reader_without_patience_says_that_the_dispatcher_is_away(client, brok
             list(reader)
     finally:
         broker.start([DISPATCHER])
-
-
-# --- asked for by time, by number, from elsewhere ---
-
-
-def test_a_poll_gives_the_next_message_or_nothing_in_time(client):
-    send(client, "polled", 2, queue_id=0)
-    with client.consume("polled", follow=True) as reader:
-        assert [int(reader.poll(60).body) for _ in range(2)] == [0, 1]
-        assert reader.poll() is None
-        assert reader.poll(0.05) is None
-        client.send("polled", b"2", queue_id=0)
-        assert int(reader.poll(60).body) == 2
-        client.send("polled", b"3", queue_id=0)
-        assert int(next(reader).body) == 3
-
-
-def test_a_reader_of_what_comes_begins_where_it_is_entered(client):
-    send(client, "entered", 3, queue_id=0)
-    with client.consume("entered", offset="latest", follow=True) as reader:
-        client.send("entered", b"3", queue_id=0)
-        assert int(reader.poll(60).body) == 3
-
-
-def test_closing_from_another_thread_ends_a_poll_that_waits(client):
-    send(client, "poll-closed", 1, queue_id=0)
-    reader = client.consume("poll-closed", follow=True)
-    assert reader.poll(60) is not None
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(reader.poll, 3600)
-        while not reader._asking:
-            continue
-        reader.close()
-        assert waiting.result(60) is None
-    assert reader.poll(60) is None
-
-
-def test_a_poll_behind_the_last_message_ends_at_once(client):
-    send(client, "polled-out", 1)
-    with client.consume("polled-out") as reader:
-        assert int(reader.poll(60).body) == 0
-        assert reader.poll(3600) is None
-
-
-def test_many_come_at_a_time_at_most_so_many(client):
-    send(client, "many", 50, queue_id=0)
-    with client.consume("many") as reader:
-        pieces = [bodies(reader.getmany(20, 60)) for _ in range(3)]
-        assert [number for piece in pieces for number in piece] == list(range(50))
-        assert max(map(len, pieces)) == 20
-        assert reader.getmany(20, 60) == []
-        with pytest.raises(InvalidRequestError, match="at least one"):
-            reader.getmany(0)
-
-
-def test_of_many_none_counts_as_taken_before_more_are_asked_for(client):
-    send(client, "many-taken", 10, queue_id=0)
-    options = {"group": "many", "commit_interval_s": 3600}
-    reader = client.consume("many-taken", **options)
-    assert len(reader.getmany(4, 60)) == 4
-    assert len(reader.getmany(4, 60)) == 4
-    reader.close()
-    assert client.committed_offsets("many") == {("many-taken", 0): 4}
-    with client.consume("many-taken", **options) as reader:
-        assert bodies(reader.getmany(3, 60)) == [4, 5, 6]
-    assert client.committed_offsets("many") == {("many-taken", 0): 7}
-
-
-def test_a_reader_continues_where_it_is_sent(client):
-    for queue_id in (0, 1):
-        send(client, "sought", 10, queue_id=queue_id)
-    (eighth, *_) = client.consume("sought", queues=[1], offset=7)
-    moment = eighth.store_timestamp_ms
-    later = {m.queue_offset for m in client.consume("sought", queues=[1], offset=AtTime(moment))}
-    options = {"group": "sought", "follow": True}
-    with client.consume("sought", queues=[0, 1], **options) as reader:
-        list(itertools.islice(reader, 15))
-        reader.seek(8)
-        assert reader.positions == {("sought", 0): 8, ("sought", 1): 8}
-        rest = [(m.queue_id, m.queue_offset) for m in itertools.islice(reader, 4)]
-        assert sorted(rest) == [(0, 8), (0, 9), (1, 8), (1, 9)]
-        reader.seek("earliest", queues=[0])
-        assert bodies(itertools.islice(reader, 10)) == list(range(10))
-        reader.seek(AtTime(moment), queues=[1], topic="sought")
-        assert {m.queue_offset for m in itertools.islice(reader, len(later))} == later
-        reader.seek("latest")
-        client.send("sought", b"10", queue_id=1)
-        assert int(next(reader).body) == 10
-        with pytest.raises(InvalidRequestError, match="queues \\[7\\]"):
-            reader.seek(0, queues=[7])
-        reader.seek(5, queues=[0])
-    assert client.committed_offsets("sought") == {("sought", 0): 5, ("sought", 1): 11}
-
-
-def test_a_paused_queue_gives_nothing_and_keeps_its_place(client):
-    for queue_id in (0, 1):
-        send(client, "paused", 5, queue_id=queue_id)
-    with client.consume("paused", max_bytes=1) as reader:
-        next(reader)
-        reader.pause([0])
-        reader.seek("earliest", queues=[1])
-        assert [m.queue_id for m in itertools.islice(reader, 5)] == [1] * 5
-        with pytest.raises(InvalidRequestError, match="paused"):
-            next(reader)
-        assert reader.poll(0.2) is None
-        begin = reader.positions["paused", 0]
-        reader.resume()
-        assert [m.queue_offset for m in reader] == list(range(begin, 5))
-        with pytest.raises(InvalidRequestError, match="other"):
-            reader.pause(topic="other")
 
 
 # --- groups ---
