@@ -312,6 +312,12 @@ def test_topics_are_created_and_listed(rows):
     assert made in rows("topics", "list")
 
 
+def test_a_topic_that_nobody_could_use_is_not_created(stratamq, rows):
+    done = stratamq("topics", "create", "useless", "--permission", "0")
+    assert (done.code, "--permission 0" in done.err) == (2, True)
+    assert "useless" not in {row["topic"] for row in rows("topics", "list")}
+
+
 def test_altering_a_topic_changes_only_what_is_named(rows):
     rows("topics", "create", "altered", "--queues", "8")
     (altered,) = rows("topics", "alter", "altered", "--permission", "4")

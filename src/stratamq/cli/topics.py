@@ -74,9 +74,11 @@ def create_topic(
 ) -> None:
     """Create a topic; on disk when this returns. One that exists is refused: `topics alter` changes
     it."""
+    if not permission:
+        raise typer.BadParameter("--permission 0: a new topic can be written, read, or both")
     with open_client(data, address) as client:
         known = client.topics(topic) if if_not_exists else []
-        wanted = Topic(topic, queue_count, queue_count, permission or 0, ordered)
+        wanted = Topic(topic, queue_count, queue_count, permission, ordered)
         made = known[0] if known else client.admin.create_topic(wanted)
     show(output, COLUMNS, [topic_row(made)])
 
