@@ -30,7 +30,7 @@ def place_of(opened: commitlog_pb2.AppendOpened, producer: int) -> LogPlace | No
     return LogPlace(opened.generation, opened.appended_offset)
 
 
-def shape_of(opened: commitlog_pb2.AppendOpened, producer: int) -> FrameShape:
+def shape_of(opened: commitlog_pb2.AppendOpened, producer: int = 0) -> FrameShape:
     """UnavailableError when the broker asks for frames that this client cannot make."""
     if opened.property_checksum_bytes not in (0, PROPERTY_CRC_BYTES):
         raise UnavailableError(
