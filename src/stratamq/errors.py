@@ -47,11 +47,17 @@ class OffsetOutOfRangeError(StrataError):
 
 
 class NotWritableError(StrataError):
-    """The store does not take writes in its present state; `reason` names the state."""
+    """The store does not take writes in its present state; `reason` names the state.
 
-    def __init__(self, message: str, reason: str = "") -> None:
+    `master` is where clients reach the log that takes them instead; "": not known.
+    """
+
+    def __init__(self, message: str, reason: str = "", master: str = "") -> None:
         super().__init__(message, reason=reason)
         self.reason = reason
+        self.master = master
+        if master:
+            self.fields["master"] = master
 
 
 class BusyError(StrataError):

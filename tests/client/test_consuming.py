@@ -295,6 +295,22 @@ def test_a_message_counts_as_taken_when_the_next_one_is_asked_for():
     assert made.uncommitted(given=False) == {("t", 0): 3}
 
 
+def test_what_was_committed_as_given_is_not_taken_back_by_the_next_commit():
+    made = reading(Range("t", 0, 0, None))
+    messages = made.receive(answer(0, [0, 1, 2], 3))
+    next(messages)
+    made.hold()
+    next(messages)
+    offsets = made.uncommitted(given=True)
+    assert offsets == {("t", 0): 2}
+    made.committed(offsets)
+    assert made.uncommitted(given=False) == {}
+    next(messages)
+    assert made.uncommitted(given=False) == {}
+    list(messages)
+    assert made.uncommitted(given=False) == {("t", 0): 3}
+
+
 def test_messages_that_a_filter_passed_over_are_taken_too():
     made = reading(Range("t", 0, 0, None))
     list(made.receive(answer(0, [1], 50)))

@@ -61,7 +61,7 @@ def test_services_that_moved_are_found_again(broker, opened):
         opened(address(broker, COMMITLOG), patience_s=PATIENCE_S) as by_log,
         opened(address(broker, DISPATCHER), patience_s=PATIENCE_S) as by_dispatcher,
     ):
-        with by_dispatcher.producer(retry=100) as producer:
+        with by_dispatcher.producer() as producer:
             producer.send("t", b"1", queue_id=0).result(PATIENCE_S)
             assert [message.body for message in by_log.consume("t")] == [b"1"]
             broker.kill(DISPATCHER)
@@ -203,7 +203,7 @@ def test_a_host_that_is_not_known_is_named(opened):
         client.topics()
 
 
-def test_a_search_leaves_the_event_loop_to_others():
+def test_a_search_leaves_the_event_loop_to_others(run):
     async def scenario(where: str) -> int:
         turns = 0
         async with connect_async(where, timeout_s=0.5) as client:
@@ -217,4 +217,4 @@ def test_a_search_leaves_the_event_loop_to_others():
         return turns
 
     with silent() as where:
-        assert asyncio.run(scenario(where)) > 100
+        assert run(scenario(where)) > 100

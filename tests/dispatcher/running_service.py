@@ -83,8 +83,8 @@ class RunningService:
         await self.writing.close()
         await self.reading.close()
 
-    async def _why_not_writable(self) -> str | None:
-        return self.not_writable
+    async def _why_not_writable(self) -> tuple[str, str] | None:
+        return None if self.not_writable is None else (self.not_writable, "")
 
     def connect(
         self,

@@ -116,6 +116,17 @@ def test_a_slave_takes_no_commits_and_names_its_master_until_it_is_promoted(pair
         until(lambda: log_address in client.log_state().not_writable_reason, "the address")
         with pytest.raises(NotWritableError, match=f"commit at its master; .* at {log_address}"):
             client.commit_offsets("billing", {("t1", 0): 1})
+        with client.producer() as producer:
+            refused = producer.send("t1", b"x", queue_id=0)
+            for ask in (
+                lambda: client.commit_offsets("billing", {("t1", 0): 1}),
+                lambda: client.send("t1", b"x"),
+                lambda: client.admin.put_topic(Topic("t9", 1, 1)),
+                refused.result,
+            ):
+                with pytest.raises(NotWritableError) as told:
+                    ask()
+                assert (told.value.reason, told.value.master) == ("role", log_address)
         assert client.committed_offsets("billing") == {}
         pair.master.stop()
         client.admin.promote(force=True)

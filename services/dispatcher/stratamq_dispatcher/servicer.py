@@ -64,11 +64,11 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
         last_commits: LastCommits,
-        why_not_writable: Callable[[], Awaitable[str | None]],
+        why_not_writable: Callable[[], Awaitable[tuple[str, str] | None]],
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
-        """`why_not_writable` asks the log; of a slave it names the master, if that is known. "":
-        it takes messages; None: it does not answer."""
+        """`why_not_writable` asks the log for its sentence, "" if it takes messages, and for its
+        master's address, "" if it is not known; None: it does not answer."""
         self._page_entries = page_entries
         self._engine = engine
         self._puller = puller
@@ -225,10 +225,13 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     async def _explained(self, error: NotWritableError) -> StrataError:
         """The error with where to turn."""
-        why = await self._why_not_writable()
-        if why == "":
+        found = await self._why_not_writable()
+        if found is None:
+            return error
+        why, master = found
+        if not why:
             return UnavailableError("the broker has just become a master: try again")
-        return NotWritableError(f"{error.message}; {why}" if why else error.message, error.reason)
+        return NotWritableError(f"{error.message}; {why}", error.reason, master)
 
     async def GetCommittedOffsets(
         self, request: pb.GetCommittedOffsetsRequest, context: Any

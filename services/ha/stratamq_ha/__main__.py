@@ -50,7 +50,7 @@ async def main() -> None:
     view.on_generation = new_generation
 
     def learned() -> None:
-        log_address = config.advertised_log_address or service.endpoints.address(COMMITLOG)
+        log_address = config.advertised_log_address or service.endpoints.advertised(COMMITLOG)
         master.log_address = log_address
 
     def tick() -> float:

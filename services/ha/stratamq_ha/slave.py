@@ -31,6 +31,7 @@ from stratamq.formats.replication_opening import (
     encode_slave_opening,
 )
 from stratamq.formats.replication_peers import PeerStatus
+from stratamq.rpc.address import told_by
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.history import History, refusal_to_follow
@@ -294,7 +295,7 @@ class Slave:
             offset,
             empty=empty,
             generations=keeps.generations if keeps is not None else (),
-            master_address=keeps.address if keeps is not None else "",
+            master_address=told_by(self.master, keeps.address) if keeps is not None else "",
             master_confirmed=keeps.confirmed if keeps is not None else None,
         )
 

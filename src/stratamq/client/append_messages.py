@@ -5,12 +5,12 @@ import struct
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.numbering import LogPlace
 from stratamq.client.units import Batch, BatchOutcome, StoredPart
-from stratamq.client.values import SendStatus
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.client.values import SendResult, SendStatus
+from stratamq.errors import NotWritableError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.status import error_named
+from stratamq.rpc.status import decode_fields, error_named
 
 _PORT_BYTES = 4
 
@@ -68,7 +68,7 @@ def refusal_of(
     """The error that came in band; None when what was sent is stored."""
     if status.stored and not result.error_name:
         return None
-    fields: dict[str, object] = {"status": status.name}
+    fields: dict[str, object] = decode_fields(result.error_fields) | {"status": status.name}
     if result.retry_after_ms:
         fields["retry_after_ms"] = result.retry_after_ms
     if result.beyond_window:
@@ -100,3 +100,14 @@ def _part(part: commitlog_pb2.AppendedPart) -> StoredPart:
         first_queue_offsets=tuple(part.first_queue_offsets),
         store_timestamp_ms=part.store_timestamp_ms,
     )
+
+
+def refused(results: list[SendResult]) -> StrataError | None:
+    """Why the log has taken none of them, for certain."""
+    refusals = [
+        one.error
+        for one in results
+        if isinstance(one.error, NotWritableError)
+        or (one.error is not None and one.status is SendStatus.SERVICE_NOT_AVAILABLE)
+    ]
+    return refusals[0] if refusals and len(refusals) == len(results) else None

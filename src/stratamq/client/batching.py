@@ -231,8 +231,11 @@ class Outbox:
 
     # --- settled ---
 
-    def acknowledge(self, sequence: int, outcome: BatchOutcome, now_ns: int) -> Batch | None:
-        """Settle the oldest batch in flight and return it; None when it is to be sent again.
+    def acknowledge(
+        self, sequence: int, outcome: BatchOutcome, now_ns: int, elsewhere: bool = False
+    ) -> Batch | None:
+        """Settle the oldest batch in flight and return it; None when it is to be sent again,
+        `elsewhere`: to another broker, which is no further attempt.
 
         UnavailableError when the answer is to another batch: answers come in order.
         """
@@ -241,16 +244,20 @@ class Outbox:
         batch = self._in_flight.popleft()
         if self.place is not None:
             self.place = self.place.reached(outcome.physical_offset)
-        if self._goes_again(batch, outcome, now_ns):
+        if self._goes_again(batch, outcome, now_ns, elsewhere):
             self._put_back(batch)
             return None
         self.pending_bytes -= batch.size
         batch.settle(outcome.after_unanswered() if batch.unanswered else outcome)
         return batch
 
-    def _goes_again(self, batch: Batch, outcome: BatchOutcome, now_ns: int) -> bool:
+    def _goes_again(
+        self, batch: Batch, outcome: BatchOutcome, now_ns: int, elsewhere: bool
+    ) -> bool:
         """Whether a batch that was answered is to be sent again; not before its time."""
         error = outcome.error
+        if elsewhere:
+            return not self._is_overdue(batch, now_ns)
         if not isinstance(error, BusyError | UnavailableError) or outcome.beyond_window:
             return False
         if self._is_overdue(batch, now_ns):

@@ -19,14 +19,18 @@ from weakref import WeakSet
 import grpc
 
 from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
-from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.locating import LONGEST_ANSWER_S, FoundBroker
-from stratamq.rpc.methods import Method
+from stratamq.rpc.methods import COMMITLOG, Method
 from stratamq.rpc.stream_errors import stream_error
 
 Done = Callable[[Any, StrataError | None], None]
 """Gets a call's answer, or the error instead."""
+_NOTHING_STORED = "SERVICE_NOT_AVAILABLE"
+"""The status, in band, of an append that was refused before anything was stored."""
+_NO_MASTER = ("role", "held", "term")
+"""Reasons of a broker that takes no messages, and whose cluster may have a master that does."""
 
 
 class _Stream:
@@ -111,6 +115,17 @@ class _Connections:
         if self.closed.is_set():
             raise InvalidRequestError("this client was closed: make another one")
 
+    def leads(self, error: BaseException | None) -> bool:
+        """Another broker may take what this one has refused, and is known, or may be found."""
+        if not self._endpoints.searched:
+            return False
+        if isinstance(error, NotWritableError):
+            known = self._endpoints.several or bool(error.master)
+            return known and error.reason in _NO_MASTER
+        if isinstance(error, UnavailableError):  # it stops, or its role changes
+            return self._endpoints.several and error.fields.get("status") == _NOTHING_STORED
+        return False
+
     def _looked(self, found: FoundBroker | StrataError) -> None:
         self._looks += 1
         if isinstance(found, StrataError):
@@ -154,12 +169,24 @@ class Connections(_Connections):
             return self._channels.renew(room)
         if self._endpoints.unknown(room):
             return False  # the next call looks
-        before = self._channels.address(room)
+        before = self._endpoints.known().get(room)
         try:
             self._look(self._looks)
         except StrataError:
             return False  # it is where it was, as far as is known
-        return self._channels.address(room) != before
+        return self._endpoints.known().get(room) != before
+
+    def follow(self, error: StrataError | None) -> bool:
+        """After a refusal that `leads`: look for the master, where the error names one, too. True
+        when it is another broker than before."""
+        if isinstance(error, NotWritableError) and error.master:
+            self._endpoints.hint(error.master)
+        return self.renew(COMMITLOG)
+
+    def refresh(self) -> None:
+        """Of several brokers: another one may have become the master."""
+        if self._endpoints.several:
+            self.renew(COMMITLOG)
 
     def addresses(self) -> dict[str, str]:
         """By service, all that are known. Raises why an address led to no broker."""
@@ -249,12 +276,23 @@ class AsyncConnections(_Connections):
             return self._channels.renew(room)
         if self._endpoints.unknown(room):
             return False
-        before = self._channels.address(room)
+        before = self._endpoints.known().get(room)
         try:
             await self._look(self._looks)
         except StrataError:
             return False
-        return self._channels.address(room) != before
+        return self._endpoints.known().get(room) != before
+
+    async def follow(self, error: StrataError | None) -> bool:
+        """As `Connections.follow`."""
+        if isinstance(error, NotWritableError) and error.master:
+            self._endpoints.hint(error.master)
+        return await self.renew(COMMITLOG)
+
+    async def refresh(self) -> None:
+        """As `Connections.refresh`."""
+        if self._endpoints.several:
+            await self.renew(COMMITLOG)
 
     async def addresses(self) -> dict[str, str]:
         """As `Connections.addresses`."""

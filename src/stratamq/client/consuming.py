@@ -371,7 +371,11 @@ class Reading:
 
     def uncommitted(self, *, given: bool) -> dict[tuple[str, int], int]:
         """Where the group continues, for queues in which that moved since the last commit. `given`:
-        the message that was given last counts as taken."""
+        the message that was given last counts as taken, from now on."""
+        if given:
+            self._held = None
+            for one in self.ranges:
+                one.taken = one.offset if one.begun else one.taken
         reached = {
             (one.topic, one.queue_id): one.offset if given else one.taken
             for one in self.ranges

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
-from stratamq.client.append_messages import refusal_of, wire_place
+from stratamq.client.append_messages import refusal_of, refused, wire_place
 from stratamq.client.numbering import LogPlace, Numbers
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
@@ -24,7 +24,7 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.framing import PULL_RESPONSE
@@ -40,13 +40,15 @@ LONGEST_APPLY_S = 30.0
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[R]):
     """`safe`: it changes nothing, or doing it twice is doing it once. `wait_s`: the service may
-    take so long on purpose."""
+    take so long on purpose. `refusal`: why nothing of it was done, by a result that has its errors
+    in it."""
 
     method: Method
     request: Any
     result: Callable[[Any], R]
     safe: bool = True
     wait_s: float = 0.0
+    refusal: Callable[[R], StrataError | None] = lambda _: None
 
     def next_page(self, answer: Any) -> Any | None:
         """The request for what follows an answer of a table in pages; None when nothing does.
@@ -126,7 +128,7 @@ def send(
             for message, stored in zip(messages, response.results, strict=True)
         ]
 
-    return Operation(METHODS["Append"], request, result, safe=False)
+    return Operation(METHODS["Append"], request, result, safe=False, refusal=refused)
 
 
 def number(operation: Operation[list[SendResult]], numbers: Numbers) -> None:

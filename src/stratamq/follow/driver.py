@@ -77,15 +77,15 @@ class FollowerEngine(Protocol):
         """Following has failed for good."""
 
 
-async def why_not_writable(channels: Channels) -> str | None:
-    """The log's own sentence, of a slave with its master's address if that is known; "" when it
-    takes messages, None when it does not answer."""
+async def why_not_writable(channels: Channels) -> tuple[str, str] | None:
+    """The log's own sentence, "" when it takes messages, and of a slave where its master's log
+    takes them, if that is known. None when the log does not answer."""
     try:
         get_status = channels.callable(METHODS["GetStatus"])
         status = await get_status(commitlog_pb2.GetStatusRequest(), timeout=ANSWER_S)
     except (grpc.RpcError, StrataError):
         return None
-    return str(status.not_writable_reason)
+    return status.not_writable_reason, status.master_address
 
 
 class _EngineFailed(Exception):

@@ -65,6 +65,22 @@ def seen_from(asked: str, advertised: str) -> str:
     return join_address(host, split_address(advertised)[1])
 
 
+def told_by(asked: str, advertised: str) -> str:
+    """What a peer at `asked` has told of where clients reach its log; "" when that is no address,
+    or one that only its own machine reaches."""
+    try:
+        address = "" if is_unix(advertised) else seen_from(asked, advertised)
+        split_address(address)
+    except ConfigurationError:
+        return ""
+    return "" if is_local(address) and not is_local(asked) else address
+
+
+def is_local(address: str) -> bool:
+    """Only processes of its machine reach it."""
+    return is_unix(address) or is_loopback_host(split_address(address)[0])
+
+
 def is_loopback_host(host: str) -> bool:
     """By its look; no name is resolved."""
     if host == "localhost":

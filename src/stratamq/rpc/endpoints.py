@@ -36,6 +36,8 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 10_000),
 )
 
+_MOST_HINTS = 8
+
 
 class Endpoints:
     """Where each room is now. Not bound to a thread."""
@@ -50,6 +52,7 @@ class Endpoints:
         self.root = root
         self._addresses = dict(addresses or {})
         self._seeds = tuple(seeds)
+        self._hints: tuple[str, ...] = ()
         self._found: FoundBroker | None = None
 
     @property
@@ -57,8 +60,18 @@ class Endpoints:
         """Where the services are is asked over the network: by `plan`, then `found`."""
         return bool(self._seeds)
 
+    @property
+    def several(self) -> bool:
+        """Which broker is the master may change."""
+        return len(self._seeds) + len(self._hints) > 1
+
     def plan(self) -> LocatePlan:
-        return locate(self._seeds, self._found)
+        return locate((*self._seeds, *self._hints), self._found)
+
+    def hint(self, address: str) -> None:
+        """A broker of this cluster has named this address of another one."""
+        if address not in (*self._seeds, *self._hints):
+            self._hints = (*self._hints, address)[-_MOST_HINTS:]
 
     def found(self, broker: FoundBroker) -> None:
         self._found = broker
@@ -78,6 +91,14 @@ class Endpoints:
             read = {room: discovery.read(self.root, room) for room in SERVICES}
             known = {room: one.address for room, one in read.items() if one is not None}
         return known | self._addresses
+
+    def advertised(self, room: str) -> str:
+        """What clients are told (`rpc.address.advertised_address`), of a broker that is known by
+        its directory. UnavailableError when the room's address is not known."""
+        endpoint = None if self.root is None else discovery.read(self.root, room)
+        if room in self._addresses or endpoint is None:
+            return self.address(room)
+        return endpoint.advertised or endpoint.address
 
     def address(self, room: str) -> str:
         """UnavailableError when the room's address is not known."""
@@ -178,10 +199,6 @@ class Channels:
         with self._lock:
             for room in list(self._addresses):
                 self._renewed(room)
-
-    def address(self, room: str) -> str | None:
-        """Where it was when it was used last."""
-        return self._addresses.get(room)
 
     def _renewed(self, room: str) -> bool:
         if room not in self._addresses:

@@ -15,7 +15,7 @@ from typing import Any
 
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
-from stratamq.rpc.address import is_loopback_host, is_unix, seen_from, split_address
+from stratamq.rpc.address import is_local, seen_from, split_address
 from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, METHODS, Method
 
 LONGEST_ANSWER_S = 3.0
@@ -99,9 +99,9 @@ def found_broker(asked: str, reply: broker_pb2.DescribeBrokerResponse) -> FoundB
     addresses: dict[str, str] = {}
     obstacles: dict[str, str] = {}
     for room, address in advertised.items():
-        if not _is_local(address) or _is_local(asked):
+        if not is_local(address) or is_local(asked):
             addresses[room] = seen_from(asked, address)
-        elif _is_local(answerer):
+        elif answerer and is_local(answerer):
             # Its machine alone can reach it, and so was it reached: by a tunnel, or a name.
             addresses[room] = seen_from(asked, f":{split_address(address)[1]}")
         else:
@@ -114,10 +114,6 @@ def found_broker(asked: str, reply: broker_pb2.DescribeBrokerResponse) -> FoundB
         del obstacles[reply.answered_by]
     addresses.setdefault(reply.answered_by, asked)
     return FoundBroker(asked, reply.broker_name, addresses, obstacles)
-
-
-def _is_local(address: str) -> bool:
-    return is_unix(address) or (bool(address) and is_loopback_host(split_address(address)[0]))
 
 
 def _distinct(brokers: Iterable[FoundBroker]) -> list[FoundBroker]:

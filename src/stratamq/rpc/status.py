@@ -76,7 +76,9 @@ _TABLE = (
         NotWritableError,
         "NOT_WRITABLE",
         grpc.StatusCode.FAILED_PRECONDITION,
-        lambda message, fields: NotWritableError(message, str(fields.get("reason", ""))),
+        lambda message, fields: NotWritableError(
+            message, str(fields.get("reason", "")), str(fields.get("master", ""))
+        ),
     ),
     _Row(
         BusyError,
@@ -148,7 +150,7 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, Metadata]:
     if row is not None and isinstance(error, StrataError):
         if isinstance(error, CorruptionError):
             log.error("damaged bytes found", extra={"error": error.message, **_loggable(error)})
-        metadata = ((NAME_KEY, row.name), (FIELDS_KEY, _encode_fields(error.fields)))
+        metadata = ((NAME_KEY, row.name), (FIELDS_KEY, encode_fields(error.fields)))
         return row.code, _bounded(error.message), metadata
     if _is_deadline(error):
         message = "the time allowed for the request passed; nothing was done"
@@ -174,7 +176,7 @@ def from_rpc_error(error: grpc.RpcError) -> StrataError:
     metadata = _text_metadata(error)
     row = _BY_NAME.get(metadata.get(NAME_KEY, ""))
     if row is not None:
-        fields = _decode_fields(metadata.get(FIELDS_KEY))
+        fields = decode_fields(metadata.get(FIELDS_KEY))
         rebuilt = row.rebuild(message, fields)
         rebuilt.fields.update(fields)
         return rebuilt
@@ -187,6 +189,13 @@ def from_rpc_error(error: grpc.RpcError) -> StrataError:
         rebuilt = _BY_CODE.get(code, StrataError)(message)
     rebuilt.fields["status"] = status
     return rebuilt
+
+
+def never_sent(error: StrataError) -> bool:
+    """No connection could be made: the request has not left this process, and nothing was done."""
+    return error.fields.get("status") == "UNAVAILABLE" and error.message.startswith(
+        "failed to connect to all addresses"
+    )
 
 
 def error_name(error: BaseException) -> str:
@@ -246,7 +255,7 @@ def _bounded(message: str) -> str:
     return "".join(kept)
 
 
-def _encode_fields(fields: Fields) -> str:
+def encode_fields(fields: Fields) -> str:
     """JSON, ASCII; the largest fields are left out (and `truncated` set) until it fits."""
     texts = {str(name): json.dumps(value, default=str) for name, value in fields.items()}
     if sum(len(name) + len(text) for name, text in texts.items()) > FIELDS_LIMIT_BYTES:
@@ -255,7 +264,7 @@ def _encode_fields(fields: Fields) -> str:
     return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items()) + "}"
 
 
-def _decode_fields(text: str | None) -> Fields:
+def decode_fields(text: str | None) -> Fields:
     try:
         fields = json.loads(text or "{}")
     except (ValueError, RecursionError):

@@ -19,7 +19,7 @@ from stratamq.errors import BusyError, InvalidRequestError, StrataError, Unavail
 from stratamq.formats.hosts import Host
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.status import error_name
+from stratamq.rpc.status import encode_fields, error_name
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import (
     BatchResult,
@@ -203,6 +203,7 @@ def _message(sequence: int, result: BatchResult) -> pb.AppendBatchResult:
         message.beyond_window = bool(error.fields.get("beyond_window"))
         message.error_name = error_name(error)
         message.error = str(error)
+        message.error_fields = encode_fields(error.fields)
         frame = error.fields.get("frame", -1)
         message.bad_frame = frame if isinstance(frame, int) else -1
         if isinstance(error, BusyError):

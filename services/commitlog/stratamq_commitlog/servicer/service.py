@@ -223,6 +223,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         if request.HasField("topic") == request.HasField("change"):
             raise InvalidRequestError("a topic or a change of one: exactly one of both")
+        if engine.state.is_slave and not engine.state.recovering_tail:
+            raise engine.gate.only_master("a slave takes its topics from its master: change them")
         if request.HasField("change"):
             known = engine.topics.get(request.change.topic)
             config = engine.topics.put(changed_topic(known, request.change))

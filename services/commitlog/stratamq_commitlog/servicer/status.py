@@ -38,6 +38,7 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         role_reason=assigned.difference(configured),
         term=state.highest_term,
         master_replication_address=assigned.master,
+        master_address="" if master else engine.gate.master_address,
         held_reason=(state.uncertain or state.held or state.recovering_tail) if master else "",
         taking_back=bool(state.recovering_tail),
         has_peers=assigned.peers,

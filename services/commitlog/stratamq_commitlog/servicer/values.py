@@ -12,7 +12,7 @@ from stratamq.formats.hosts import Host
 from stratamq.formats.producer_item import LARGEST_SEQUENCE, PRODUCER_ITEM
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.formats.undelivered import refuse_undelivered
-from stratamq.rpc.status import error_name
+from stratamq.rpc.status import encode_fields, error_name
 from stratamq_commitlog.messages import (
     Numbers,
     Place,
@@ -139,6 +139,7 @@ def put_result(result: PutResult) -> pb.AppendResult:
         store_timestamp_ms=result.store_timestamp_ms,
         error=str(error) if error is not None else "",
         error_name=error_name(error) if error is not None else "",
+        error_fields=encode_fields(error.fields) if error is not None else "",
         retry_after_ms=error.retry_after_ms if isinstance(error, BusyError) else 0,
         size=result.size,
         beyond_window=error is not None and bool(error.fields.get("beyond_window")),

@@ -50,10 +50,7 @@ class WriteGate:
         if state.recovering_tail:
             return NotWritableError(state.held or state.recovering_tail, "held")
         if state.is_slave:
-            at = f" at {self.master_address}" if self.master_address else ""
-            return NotWritableError(
-                f"a slave takes no messages: send them to its master{at}", "role"
-            )
+            return self.only_master("a slave takes no messages: send them to its master")
         if state.held:
             return NotWritableError(state.held, "held")
         if self.stalled:
@@ -69,6 +66,11 @@ class WriteGate:
                 retry_after_ms=_CROWDED_RETRY_MS,
             )
         return None
+
+    def only_master(self, sentence: str) -> NotWritableError:
+        """A slave refuses what its master takes, and names it."""
+        at = f" at {self.master_address}" if self.master_address else ""
+        return NotWritableError(f"{sentence}{at}", "role", self.master_address)
 
     def shut(self) -> str:
         """Why not even a master's bytes are taken now, or a slave's log cut; "" if they are."""

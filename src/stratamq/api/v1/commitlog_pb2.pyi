@@ -92,7 +92,7 @@ class AppendRequest(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., all_or_nothing: bool = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ..., first_sequence: _Optional[int] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("status", "offset_message_id", "physical_offset", "queue_offset", "topic", "queue_id", "store_timestamp_ms", "error", "size", "error_name", "retry_after_ms", "beyond_window")
+    __slots__ = ("status", "offset_message_id", "physical_offset", "queue_offset", "topic", "queue_id", "store_timestamp_ms", "error", "size", "error_name", "retry_after_ms", "beyond_window", "error_fields")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class AppendResult(_message.Message):
     ERROR_NAME_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     BEYOND_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELDS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.PutMessageStatus
     offset_message_id: str
     physical_offset: int
@@ -117,7 +118,8 @@ class AppendResult(_message.Message):
     error_name: str
     retry_after_ms: int
     beyond_window: bool
-    def __init__(self, status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., offset_message_id: _Optional[str] = ..., physical_offset: _Optional[int] = ..., queue_offset: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., error: _Optional[str] = ..., size: _Optional[int] = ..., error_name: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., beyond_window: bool = ...) -> None: ...
+    error_fields: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., offset_message_id: _Optional[str] = ..., physical_offset: _Optional[int] = ..., queue_offset: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., error: _Optional[str] = ..., size: _Optional[int] = ..., error_name: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., beyond_window: bool = ..., error_fields: _Optional[str] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("results",)
@@ -210,7 +212,7 @@ class AppendedPart(_message.Message):
     def __init__(self, physical_offset: _Optional[int] = ..., packed_lengths: _Optional[bytes] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class AppendBatchResult(_message.Message):
-    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms", "parts", "beyond_window")
+    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms", "parts", "beyond_window", "error_fields")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +224,7 @@ class AppendBatchResult(_message.Message):
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     BEYOND_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     status: _common_pb2.PutMessageStatus
     physical_offset: int
@@ -233,7 +236,8 @@ class AppendBatchResult(_message.Message):
     retry_after_ms: int
     parts: _containers.RepeatedCompositeFieldContainer[AppendedPart]
     beyond_window: bool
-    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendedPart, _Mapping]]] = ..., beyond_window: bool = ...) -> None: ...
+    error_fields: str
+    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendedPart, _Mapping]]] = ..., beyond_window: bool = ..., error_fields: _Optional[str] = ...) -> None: ...
 
 class AppendRawRequest(_message.Message):
     __slots__ = ("frames",)
@@ -346,7 +350,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas", "window_offset")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas", "window_offset", "master_address")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -381,6 +385,7 @@ class GetStatusResponse(_message.Message):
     PROMISED_TO_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -415,7 +420,8 @@ class GetStatusResponse(_message.Message):
     promised_to: str
     required_replicas: int
     window_offset: int
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ..., window_offset: _Optional[int] = ...) -> None: ...
+    master_address: str
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ..., window_offset: _Optional[int] = ..., master_address: _Optional[str] = ...) -> None: ...
 
 class TrustClockRequest(_message.Message):
     __slots__ = ()

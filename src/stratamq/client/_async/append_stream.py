@@ -43,6 +43,8 @@ class _Exchange:
         self.shape: FrameShape | None = None
         """Of the frames that the broker takes; None until it has opened the stream."""
         self.broken = False
+        self.refusal: StrataError | None = None
+        """Of a broker that is no master, and whose cluster may have one."""
 
 
 class AsyncAppendStream:
@@ -86,6 +88,7 @@ class AsyncAppendStream:
         self._wanted = False  # a caller waits for the first stream
         self._refusal: StrataError | None = None  # why the first stream could not be opened
         self._failures = 0  # attempts to open a stream, since one was opened
+        self._refusals = 0  # by brokers that are no masters, since one has taken something
         self._failed: list[Unit] = []
         self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
@@ -181,7 +184,10 @@ class AsyncAppendStream:
                         self.answered.notify_all()
                     self._set_interrupted(None)
                 if response.results:
-                    self._acknowledge([(one.sequence, outcome_of(one)) for one in response.results])
+                    outcomes = [(one.sequence, outcome_of(one)) for one in response.results]
+                    self._acknowledge(exchange, outcomes)
+                if exchange.refusal is not None and not self._outbox.in_flight:
+                    raise exchange.refusal
         finally:
             with self._guard:
                 exchange.broken = True
@@ -214,7 +220,7 @@ class AsyncAppendStream:
         with self._guard:
             while not exchange.broken:
                 due_ns = None
-                if exchange.shape is not None:
+                if exchange.shape is not None and exchange.refusal is None:
                     now_ns = self._clock.monotonic_ns()
                     batch = outbox.next_batch(now_ns)
                     if batch is not None:
@@ -226,10 +232,14 @@ class AsyncAppendStream:
         return None
 
     async def _broken(self, exchange: _Exchange, error: StrataError) -> None:
+        leads = self._connections.leads(error)
+        if leads:
+            await self._connections.follow(error)
         with self._guard:
             now_ns = self._clock.monotonic_ns()
             failed = self._outbox.lost(now_ns)
-            passing = isinstance(error, UnavailableError) and not self.closing
+            passing = (isinstance(error, UnavailableError) or leads) and not self.closing
+            self._refusals += leads
             delay_s: float | None = None
             if exchange.shape is None:
                 self._failures += 1
@@ -241,7 +251,7 @@ class AsyncAppendStream:
             if passing:
                 failed += self._outbox.take_overdue(now_ns) if self._settings.retry else []
             else:
-                self._failures = 0
+                self._failures = self._refusals = 0
                 failed += self._outbox.take_unsent()
                 if not self.opened:
                     self._refusal, self._wanted = error, False
@@ -251,11 +261,12 @@ class AsyncAppendStream:
         self.report(failed)
         if again:
             self._set_interrupted(error)
-        await self._connections.renew(COMMITLOG)
+        if not leads:
+            await self._connections.renew(COMMITLOG)
         with self._guard:
             if self._outbox.has_unsent or self._wanted:
                 if delay_s is None:
-                    delay_s = self._settings.delay_s(self._failures, self._random)
+                    delay_s = self._settings.delay_s(self._failures + self._refusals, self._random)
                 await self.work.wait_for(lambda: self.closing, delay_s)
 
     def _set_interrupted(self, error: StrataError | None) -> None:
@@ -266,14 +277,20 @@ class AsyncAppendStream:
 
     # --- settled ---
 
-    def _acknowledge(self, outcomes: Sequence[tuple[int, BatchOutcome]]) -> None:
+    def _acknowledge(
+        self, exchange: _Exchange, outcomes: Sequence[tuple[int, BatchOutcome]]
+    ) -> None:
         settled: list[Unit] = []
         try:
             with self._guard:
                 now_ns = self._clock.monotonic_ns()
                 for sequence, outcome in outcomes:
-                    batch = self._outbox.acknowledge(sequence, outcome, now_ns)
+                    elsewhere = self._connections.leads(outcome.error)
+                    if elsewhere:
+                        exchange.refusal = outcome.error
+                    batch = self._outbox.acknowledge(sequence, outcome, now_ns, elsewhere)
                     if batch is not None:
+                        self._refusals = 0
                         settled.append(batch)
                         self.settle([batch])
                 self.work.notify_all()  # a batch that is to be sent again

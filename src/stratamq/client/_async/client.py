@@ -51,9 +51,9 @@ from stratamq.rpc.methods import METHODS
 
 
 class AsyncClient:
-    """One broker. `patience_s` is how long calls that change nothing, and a producer's first
-    connection, are tried again while their service does not answer. Messages are sent again for
-    `timeout_s` behind the first lost answer, and stored once."""
+    """One broker, or one cluster of brokers. `patience_s` is how long calls that change nothing,
+    and a producer's first connection, are tried again while their service does not answer. Messages
+    are sent again for `timeout_s` behind the first lost answer, and stored once."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class AsyncClient:
         """Of topics that messages with ordering keys went to."""
         self._sending = AsyncSending(
             calls.run, self._connections.closed, self._guard, self._clock, self._random,
-            limit_s=timeout_s,
+            limit_s=timeout_s, leads=self._connections.leads,
         )  # fmt: skip
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
         self.admin = AsyncAdminClient(calls.run)
@@ -428,8 +428,8 @@ def connect_async(
     random: Random | None = None,
 ) -> AsyncClient:
     """An asyncio client of the broker at `target`: its store directory, `host:port` of any of its
-    services, or `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected
-    yet.
+    services, several of these of one cluster (`a:10911,b:10911`), or
+    `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
 
     `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
     one that was received; `interceptors` see every message."""

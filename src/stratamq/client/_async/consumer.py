@@ -308,6 +308,8 @@ class AsyncConsumer:
         except UnavailableError:
             return  # the reading fails too if it lasts; the next commit takes it all
         except StrataError as error:
+            if self._connections.leads(error):
+                return  # until the cluster has a master
             self._refusal = error
             self._end_stream()
 
@@ -390,6 +392,7 @@ class AsyncConsumer:
     async def _look_again(self) -> None:
         """For queues that are new, or that end earlier than they did."""
         reading = self._reading
+        await self._connections.refresh()
         try:
             if self._follow:
                 reading.extend(await run_plan(self._run, self._make_plan()))

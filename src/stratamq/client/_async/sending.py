@@ -1,15 +1,16 @@
 """Messages that are stored by a call of their own: numbered, and sent again after a lost answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stratamq.client import operations
+from stratamq.client.append_messages import refused
 from stratamq.client.numbering import LogPlace, Numbering, Numbers
 from stratamq.client.operations import AsyncRunOperation, Operation
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.units import perhaps_stored
 from stratamq.client.values import SendResult
-from stratamq.errors import UnavailableError
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
 
@@ -30,8 +31,11 @@ class AsyncSending:
         random: Random,
         *,
         limit_s: float,
+        leads: Callable[[StrataError | None], bool],
     ) -> None:
+        """`leads`: another broker may take what was refused with an error."""
         self._run = run
+        self._leads = leads
         self._closed = closed
         self._guard = guard
         self._clock = clock
@@ -59,6 +63,10 @@ class AsyncSending:
                     raise perhaps_stored(error, "no answer") from error
                 unanswered = True
                 continue
+            if self._leads(refused(results)):  # until the cluster has a master
+                delay_s = backoff.next_delay_s()
+                if delay_s is not None and not await self._closed.wait(delay_s):
+                    continue
             if unanswered:
                 return [_behind_unanswered(result) for result in results]
             if any(_is_beyond_window(result) for result in results):

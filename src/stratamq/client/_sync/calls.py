@@ -2,7 +2,7 @@
 """How operations are run: their time limits, and what is tried again."""
 
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -11,14 +11,18 @@ from stratamq.client.operations import Operation, RunOperation, merge_page
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.status import from_rpc_error
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER
+from stratamq.rpc.status import from_rpc_error, never_sent
 
 R = TypeVar("R")
+_WRITTEN = (COMMITLOG, DISPATCHER)
+"""What a slave refuses there, its master takes."""
 
 
 class Calls:
     """Runs operations over a client's connections. Safe ones are tried again for `patience_s`
-    while their service does not answer, others never."""
+    while their service does not answer, others only if they were never sent, or were refused by a
+    broker that is no master."""
 
     def __init__(
         self,
@@ -39,27 +43,50 @@ class Calls:
         timeout_s = self._timeout_s + operation.wait_s
         moved_once = False
         while True:
+            error: StrataError | None
+            result: R | None = None
             try:
                 call = self._connections.callable(operation.method)
                 answer = call(operation.request, timeout=timeout_s)
                 while (request := operation.next_page(answer)) is not None:
                     merge_page(answer, call(request, timeout=timeout_s))
-                return operation.result(answer)
+                result = operation.result(answer)
+                error = operation.refusal(result)
+                if error is None:
+                    return result
             except grpc.RpcError as failure:
                 error = from_rpc_error(failure)
             except UnavailableError as failure:
                 error = failure
-            if not isinstance(error, UnavailableError) or self._connections.closed.is_set():
-                raise error
-            moved = self._connections.renew(operation.method.room)
-            if not operation.safe:
-                raise error
-            if moved and not moved_once:
+            moved, again = self._look_elsewhere(operation, error)
+            if again and moved and not moved_once:
                 moved_once = True
                 continue
-            delay_s = backoff.next_delay_s()
+            delay_s = backoff.next_delay_s() if again else None
             if delay_s is None or self._connections.closed.wait(delay_s):
-                raise error
+                return given(result, error)
+
+    def _look_elsewhere(
+        self, operation: Operation[Any], error: StrataError | None
+    ) -> tuple[bool, bool]:
+        """After an error: whether the service is found elsewhere, and whether the operation may be
+        tried again."""
+        if self._connections.closed.is_set():
+            return False, False
+        leads = operation.method.room in _WRITTEN and self._connections.leads(error)
+        if leads:
+            return self._connections.follow(error), True  # it was refused: nothing was done
+        if not isinstance(error, UnavailableError):
+            return False, False
+        moved = self._connections.renew(operation.method.room)
+        return moved, operation.safe or never_sent(error)
+
+
+def given(result: R | None, error: StrataError | None) -> R:
+    """A result has its errors in it."""
+    if result is None and error is not None:
+        raise error
+    return cast("R", result)
 
 
 def run_plan(run: RunOperation, plan: Generator[Operation[Any], Any, R]) -> R:

@@ -292,6 +292,8 @@ class Consumer:
         except UnavailableError:
             return  # the reading fails too if it lasts; the next commit takes it all
         except StrataError as error:
+            if self._connections.leads(error):
+                return  # until the cluster has a master
             self._refusal = error
             self._end_stream()
 
@@ -374,6 +376,7 @@ class Consumer:
     def _look_again(self) -> None:
         """For queues that are new, or that end earlier than they did."""
         reading = self._reading
+        self._connections.refresh()
         try:
             if self._follow:
                 reading.extend(run_plan(self._run, self._make_plan()))

@@ -1,0 +1,175 @@
+"""Clients of a cluster: they find its master, leave one that is demoted or dead, and read from what
+is left."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stratamq.client import Role, Topic
+from stratamq.errors import NotWritableError, UnavailableError
+from stratamq.rpc import discovery
+from tests.ha.brokers_of_one_name import Brokers
+from tests.ha.pairs import log_status
+from tests.support.brokers import COMMITLOG, DISPATCHER
+from tests.support.freezing import freeze, thaw
+from tests.support.waiting import until
+
+PATIENCE_S = 100.0
+
+
+def address(brokers: Brokers, name: str, room: str = COMMITLOG) -> str:
+    endpoint = discovery.read(brokers[name].root, room)
+    assert endpoint is not None
+    return endpoint.address
+
+
+def addresses(brokers: Brokers, *names: str) -> str:
+    return ",".join(address(brokers, name) for name in names)
+
+
+@pytest.fixture
+def two(tmp_path) -> Iterator[Brokers]:
+    """`a` is the master."""
+    with Brokers(tmp_path, "a", "b", role="SYNC_MASTER", rooms=[DISPATCHER]) as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        brokers.counted("a")
+        brokers.follows("b", "a")
+        yield brokers
+
+
+@pytest.fixture
+def three(tmp_path) -> Iterator[Brokers]:
+    """`a` is the master; one acknowledgement is enough."""
+    names = ("a", "b", "c")
+    with Brokers(tmp_path, *names, role="SYNC_MASTER", rooms=[DISPATCHER]) as brokers:
+        brokers.start(*names)
+        brokers.serving("a")
+        brokers.counted("a", 2)
+        for name in ("b", "c"):
+            brokers.follows(name, "a")
+        yield brokers
+
+
+def read(reader, bodies: Iterable[bytes]) -> None:
+    """Until the reader has given all of these."""
+    missing = set(bodies)
+    while missing:
+        missing.discard(next(reader).body)
+
+
+def ends(brokers: Brokers, name: str) -> int:
+    return log_status(brokers[name]).appended_offset
+
+
+def bodies(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def test_a_demoted_master_is_left_by_everything_that_writes_and_reads(two, opened):
+    with (
+        ThreadPoolExecutor(1) as threads,
+        opened(addresses(two, "b", "a"), patience_s=PATIENCE_S) as client,
+        client.producer(batch_messages=3) as producer,
+    ):
+        before = [producer.send("t", body, queue_id=0) for body in bodies(0, 20)]
+        assert all(one.result(PATIENCE_S).stored for one in before)
+        assert client.services()[COMMITLOG] == address(two, "a")
+        reader = client.consume(
+            "t", follow=True, group="g", refresh_s=0.5, patience_s=PATIENCE_S, commit_interval_s=0.1
+        )
+        with reader:
+            read(reader, bodies(0, 20))
+            two.demote("a")
+            on_the_way = [producer.send("t", body, queue_id=0) for body in bodies(20, 20)]
+            sent = threads.submit(client.send, "t", b"40", queue_id=0)
+            two.promote("b")
+            assert all(one.result(PATIENCE_S).stored for one in on_the_way)
+            assert sent.result(PATIENCE_S).stored
+            read(reader, bodies(20, 21))
+            reader.commit()
+        assert client.services()[COMMITLOG] == address(two, "b")
+        offsets = [one.result().queue_offset for one in [*before, *on_the_way]]
+        assert sorted([*offsets, sent.result().queue_offset]) == list(range(41)), "each once"
+        assert client.committed_offsets("g") == {("t", 0): 41}
+        assert client.admin.put_topic(Topic("u", 2, 2)).name == "u"
+
+
+def test_a_dead_master_is_left_for_the_one_that_was_promoted(three, opened):
+    with (
+        opened(addresses(three, "a", "b", "c"), patience_s=PATIENCE_S) as client,
+        client.producer(retry_delay_ms=50, batch_messages=3) as producer,
+        client.consume("t", follow=True, refresh_s=0.5, patience_s=PATIENCE_S) as reader,
+    ):
+        assert client.send("t", b"0", queue_id=0).stored
+        first = [producer.send("t", body, queue_id=0) for body in bodies(1, 20)]
+        read(reader, bodies(0, 21))
+        running = [producer.send("t", body, queue_id=0) for body in bodies(21, 20)]
+        three.kill("a")
+        running += [producer.send("t", body, queue_id=0) for body in bodies(41, 20)]
+        # The one that has more: the other's promotion is refused.
+        master, other = ("b", "c") if ends(three, "b") >= ends(three, "c") else ("c", "b")
+        three.promote(master)
+        three.follows(other, master)
+        results = [one.result(PATIENCE_S) for one in [*first, *running]]
+        assert all(one.stored for one in results)
+        assert len({one.queue_offset for one in results}) == 60, "each once"
+        # Its connection is refused, so that nothing was sent there.
+        assert client.send("t", b"61", queue_id=0).stored
+        client.commit_offsets("g", {("t", 0): 1})
+        read(reader, bodies(21, 41))
+        assert client.services()[COMMITLOG] == address(three, master)
+
+
+def test_what_is_stored_can_be_read_while_there_is_no_master(two, opened):
+    with opened(addresses(two, "a", "b"), patience_s=PATIENCE_S) as client:
+        assert all(client.send("t", body, queue_id=0).stored for body in bodies(0, 10))
+        two.shows("b", bodies(0, 10))
+        with client.consume("t", follow=True, refresh_s=0.5, patience_s=PATIENCE_S) as reader:
+            read(reader, bodies(0, 5))
+            two.kill("a")
+            read(reader, bodies(5, 5))
+        assert {message.body for message in client.consume("t")} == set(bodies(0, 10))
+        assert client.log_state().role is Role.SLAVE
+    with opened(addresses(two, "b") + ",127.0.0.1:1", timeout_s=1.0) as client:
+        with pytest.raises(NotWritableError):
+            client.send("t", b"x", queue_id=0)
+        with client.producer(delivery_timeout_s=1) as producer:
+            refused = producer.send("t", b"x", queue_id=0)
+            with pytest.raises(NotWritableError):
+                refused.result(PATIENCE_S)
+
+
+def test_the_address_of_a_slave_leads_to_its_master(two, opened):
+    where = address(two, "a")
+    with opened(two["b"].root) as named:  # a directory is this broker and no other
+        until(lambda: where in named.log_state().not_writable_reason, "it knows its master")
+        with pytest.raises(NotWritableError) as refused:
+            named.send("t", b"x", queue_id=0)
+        assert refused.value.master == refused.value.fields["master"] == where
+        assert named.log_state().role is Role.SLAVE
+    for ask in (
+        lambda client: client.send("t", b"x", queue_id=0),
+        lambda client: client.admin.put_topic(Topic("u", 1, 1)),
+        lambda client: client.commit_offsets("g", {("t", 0): 0}),
+    ):
+        with opened(address(two, "b")) as client:
+            assert client.log_state().role is Role.SLAVE, "reading is no reason to leave it"
+            ask(client)
+            assert client.log_state().role is Role.SYNC_MASTER
+    with opened(address(two, "b")) as client, client.producer() as producer:
+        assert producer.send("t", b"y", queue_id=0).result(PATIENCE_S).stored
+
+
+def test_what_was_perhaps_stored_is_not_sent_again(two, opened):
+    """A frozen master may have it: only what was never sent, or was refused, goes elsewhere."""
+    with opened(addresses(two, "a", "b"), timeout_s=1.0) as client:
+        client.services()
+        freeze(two["a"].pid(COMMITLOG))
+        with pytest.raises(UnavailableError):
+            client.send("t", b"x", queue_id=0)
+        thaw(two["a"].pid(COMMITLOG))
+        until(lambda: client.send("t", b"end", queue_id=0).stored, "it is back")
+        stored = [message.body for message in client.consume("t")]
+        assert stored.count(b"x") <= 1
