@@ -5,6 +5,7 @@
     ├── NotFoundError            no such topic, queue, key or segment
     ├── OffsetOutOfRangeError    outside what is kept; carries minimum and maximum
     ├── NotWritableError         the store is in the wrong state (replica, read-only, closed)
+    ├── NotPermittedError        forbidden to the caller; an operator may change a permission
     ├── BusyError                come back after retry_after_ms (back-pressure, disk full)
     ├── UnavailableError         starting, stopping, unreachable
     ├── CorruptionError          acknowledged bytes are damaged; an operator must act
@@ -58,6 +59,10 @@ class NotWritableError(StrataError):
         self.master = master
         if master:
             self.fields["master"] = master
+
+
+class NotPermittedError(StrataError):
+    """What was asked for is there, and forbidden; an operator may change a permission."""
 
 
 class BusyError(StrataError):

@@ -15,6 +15,7 @@ from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+from stratamq_dispatcher.topic_permissions import TopicPermissions
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import StrataError
@@ -37,6 +38,7 @@ class RunningService:
         self.not_writable: str | None = None
         """What the log says of itself; None: it does not answer."""
         self.generation = 1
+        self.permissions = TopicPermissions()
 
     async def __aenter__(self) -> "RunningService":
         loop = asyncio.get_running_loop()
@@ -54,6 +56,7 @@ class RunningService:
             self.offsets,
             self.bounds,
             LastCommits(SimulatedClock()),
+            self.permissions,
             self._why_not_writable,
         )
         self.server = Server("dispatcher", stop_grace_ms=1_000)

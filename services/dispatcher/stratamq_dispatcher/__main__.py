@@ -6,7 +6,9 @@ import os
 from functools import partial
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
+from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.driver import why_not_writable
+from stratamq.follow.tables import Owners
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_dispatcher.cold_reads import ColdReads
@@ -18,6 +20,7 @@ from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+from stratamq_dispatcher.topic_permissions import TopicPermissions
 
 log = logging.getLogger(__name__)
 
@@ -29,27 +32,21 @@ async def main() -> None:
     config, files, clock = service.config, service.files, service.clock
     writing, reading = service.worker("write"), service.worker("read")
     incarnation = service.incarnation()
-    engine = DispatchEngine(files, config.engine_settings, writing, clock, incarnation)
-    engine.load()
-    offsets = ConsumerOffsets(
-        files,
-        writing,
-        clock,
-        config.offsets_persist_interval_ms,
-        incarnation=incarnation,
-        page_entries=config.page_entries,
-    )
-    offsets.load()
-    # What they loaded stays: a collection need not look at a million queues each time.
-    gc.freeze()
-    for line in [*engine.recovery_report(), *offsets.report]:
-        log.warning("found at start", extra={"finding": line})
+    engine, offsets = load_store(config, files, writing, clock, incarnation)
     bounds = OffsetBounds(offsets, engine.ends)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
     not_writable = partial(why_not_writable, service.channels)
+    permissions = TopicPermissions()
     servicer = DispatcherServicer(
-        engine, puller, offsets, bounds, LastCommits(clock), not_writable, config.page_entries
+        engine,
+        puller,
+        offsets,
+        bounds,
+        LastCommits(clock),
+        permissions,
+        not_writable,
+        config.page_entries,
     )
     known_history = True
 
@@ -71,11 +68,34 @@ async def main() -> None:
 
     add_to_server = dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
+    service.spawn(permissions.follow(Owners(service.channels).export))
     service.follow(engine, learn_queues=engine.learn_queues)
     service.tick(tick, Observer(engine).observe)
     service.on_close(offsets.close)
     service.on_close(engine.close)
     await service.run(drain=drain)
+
+
+def load_store(
+    config: DispatcherConfig, files: Files, writing: Worker, clock: Clock, incarnation: int
+) -> tuple[DispatchEngine, ConsumerOffsets]:
+    """What the store has on disk, before the log is followed."""
+    engine = DispatchEngine(files, config.engine_settings, writing, clock, incarnation)
+    engine.load()
+    offsets = ConsumerOffsets(
+        files,
+        writing,
+        clock,
+        config.offsets_persist_interval_ms,
+        incarnation=incarnation,
+        page_entries=config.page_entries,
+    )
+    offsets.load()
+    # What they loaded stays: a collection need not look at a million queues each time.
+    gc.freeze()
+    for line in [*engine.recovery_report(), *offsets.report]:
+        log.warning("found at start", extra={"finding": line})
+    return engine, offsets
 
 
 if __name__ == "__main__":

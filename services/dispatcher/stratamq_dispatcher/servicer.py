@@ -37,6 +37,7 @@ from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Cursor, Puller
 from stratamq_dispatcher.time_search import Boundary
+from stratamq_dispatcher.topic_permissions import TopicPermissions
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DispatcherService"].full_name
 MAX_WAIT_MS = 30_000
@@ -64,6 +65,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
         last_commits: LastCommits,
+        permissions: TopicPermissions,
         why_not_writable: Callable[[], Awaitable[tuple[str, str] | None]],
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
@@ -75,6 +77,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._offsets = offsets
         self._bounds = bounds
         self._last_commits = last_commits
+        self._permissions = permissions
         self._groups = GroupListing(offsets, bounds)
         self._why_not_writable = why_not_writable
 
@@ -100,6 +103,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             _check_not_negative(name, getattr(request, name))
         if request.wait_ms > MAX_WAIT_MS:
             raise InvalidRequestError(f"wait_ms is at most {MAX_WAIT_MS}, not {request.wait_ms}")
+        self._permissions.require_readable(request.topic)
         query = PullQuery(
             request.topic,
             request.queue_id,
@@ -124,6 +128,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         cursors = []
         for number, queue in enumerate(request.queues):
             _check_topic(queue.topic)
+            self._permissions.require_readable(queue.topic)
             end = queue.end_offset if queue.HasField("end_offset") else None
             cursors.append(Cursor(queue.topic, queue.queue_id, queue.offset, end))
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
@@ -132,6 +137,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         # Closed with this call and not some time later: it watches its queues until then.
         async with contextlib.aclosing(stream):
             async for index, answer in stream:
+                self._permissions.require_readable(cursors[index].topic)
                 head = _head(pb.PullStreamResponse, answer)
                 head.stream_index = index
                 yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)

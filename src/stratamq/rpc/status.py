@@ -22,6 +22,7 @@ from stratamq.errors import (
     CorruptRecordError,
     InvalidRequestError,
     NotFoundError,
+    NotPermittedError,
     NotWritableError,
     OffsetOutOfRangeError,
     StoreRefusedError,
@@ -81,6 +82,12 @@ _TABLE = (
         ),
     ),
     _Row(
+        NotPermittedError,
+        "NOT_PERMITTED",
+        grpc.StatusCode.PERMISSION_DENIED,
+        lambda message, _: NotPermittedError(message),
+    ),
+    _Row(
         BusyError,
         "BUSY",
         grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -130,6 +137,7 @@ _BY_CODE: dict[grpc.StatusCode, type[StrataError]] = {
     grpc.StatusCode.UNIMPLEMENTED: InvalidRequestError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
     grpc.StatusCode.FAILED_PRECONDITION: NotWritableError,
+    grpc.StatusCode.PERMISSION_DENIED: NotPermittedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: BusyError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
     # No answer came: as after any lost answer, the request may have been carried out.
