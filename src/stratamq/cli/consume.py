@@ -13,7 +13,7 @@ from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
-from stratamq.cli.message_rows import message_row, tag_names
+from stratamq.cli.message_rows import line_row, message_row, tag_names
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.reading_notes import (
@@ -178,7 +178,7 @@ class _Printer:
         else:
             lines = MessageLines(several_topics=several_topics, at_once=follow)
             self._flush = lines.flush
-            self._print = lambda message: lines.row(message_row(message, body))
+            self._print = lambda message: lines.row(line_row(message, body))
 
     def message(self, message: ReceivedMessage) -> None:
         self._print(message)
@@ -205,7 +205,12 @@ def _end(until: str | None, follow: bool) -> int | AtTime | None:
         raise typer.BadParameter("--follow has no end: leave out --follow or --until")
     if until is None or until == NOW_END:
         return None
-    end = parse_start(until, option="--until")
+    try:
+        end = parse_start(until, option="--until")
+    except InvalidRequestError as error:
+        if until.startswith("@"):
+            raise
+        end = str(error)
     if isinstance(end, str):
         raise InvalidRequestError(f"--until {until}: a number, -N, @TIME or {NOW_END}")
     return end

@@ -66,7 +66,7 @@ def frame_row(record: Record, body_as: BodyAs) -> Row:
         "properties": properties,
         "msgId": frame.message_id,
     }
-    row.update(body_fields(frame, body_as))
+    row.update(body_fields(frame.body, frame.sys_flag, body_as))
     row.update(_faults(record))
     return row
 
@@ -100,7 +100,7 @@ def message_row(unit: Unit, record: Record, body_as: BodyAs) -> Row:
         "frameSha256": hashlib.sha256(record.raw).hexdigest(),
         "ok": record.body_is_good,
     }
-    row.update(body_fields(frame, body_as))
+    row.update(body_fields(frame.body, frame.sys_flag, body_as))
     row.update(_faults(record))
     return row
 
@@ -116,14 +116,14 @@ def _client_fields(frame: Frame) -> Row:
     }
 
 
-def body_fields(frame: Frame, body_as: BodyAs) -> Row:
+def body_fields(stored: bytes, sys_flag: int, body_as: BodyAs) -> Row:
     """`body` decompressed, and how it is to be read; `bodyError` beside the stored bytes as hex."""
     if body_as is BodyAs.NONE:
         return {}
     try:
-        body = decompress_body(frame.body, frame.sys_flag)
+        body = decompress_body(stored, sys_flag)
     except CorruptRecordError as error:
-        return {"body": frame.body.hex(), "bodyEncoding": "hex", "bodyError": str(error)}
+        return {"body": stored.hex(), "bodyEncoding": "hex", "bodyError": str(error)}
     if body_as in (BodyAs.AUTO, BodyAs.JSON) and body[:1] in _JSON_STARTS:
         try:
             return {"body": json.loads(body), "bodyEncoding": "json"}
@@ -137,11 +137,12 @@ def body_fields(frame: Frame, body_as: BodyAs) -> Row:
         except UnicodeDecodeError:
             pass
         else:
-            if all(character.isprintable() or character in "\t\r\n" for character in text):
+            if text.translate(_LAYOUT).isprintable():
                 return {"body": text, "bodyEncoding": "text"}
     return {"body": body.hex(), "bodyEncoding": "hex"}
 
 
+_LAYOUT = str.maketrans("", "", "\t\r\n")
 _JSON_STARTS = (b"{", b"[")
 
 

@@ -49,14 +49,14 @@ class MessageInput:
         self._format = input_format
         self._defaults = defaults
         self._from_line = from_line
-        self._whole = whole
+        self.whole = whole
         self._taken_bytes = 0
         self.line = 0
 
     def messages(self, largest_body_bytes: int) -> Iterator[Given]:
         """InvalidRequestError, which names the line, for one that is no message, or has a body of
         more bytes."""
-        if self._whole:
+        if self.whole:
             yield self._whole_input(largest_body_bytes)
             return
         longest = largest_body_bytes

@@ -33,12 +33,19 @@ class MessageLines:
     def __init__(self, *, several_topics: bool, at_once: bool) -> None:
         self._names = [name for name in HEADINGS if several_topics or name != "topic"]
         self._look_ahead = 1 if at_once else self.LOOK_AHEAD
+        self._at_once = at_once
         self._console = terminal()
+        self._width = self._console.width
+        self._wanted = {name: len(HEADINGS[name]) for name in self._names if name != "body"}
+        """Without regard to the terminal's width; a body takes what is left."""
         self._widths: dict[str, int] = {}
         self._waiting: list[dict[str, str]] | None = []
 
     def row(self, row: Row) -> None:
         cells = {name: show(name, row.get(name)) for name in self._names}
+        if self._at_once and self._width != self._console.width:
+            self._width = self._console.width
+            self._fit()
         if self._waiting is None:
             self._print(cells)
         else:
@@ -54,7 +61,7 @@ class MessageLines:
 
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting or [], None
-        self._widths = {name: cell_len(HEADINGS[name]) for name in self._names}
+        self._fit()
         for cells in waiting:
             self._widen(cells)
         headings = {name: HEADINGS[name] for name in self._names}
@@ -67,17 +74,19 @@ class MessageLines:
         print(self._line(cells))
 
     def _widen(self, cells: dict[str, str]) -> None:
-        for name, width in self._widths.items():
-            wanted = cell_len(cells[name])
-            if wanted > width and name != "body":
-                self._widths[name] = min(wanted, max(width, _WIDEST.get(name, wanted)))
-        self._fit()
+        wider = False
+        for name, width in self._wanted.items():
+            wanted = min(cell_len(cells[name]), _WIDEST.get(name, self._width))
+            if wanted > width:
+                self._wanted[name] = wanted
+                wider = True
+        if wider:
+            self._fit()
 
     def _fit(self) -> None:
         """Leave room for the bodies, and give them what the others do not need."""
-        widths = self._widths
-        others = sum(width for name, width in widths.items() if name != "body")
-        room = self._console.width - others - len(_GAP) * (len(widths) - 1)
+        widths = self._widths = dict(self._wanted)
+        room = self._width - sum(widths.values()) - len(_GAP) * len(widths)
         while room < _BODY_AT_LEAST:
             widest = max((name for name in _WIDEST if name in widths), key=widths.__getitem__)
             if widths[widest] <= _NARROWEST:
@@ -91,7 +100,7 @@ class MessageLines:
             self._cell(name, cells[name], self._widths[name], name in _NUMBERS)
             for name in self._names
         ]
-        return cut(_GAP.join(padded), self._console.width).rstrip()
+        return cut(_GAP.join(padded), self._width).rstrip()
 
     @staticmethod
     def _cell(name: str, text: str, width: int, right: bool) -> str:

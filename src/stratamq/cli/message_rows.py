@@ -12,7 +12,6 @@ from stratamq.cli.message_format import application_properties
 from stratamq.client import ReceivedMessage
 from stratamq.client.operations import tag_list
 from stratamq.errors import CorruptRecordError
-from stratamq.formats.frame import Frame
 
 REPORTED = frozenset(
     (
@@ -29,9 +28,9 @@ def message_row(
     """`exact`: with `auto` the body is its text, or base64 if it is no UTF-8."""
     frame = message.decode()
     if exact and body_as is BodyAs.AUTO:
-        body = _exact_body(message, frame)
+        body = _exact_body(message)
     else:
-        body = body_fields(frame, body_as)
+        body = body_fields(frame.body, frame.sys_flag, body_as)
     return {
         "kind": "message",
         "topic": frame.topic,
@@ -55,17 +54,31 @@ def message_row(
     }
 
 
+def line_row(message: ReceivedMessage, body_as: BodyAs) -> Row:
+    """What a line of `consume` shows."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "storeTimestamp": message.store_timestamp_ms,
+        "tag": message.tag,
+        "keys": message.keys,
+        **body_fields(message.stored_body, message.sys_flag, body_as),
+    }
+
+
 def tag_names(expressions: Iterable[str] | None) -> list[str]:
     """Of options like 'a || b'; none when one of them means all."""
     lists = [tag_list(text) for text in expressions or ()]
     return [tag for tags in lists for tag in tags] if all(lists) else []
 
 
-def _exact_body(message: ReceivedMessage, frame: Frame) -> Row:
+def _exact_body(message: ReceivedMessage) -> Row:
     try:
         body = message.body
     except CorruptRecordError:
-        return body_fields(frame, BodyAs.HEX)  # as stored, with the reason
+        # As it is stored, with the reason.
+        return body_fields(message.stored_body, message.sys_flag, BodyAs.HEX)
     try:
         return {"body": body.decode(), "bodyEncoding": "text"}
     except UnicodeDecodeError:

@@ -7,7 +7,7 @@ from stratamq.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, code_of, lines
 from stratamq.cli.message_input import MessageInput
 from stratamq.cli.produce_tally import Tally
 from stratamq.client import Message, Producer
-from stratamq.errors import StrataError
+from stratamq.errors import InvalidRequestError, StrataError
 
 ANSWERS_S = 10.0
 """So long a run that ended early waits for the answers to what it has sent."""
@@ -40,6 +40,9 @@ class Sending:
             self._end = given.line + 1
         except StrataError as error:
             self._fault, self._end = error, max(given.line, 1)
+        except OSError as error:
+            reason = error.strerror or error
+            self._fault = InvalidRequestError(f"behind line {given.line}: {reason}")
         except KeyboardInterrupt:
             self._interrupted = True
             if self._line >= self._end:
@@ -61,7 +64,12 @@ class Sending:
             if message.queue_id is None and self._choose_queue is not None:
                 message = replace(message, queue_id=self._choose_queue(message))
             self._line = one.line
-            self.tally.add(one.line, self._producer.send_message(message))
+            try:
+                delivery = self._producer.send_message(message)
+            except InvalidRequestError as error:
+                where = "" if given.whole else f"line {one.line}: "
+                raise InvalidRequestError(f"{where}{error}") from error
+            self.tally.add(one.line, delivery)
             self._end = one.line + 1
             self.tally.settle()
             if self.tally.failures:
@@ -87,7 +95,7 @@ class Sending:
         for sentence, (first, count) in list(self.tally.failures.items())[:_SHOWN_FAILURES]:
             which = f"line {first}" if has_lines else "the message"
             if count > 1:
-                which = f"{count:,} messages from {which} on"
+                which = f"{count:,} messages that were sent together, from {which} on"
             sentences.append(f"error: {which}: {sentence}")
         if has_lines and (self.tally.sent or self._line or self._interrupted):
             sentences.append(self.tally.summary(from_line, self._end))
