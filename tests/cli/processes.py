@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from stratamq.client import Client, connect
@@ -22,12 +23,16 @@ def environment() -> dict[str, str]:
 
 
 def stratamq(
-    *arguments: str, data: Path | None = None, stdin: bytes = b"", **variables: str
+    *arguments: str,
+    data: Path | None = None,
+    stdin: bytes = b"",
+    prefix: Sequence[str] = (),
+    **variables: str,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end. No traceback may ever be shown."""
     where = [] if data is None else ["--data", str(data)]
     done = subprocess.run(
-        [*COMMAND, *arguments, *where],
+        [*prefix, *COMMAND, *arguments, *where],
         input=stdin,
         capture_output=True,
         env=environment() | variables,
@@ -43,15 +48,15 @@ def lines(*texts: object) -> bytes:
 
 
 class Up:
-    """`stratamq up` over a directory."""
+    """`stratamq up` over a directory. `prefix` is a command that runs it elsewhere."""
 
-    def __init__(self, data: Path, *arguments: str) -> None:
+    def __init__(self, data: Path, *arguments: str, prefix: Sequence[str] = ()) -> None:
         self.data = data
         self._output = data.parent / f"{data.name}.out"
         self._begin = self._output.stat().st_size if self._output.exists() else 0
         with self._output.open("ab") as output:
             self.process = subprocess.Popen(
-                [*COMMAND, "up", "--data", str(data), "--port", "0", *arguments],
+                [*prefix, *COMMAND, "up", "--data", str(data), "--port", "0", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
