@@ -122,6 +122,12 @@ def test_wrong_settings_of_all_services_come_in_one_report_and_nothing_starts(da
     assert not data.exists()
 
 
+def test_a_store_that_is_no_directory_is_named(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    done = stratamq("up", "--port", "0", data=tmp_path / "file")
+    assert (done.returncode, b"is no directory" in done.stderr) == (2, True)
+
+
 def test_a_manager_hears_when_the_broker_is_ready_and_when_it_stops(data, tmp_path):
     """As systemd does with `Type=notify`."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:

@@ -172,6 +172,8 @@ def up(
     listening = listening_settings(port, bind, rooms, config, overrides)
     overrides = [*listening, *overrides]
     check_settings(rooms, data, config, overrides)
+    if data.exists() and not data.is_dir():
+        raise ConfigurationError([f"{data} is no directory: --data names the store's"])
     where = places(rooms, config, overrides)
     data.mkdir(parents=True, exist_ok=True)
     screen = Screen()
