@@ -108,7 +108,7 @@ class Server:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", CLIENT_PING_INTERVAL_MS),
+            ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_INTERVAL_MS),
             *options,
         )
         self._generic: list[grpc.GenericRpcHandler] = []
