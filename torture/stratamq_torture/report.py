@@ -24,7 +24,7 @@ class Report:
     acknowledged_messages: int = 0
     lost: int = 0
     duplicates: int = 0
-    """Messages stored more than once, because their producer sent again what was not answered."""
+    """Copies of messages beyond the first: there are none."""
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
     """Each broken promise in a sentence that says how to see it again."""

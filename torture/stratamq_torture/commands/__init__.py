@@ -15,6 +15,7 @@ from stratamq_torture.commands.order import order
 from stratamq_torture.commands.power import power
 from stratamq_torture.commands.protocol import protocol
 from stratamq_torture.commands.replicas import replicas
+from stratamq_torture.commands.resend import resend
 from stratamq_torture.commands.sim import sim
 
 
@@ -34,5 +35,6 @@ def register(app: typer.Typer) -> None:
     torture.command("power")(power)
     torture.command("protocol")(protocol)
     torture.command("replicas")(replicas)
+    torture.command("resend")(resend)
     torture.command("sim")(sim)
     app.add_typer(torture, rich_help_panel=BUILDERS)

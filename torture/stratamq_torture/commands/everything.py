@@ -18,7 +18,8 @@ PLENTY = 1_000_000
 SHARES = {
     "sim": 0.3,
     "brokers": 0.09,
-    "kill": 0.15,
+    "kill": 0.11,
+    "resend": 0.04,
     "replicas": 0.1,
     "power": 0.11,
     "power async": 0.05,
@@ -61,6 +62,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     from stratamq_torture.processes.kill import KillOptions, run_kills
     from stratamq_torture.processes.order import OrderOptions, run_order
     from stratamq_torture.processes.power import PowerOptions, run_power_losses
+    from stratamq_torture.processes.resend import ResendOptions, run_resends
     from stratamq_torture.replicas.trial import ReplicasOptions, run_replicas
     from stratamq_torture.simulated.trial import SimulationOptions, simulate
 
@@ -73,6 +75,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
         seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["brokers"]
     )
     kills = KillOptions(PLENTY, first_seed, share["kill"])
+    resends = ResendOptions(PLENTY, first_seed, share["resend"])
     replicas = ReplicasOptions(PLENTY, first_seed, share["replicas"])
     power = PowerOptions(PLENTY, first_seed, "SYNC_FLUSH", share["power"])
     power_async = PowerOptions(PLENTY, first_seed, "ASYNC_FLUSH", share["power async"])
@@ -82,6 +85,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
         "sim": lambda progress: simulate(simulation, progress),
         "brokers": lambda progress: simulate_brokers(brokers, progress),
         "kill": lambda progress: run_kills(kills, progress),
+        "resend": lambda progress: run_resends(resends, progress),
         "replicas": lambda progress: run_replicas(replicas, progress),
         "power": lambda progress: run_power_losses(power, progress),
         "power async": lambda progress: run_power_losses(power_async, progress),

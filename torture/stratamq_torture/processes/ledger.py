@@ -37,8 +37,6 @@ class Ledger:
     """The connection broke, or the answer was "stored, not confirmed": may be there or not."""
     refused: dict[str, str] = field(default_factory=dict)
     """Nothing was stored, and the service said so: must not be there."""
-    repeating: set[int] = field(default_factory=set)
-    """Producers that send again what was not answered: only theirs may be stored twice."""
     seen: dict[Queue, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """Queue offset to (physical offset, hash of the frame) of what a consumer was given."""
     committed: dict[Queue, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Producers and consumers that run while services die, and write down what they were told.
 
 Three kinds of producers: a fast stream that never sends twice, a fast stream that sends again what
-was not answered, and unary calls one at a time. Two kinds of consumers: one follows a topic with
+was not answered, and unary calls one at a time, which do, too. Two kinds of consumers: one follows a topic with
 `consume`, one pulls queue by queue. They know nothing of kills: a call that fails is noted and the
 next one tried.
 """
@@ -86,7 +86,6 @@ class Workload:
                 threading.Thread(target=self._follow, args=(TOPICS[0],), name="follower"),
                 threading.Thread(target=self._pull, name="puller"),
             ]
-        ledger.repeating |= {n for n, kind in producers if kind == REPEATING}
 
     @property
     def sent(self) -> int:
