@@ -1,9 +1,9 @@
 """Producers and consumers that run while services die, and write down what they were told.
 
 Three kinds of producers: a fast stream that never sends twice, a fast stream that sends again what
-was not answered, and unary calls one at a time, which do, too. Two kinds of consumers: one follows a topic with
-`consume`, one pulls queue by queue. They know nothing of kills: a call that fails is noted and the
-next one tried.
+was not answered, and unary calls one at a time, which do, too. Two kinds of consumers: one follows
+a topic with `consume`, one pulls queue by queue. They know nothing of kills: a call that fails is
+noted and the next one tried.
 """
 
 import random
