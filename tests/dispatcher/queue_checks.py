@@ -7,7 +7,6 @@ from stratamq_dispatcher.pull import (
     PullLimits,
     PullQuery,
     TagFilter,
-    plan_pull,
 )
 
 from stratamq.files.port import Files, Kind
@@ -31,17 +30,8 @@ def pull(
     limits: PullLimits | None = None,
 ) -> PullAnswer:
     engine = broker.engine
-    engine.require_serving()
-    plan = plan_pull(
-        engine.queues.get(topic, queue_id),
-        PullQuery(topic, queue_id, offset, most, max_bytes, tag_filter),
-        engine.queues.open_files,
-        engine.followed.minimum,
-        engine.followed.confirmed,
-        limits or PullLimits(),
-        engine.followed.segment_bytes,
-    )
-    assert engine.segments is not None
+    query = PullQuery(topic, queue_id, offset, most, max_bytes, tag_filter)
+    plan = engine.plan_pull(query, limits or PullLimits())
     return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
 

@@ -49,7 +49,7 @@ class RunningService:
         self.engine.load()
         self.offsets = ConsumerOffsets(self.files, self.writing, clock, 5_000)
         self.puller = Puller(self.engine, self._limits, ColdReads(self.files), self.reading)
-        self.bounds = OffsetBounds(self.offsets, self.engine.ends)
+        self.bounds = OffsetBounds(self.offsets, self.engine.ends, self.engine.findings)
         servicer = DispatcherServicer(
             self.engine,
             self.puller,

@@ -26,6 +26,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock, Files, Lock, Random
+from stratamq.formats.next_offset import NextOffset
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_parts import (
     Workers,
@@ -225,7 +226,7 @@ class CommitLog:
             recovery_report=tuple(self.report),
         )
 
-    def queue_page(self, position: int, wanted: int) -> tuple[int, list[tuple[str, int, int]], int]:
+    def queue_page(self, position: int, wanted: int) -> tuple[int, list[NextOffset], int]:
         """The log's end, next offsets of a page of queues there, where the next page begins."""
         self._require_open()
         found, following = self.appender.queues.page(position, wanted, self.config.page_entries)

@@ -33,7 +33,7 @@ async def main() -> None:
     writing, reading = service.worker("write"), service.worker("read")
     incarnation = service.incarnation()
     engine, offsets = load_store(config, files, writing, clock, incarnation)
-    bounds = OffsetBounds(offsets, engine.ends)
+    bounds = OffsetBounds(offsets, engine.ends, engine.findings)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
     not_writable = partial(why_not_writable, service.channels)

@@ -15,6 +15,7 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.protocol import Event, Opened, Report, Wait
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame_verify import NOWHERE
+from stratamq.formats.next_offset import NextOffset
 from stratamq.formats.queue_units import unit_runs
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.frame_windows import next_frames
@@ -27,11 +28,12 @@ from stratamq_dispatcher.expiry import Expiry
 from stratamq_dispatcher.findings import Findings
 from stratamq_dispatcher.followed import Followed
 from stratamq_dispatcher.frame_reads import HotLog
-from stratamq_dispatcher.log_ends import LogEnds, NextOffset
+from stratamq_dispatcher.log_ends import LogEnds
 from stratamq_dispatcher.long_poll import ANYTHING, LongPolls
 from stratamq_dispatcher.mending import Mender
 from stratamq_dispatcher.opened_store import open_store
 from stratamq_dispatcher.passes import Pass
+from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, plan_pull
 from stratamq_dispatcher.queue_ends import QueueEnds
 from stratamq_dispatcher.queue_table import QueueKey
 from stratamq_dispatcher.saver import Saver
@@ -82,7 +84,7 @@ class DispatchEngine:
         self.queues = store.queues
         self._trusted, self._ranges = store.trusted, store.ranges
         self._log_ends = LogEnds(self.queues)
-        self.ends = QueueEnds(self.queues, followed, self.findings)
+        self.ends = QueueEnds(self.queues, followed)
         self._expiry = Expiry(self.queues, self.findings.add)
         self.saver = Saver(store, followed, settings, self._worker, self._clock, self.stopped)
         self.mender = Mender(
@@ -233,6 +235,19 @@ class DispatchEngine:
             followed = self.followed
             reason = self.stopped_reason or f"applied {followed.applied} of {followed.target}"
             raise UnavailableError(f"the dispatcher does not serve yet: {reason}")
+
+    def plan_pull(self, query: PullQuery, limits: PullLimits) -> PullAnswer | PullPlan:
+        """Raises UnavailableError until it serves, CorruptionError for damaged queue files."""
+        self.require_serving()
+        return plan_pull(
+            self.queues.get(query.topic, query.queue_id),
+            query,
+            self.queues.open_files,
+            self.followed.minimum,
+            self.followed.confirmed,
+            limits,
+            self.followed.segment_bytes,
+        )
 
     def hot_log(self) -> HotLog:
         """The log's bytes in memory. After the first `opened`."""

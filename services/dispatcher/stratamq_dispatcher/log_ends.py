@@ -7,10 +7,8 @@ offset is applied.
 
 from collections import deque
 
+from stratamq.formats.next_offset import NextOffset
 from stratamq_dispatcher.queue_table import QueueTable
-
-NextOffset = tuple[str, int, int]
-"""topic, queue id, next queue offset."""
 
 
 class LogEnds:

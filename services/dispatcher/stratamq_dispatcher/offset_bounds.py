@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from stratamq.errors import CorruptionError, NotWritableError, OffsetOutOfRangeError
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupOffset, GroupTopic
+from stratamq_dispatcher.findings import Findings
 from stratamq_dispatcher.queue_ends import QueueEnds
 
 log = logging.getLogger(__name__)
@@ -26,9 +27,10 @@ TOPICS_PER_TICK = 64
 class OffsetBounds:
     """Belongs to the engine's thread."""
 
-    def __init__(self, offsets: ConsumerOffsets, ends: QueueEnds) -> None:
+    def __init__(self, offsets: ConsumerOffsets, ends: QueueEnds, findings: Findings) -> None:
         self._offsets = offsets
         self._ends = ends
+        self._findings = findings
         self._epoch = (0, 0)
         """The generation, and the start of the table's keys, that the following is about."""
         self._next = self._stop = 0
@@ -116,9 +118,9 @@ class OffsetBounds:
                 )
 
     def _end(self, topic: str, queue_id: int, offset: int) -> int:
-        """Where the queue ended when the generation began; `offset` if nobody can tell."""
+        """Where the queue ended when the generation began; `offset` if its files are damaged."""
         try:
             return self._ends.end_at_begin(topic, queue_id)
         except CorruptionError as error:
-            self._ends.note_damage(error)
+            self._findings.add_damage(error)
             return offset

@@ -24,7 +24,6 @@ from stratamq_dispatcher.pull import (
     PullLimits,
     PullQuery,
     TagFilter,
-    plan_pull,
 )
 from stratamq_dispatcher.time_search import Boundary
 
@@ -105,16 +104,7 @@ class Puller:
 
     async def _once(self, query: PullQuery) -> PullAnswer:
         engine = self._engine
-        engine.require_serving()
-        plan = plan_pull(
-            engine.queues.get(query.topic, query.queue_id),
-            query,
-            engine.queues.open_files,
-            engine.followed.minimum,
-            engine.followed.confirmed,
-            self.limits,
-            engine.followed.segment_bytes,
-        )
+        plan = engine.plan_pull(query, self.limits)
         if isinstance(plan, PullAnswer):
             return plan
         if plan.cold:

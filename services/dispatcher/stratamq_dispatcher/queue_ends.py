@@ -1,8 +1,6 @@
 """Where queues end, and where they ended when the log's generation began."""
 
-from stratamq.errors import CorruptionError
 from stratamq_dispatcher.consume_queue import first_at_or_above
-from stratamq_dispatcher.findings import Findings
 from stratamq_dispatcher.followed import Followed
 from stratamq_dispatcher.queue_table import QueueTable
 
@@ -10,13 +8,12 @@ from stratamq_dispatcher.queue_table import QueueTable
 class QueueEnds:
     """Of the engine's thread."""
 
-    def __init__(self, queues: QueueTable, followed: Followed, findings: Findings) -> None:
+    def __init__(self, queues: QueueTable, followed: Followed) -> None:
         self.held_to = 0
         """The log offset at which the generation before ended, or, for a process that begins in the
         log's generation, at which that began to serve."""
         self._queues = queues
         self._followed = followed
-        self._findings = findings
 
     @property
     def is_slave(self) -> bool:
@@ -39,6 +36,3 @@ class QueueEnds:
             return 0 if queue is None else queue.end
         files, begin = self._queues.open_files, queue.first_index
         return first_at_or_above(queue, files, self.held_to, begin, queue.end)
-
-    def note_damage(self, error: CorruptionError) -> None:
-        self._findings.add_damage(error)

@@ -35,6 +35,7 @@ from stratamq.follow.protocol import (
     Report,
     Wait,
 )
+from stratamq.formats.next_offset import NextOffset
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.methods import COMMITLOG, METHODS
 from stratamq.rpc.stream_errors import stream_error, write
@@ -46,8 +47,7 @@ FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 2.0
 ANSWER_S = 2.0
 
-QueueTable = list[tuple[str, int, int]]
-"""topic, queue id, next queue offset."""
+QueueTable = list[NextOffset]
 
 
 class FollowerEngine(Protocol):

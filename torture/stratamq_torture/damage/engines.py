@@ -18,7 +18,7 @@ from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.engine import EngineSettings as DispatcherSettings
 from stratamq_dispatcher.frame_reads import DamagedFrameError
-from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, plan_pull
+from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery
 from stratamq_index.engine import IndexEngine
 from stratamq_index.persistence import EngineSettings as IndexSettings
 from stratamq_index.query import Answer, Question
@@ -242,16 +242,7 @@ class InProcessBroker:
     def _pull(self, topic: str, queue_id: int, offset: int, count: int) -> PullAnswer:
         engine = self.dispatcher
         assert engine is not None
-        engine.require_serving()
-        plan = plan_pull(
-            engine.queues.get(topic, queue_id),
-            PullQuery(topic, queue_id, offset, count, 0),
-            engine.queues.open_files,
-            engine.followed.minimum,
-            engine.followed.confirmed,
-            PullLimits(),
-            engine.followed.segment_bytes,
-        )
+        plan = engine.plan_pull(PullQuery(topic, queue_id, offset, count, 0), PullLimits())
         return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
     def ask(self, topic: str, key: str) -> Answer:

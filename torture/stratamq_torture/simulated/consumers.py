@@ -3,7 +3,7 @@
 import random
 
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullLimits, PullQuery, plan_pull
+from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullLimits, PullQuery
 from stratamq_index.query import Answer, Question
 
 from stratamq.errors import CorruptionError, StrataError, UnavailableError
@@ -81,16 +81,7 @@ class Consumers:
         return world.cache_lies and not world.settings.log.property_checksum
 
     def _pull(self, engine: DispatchEngine, query: PullQuery) -> PullAnswer:
-        engine.require_serving()
-        plan = plan_pull(
-            engine.queues.get(query.topic, query.queue_id),
-            query,
-            engine.queues.open_files,
-            engine.followed.minimum,
-            engine.followed.confirmed,
-            LIMITS,
-            engine.followed.segment_bytes,
-        )
+        plan = engine.plan_pull(query, LIMITS)
         return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
     def _judge(self, key: QueueKey, offset: int, answer: PullAnswer) -> None:

@@ -23,6 +23,7 @@ from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome, remove_metadata
 from stratamq.files.port import Files, Kind, Random
 from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_of
+from stratamq.formats.next_offset import NextOffset
 from stratamq.formats.store_paths import (
     CUT_PATH,
     FOUND_CLEAN_PATH,
@@ -285,7 +286,7 @@ class OwnState:
         """Begin a file of the whole table: add to it, then finish it."""
         self._journal.begin()
 
-    def add_to_snapshot(self, entries: list[tuple[str, int, int]]) -> None:
+    def add_to_snapshot(self, entries: list[NextOffset]) -> None:
         self._journal.add(
             entries[at : at + PIECE_ENTRIES] for at in range(0, len(entries), PIECE_ENTRIES)
         )
@@ -312,7 +313,7 @@ def _take(piece: object, queues: QueueTable) -> None:
         queues[str(topic), _i64(queue_id)] = _i64(following)
 
 
-def _pieces(changes: Iterable[QueueTable]) -> Iterator[list[tuple[str, int, int]]]:
+def _pieces(changes: Iterable[QueueTable]) -> Iterator[list[NextOffset]]:
     for table in changes:
         entries = ((topic, queue_id, following) for (topic, queue_id), following in table.items())
         while piece := list(islice(entries, PIECE_ENTRIES)):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.generation_number import term_of
+from stratamq.formats.next_offset import NextOffset
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
 from stratamq.formats.topics import MAX_V2_TOPIC_BYTES
 from stratamq_commitlog.log_state import StateCell
@@ -26,9 +27,6 @@ from stratamq_commitlog.write.pending_items import DataItem
 from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.topic_table import TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
-
-NextOffset = tuple[str, int, int]
-"""topic, queue id, the queue offset that its next message gets."""
 
 
 @dataclass(slots=True)
