@@ -1,9 +1,8 @@
 """What a master concludes from the history with which a slave opens."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from stratamq_ha.cluster import Cluster
@@ -13,9 +12,9 @@ from stratamq_ha.own_log import OwnLogView
 
 from stratamq.files.clock import SystemClock
 from stratamq.follow.own_log import LogFacts
-from stratamq.follow.protocol import Opened
 from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import SlaveOpening
+from tests.ha.own_logs import RecordedLog, master_and_slave, show
 
 OLD = (7, 0)
 NEW = ((1 << 51) + 9, 1_000)
@@ -23,41 +22,18 @@ TERM_7, TERM_8 = (7 << 51) + 1, ((8 << 51) + 1, 1_000)
 SEGMENT = 65_536
 
 
-class Log:
-    """What a log answers, and the roles that it was given."""
-
-    def __init__(self) -> None:
-        self.now: LogFacts | None = None
-        self.roles: list[tuple[Role, int]] = []
-
-    async def facts(self) -> LogFacts:
-        assert self.now is not None
-        return self.now
-
-    async def set_role(self, role: Role, *, term: int, **_: object) -> None:
-        self.roles.append((role, term))
-
-    async def hold(self, reason: str, *, has_peers: bool) -> None:
-        assert self.now is not None
-        self.now = replace(self.now, held=reason, has_peers=has_peers)
-
-
-class Master:
+class Kept:
     """A keeper over a log that ends at 1 000, and over the view of it, which follows no stream."""
 
     def __init__(self) -> None:
-        self.view, self.log = OwnLogView(SystemClock()), Log()
-        listening = SimpleNamespace(
-            asked=None, opened=None, log_address="127.0.0.1:2", address="127.0.0.1:3"
-        )
-        slave = SimpleNamespace(state=SimpleNamespace(connected=False), again=lambda: None)
+        self.view, self.log = OwnLogView(SystemClock()), RecordedLog()
         config = HaConfig(root=Path("store"))
-        parts = (config, self.log, self.view, listening, slave)
+        self.master, slave, self.listener = master_and_slave(config, self.log, self.view)
+        parts = (config, self.log, self.view, self.master, slave)
         self.cluster = Cluster(*parts, instance=1, member="")
         self.keeper = RoleKeeper(
-            config, self.cluster, self.log, self.view, listening, slave, SystemClock()
+            config, self.cluster, self.log, self.view, self.master, slave, SystemClock()
         )
-        self._listening = listening
 
     def has(self, term: int, *generations: tuple[int, int]) -> None:
         """What its log has now. The view has not heard of it."""
@@ -68,14 +44,12 @@ class Master:
     def shows(self, term: int, *generations: tuple[int, int]) -> None:
         """What its log has now, as the view hears of it."""
         self.has(term, *generations)
-        number, start = generations[-1]
-        self.view.opened(Opened(number, start, 1_000, 0, 1_000, 1_000, SEGMENT))
-        self.view.learned(self.log.now)
+        show(self.view, self.log.now)
 
     def opens(self, end: int, *generations: tuple[int, int]) -> str:
         """A slave with so much, of the first generation; why it is refused."""
         opening = SlaveOpening(end, 0, SEGMENT, "broker-a", generations or (OLD,))
-        return self._listening.opened(opening, "127.0.0.1:1")
+        return self.master.opened(opening, "127.0.0.1:1")
 
     def looks(self) -> str:
         """The keeper looks once; why no messages are taken then."""
@@ -84,10 +58,11 @@ class Master:
 
 
 @pytest.fixture
-def master() -> Master:
-    master = Master()
+def master() -> Iterator[Kept]:
+    master = Kept()
     master.shows(0, OLD)
-    return master
+    with master.listener:
+        yield master
 
 
 def test_a_slave_that_has_more_is_refused_and_the_master_takes_no_messages(master):

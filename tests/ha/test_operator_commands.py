@@ -1,49 +1,33 @@
 """What an operator's word goes by, whatever the broker has looked at by itself before."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.promotion import MasterView
 
 from stratamq.errors import NotWritableError
 from stratamq.files.clock import SystemClock
 from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
-from stratamq.formats.members import Members
+from tests.ha.own_logs import RecordedLog, master_and_slave
 
 NOBODY = "127.0.0.1:1"
-
-
-class Log:
-    """Empty, a slave's, and without members."""
-
-    def __init__(self) -> None:
-        self.now = LogFacts(Role.SLAVE, ((7, 0),), 0, 0, 65_536, "broker-a")
-
-    async def facts(self) -> LogFacts:
-        return self.now
-
-    async def put_members(self, members: Members, member: str) -> None:
-        self.now = replace(self.now, members=members, member=member)
 
 
 def test_a_promotion_is_weighed_with_the_configured_members_although_nobody_has_looked_yet():
     async def promote() -> None:
         config = HaConfig(root=Path("store"), members=(f"a={NOBODY}", f"b={NOBODY}0"))
-        clock, log = SystemClock(), Log()
+        clock = SystemClock()
+        log = RecordedLog(LogFacts(Role.SLAVE, ((7, 0),), 0, 0, 65_536, "broker-a"))
         view = OwnLogView(clock)
-        master = SimpleNamespace(log_address="", address="")
-        slave = SimpleNamespace(address=lambda facts: "", drop=lambda: None, of_master=MasterView())
+        master, slave, listener = master_and_slave(config, log, view)
         cluster = Cluster(config, log, view, master, slave, instance=1, member="b")
         commands = OperatorCommands(config, cluster, log, view, master, slave, clock)
-        with pytest.raises(NotWritableError, match="this log is empty") as refused:
+        with listener, pytest.raises(NotWritableError, match="this log is empty") as refused:
             await commands.promote(None, force=False)
         assert "not configured" not in str(refused.value)
         assert [one.name for one in log.now.members.members] == ["a", "b"]

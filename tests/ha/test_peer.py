@@ -2,16 +2,19 @@
 
 import asyncio
 import socket
-from types import SimpleNamespace
 
-from stratamq_ha.master_connection import LogView, MasterSettings
+from stratamq_ha.master_connection import MasterSettings
+from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer, PeerSettings
 
+from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
+from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.replication import REPORT, TRANSFER_HEAD
 from stratamq.formats.store_paths import COMMIT_LOG
+from tests.ha.own_logs import show
 
 SEGMENT, TRANSFER = 65_536, 4_096
 
@@ -26,8 +29,8 @@ def test_between_two_transfers_the_loop_serves_others_as_well(tmp_path):
         near, far = socket.socketpair()
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * SEGMENT)  # takes all at once
         settings = MasterSettings(whole_log=True, transfer_bytes=TRANSFER)
-        view = LogView(0, SEGMENT, SEGMENT, SEGMENT, SEGMENT)
-        log = SimpleNamespace(ready=True, facts=SimpleNamespace(role=Role.ASYNC_MASTER), view=view)
+        log = OwnLogView(SystemClock())
+        show(log, LogFacts(Role.ASYNC_MASTER, ((7, 0),), 0, SEGMENT, SEGMENT, "broker-a"))
         peer = Peer(
             near, "127.0.0.1:1", RealFiles(tmp_path), log, PeerSettings(settings, settings),
             lambda: 0, None, lambda peer: None, None, None,

@@ -1,11 +1,15 @@
 """What a master shows of slaves that went: an entry goes when its slave is back."""
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 
+from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slaves import Slaves
 
+from stratamq.files.clock import SystemClock
+from stratamq.follow.own_log import LogFacts
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import SlaveOpening
+from tests.ha.own_logs import show
 from tests.ha.peer_statuses import among
 
 
@@ -20,10 +24,11 @@ class Connection:
     has: SlaveOpening | None = None
 
 
-def log(members: str = ""):
-    view = SimpleNamespace(shippable=100)
-    facts = SimpleNamespace(members=among(members)) if members else None
-    return SimpleNamespace(facts=facts, view=view, lag_ms=lambda acknowledged: 0)
+def log(members: str = "") -> OwnLogView:
+    view = OwnLogView(SystemClock())
+    generations = ((7, 0),)
+    show(view, LogFacts(Role.SYNC_MASTER, generations, 0, 100, 1024, "b", members=among(members)))
+    return view
 
 
 def connection(address: str, member: str = "", identity: int = 1, new: bool = False) -> Connection:

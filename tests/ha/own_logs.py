@@ -1,0 +1,58 @@
+"""This broker's own log, and parts of the replication service over it, without a log service."""
+
+import random
+import socket
+from dataclasses import dataclass, field, replace
+
+from stratamq_ha.config import HaConfig
+from stratamq_ha.master import Master
+from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.slave import Slave
+
+from stratamq.files.clock import SystemClock
+from stratamq.files.simulated import SimulatedDisk
+from stratamq.follow.own_log import LogFacts
+from stratamq.follow.protocol import Opened
+from stratamq.formats.broker_role import Role
+from stratamq.formats.members import Members
+
+
+@dataclass
+class RecordedLog:
+    """Answers as `stratamq.follow.own_log.OwnLog` does, from `now`; keeps the roles that it was
+    given, with their terms."""
+
+    now: LogFacts | None = None
+    roles: list[tuple[Role, int]] = field(default_factory=list)
+
+    async def facts(self) -> LogFacts:
+        assert self.now is not None
+        return self.now
+
+    async def set_role(self, role: Role, *, term: int, **_: object) -> None:
+        self.roles.append((role, term))
+
+    async def hold(self, reason: str, *, has_peers: bool) -> None:
+        assert self.now is not None
+        self.now = replace(self.now, held=reason, has_peers=has_peers)
+
+    async def put_members(self, members: Members, member: str) -> None:
+        assert self.now is not None
+        self.now = replace(self.now, members=members, member=member)
+
+
+def show(view: OwnLogView, facts: LogFacts) -> None:
+    """The view follows a log with these facts, and has all of it."""
+    number, start = facts.generations[-1]
+    end = facts.appended
+    view.opened(Opened(number, start, end, facts.minimum, end, end, facts.segment_bytes))
+    view.learned(facts)
+
+
+def master_and_slave(
+    config: HaConfig, log: RecordedLog, view: OwnLogView
+) -> tuple[Master, Slave, socket.socket]:
+    """Neither runs. The socket that the master would accept slaves on is to be closed."""
+    clock, listener = SystemClock(), socket.create_server(("127.0.0.1", 0))
+    master = Master(config, listener, SimulatedDisk().files(name="ha"), clock, view, log)
+    return master, Slave(config, log, clock, random.Random(1)), listener
