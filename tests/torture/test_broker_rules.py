@@ -16,11 +16,11 @@ from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.replica.roles import ROLE_PATH
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
-from stratamq_ha import history, peer_policy, promotion
+from stratamq_ha import history, peer_policy, promotion, promotion_steps, slave_agreement
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Assessment
 from stratamq_ha.slaves import Slaves
-from stratamq_torture.brokers import link, operator
+from stratamq_torture.brokers import link
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.settings import Settings
 from stratamq_torture.simulated.model import Violation
@@ -327,7 +327,7 @@ def _old_terms(patch: pytest.MonkeyPatch) -> None:
     """Neither the slave refuses, nor its log the cut, nor the bytes."""
     refusal = cutting.Cutting._refusal
     patch.setattr(slave_data, "term_of", lambda number: GREATEST_TERM)
-    patch.setattr(link, "refusal_to_follow", lambda *_: "")
+    patch.setattr(slave_agreement, "refusal_to_follow", lambda *_: "")
     patch.setattr(
         cutting.Cutting,
         "_refusal",
@@ -379,7 +379,7 @@ def _no_acknowledgement(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_thought(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(operator, "assess", lambda *_, **__: Assessment())
+    patch.setattr(promotion_steps, "assess", lambda *_, **__: Assessment())
 
 
 def _no_cut(patch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,5 @@
 """Drives the engine from the event loop: a pass after each wake, a tick ten times a second, twice
-while there is nothing to do.
-
-Under sync flush a pass waits for the flush that runs: what it would append that flush does not
-cover, so that no answer comes later, and one pass takes all that came meanwhile. It does not
-wait once a whole pass is there, nor longer than a tick.
+while there is nothing to do. A pass that `pass_timing` holds back waits no longer than a tick.
 """
 
 import asyncio
@@ -14,6 +10,7 @@ from stratamq.files.port import Worker
 from stratamq.service.awaiting import outcome
 from stratamq.service.process import ticking
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.pass_timing import PassTiming
 
 TICK_SECONDS, REST_SECONDS = 0.1, 0.5
 
@@ -26,13 +23,20 @@ class Driver:
         self._on_second = on_second
         self._loop = asyncio.get_running_loop()
         self._scheduled = False
+        self._timing = PassTiming(
+            engine.appender,
+            engine.commit,
+            sync_flush=engine.sync_flush,
+            pass_bytes=engine.config.pass_bytes,
+            schedule=self._schedule,
+        )
         self._ticker: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
         """The task that ticks, until `stop`: without it nothing is flushed, and nothing times out.
         Who starts it watches it."""
-        self._engine.wake = self._wake
-        self._engine.commit.on_idle = self._schedule_waiting
+        self._engine.wake = self._timing.wake
+        self._engine.commit.on_idle = self._timing.resume
         self._ticker = self._loop.create_task(ticking(self._tick, self._on_second))
         return self._ticker
 
@@ -54,24 +58,10 @@ class Driver:
         while not self._engine.close_ready() and self._loop.time() < deadline:
             await asyncio.sleep(TICK_SECONDS / 10)
 
-    def _wake(self) -> None:
-        engine = self._engine
-        if (
-            engine.sync_flush
-            and not engine.commit.idle
-            and engine.appender.pending_bytes < engine.config.pass_bytes
-        ):
-            return
-        self._schedule()
-
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
-
-    def _schedule_waiting(self) -> None:
-        if self._engine.appender.waiting:
-            self._schedule()
 
     def _run(self) -> None:
         self._scheduled = False
@@ -79,7 +69,7 @@ class Driver:
 
     def _tick(self) -> float:
         self._engine.tick()
-        self._schedule_waiting()
+        self._timing.resume()
         return REST_SECONDS if self._at_rest() else TICK_SECONDS
 
     def _at_rest(self) -> bool:

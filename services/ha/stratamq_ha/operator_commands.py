@@ -1,7 +1,6 @@
 """What an operator asks for: who is the master, and who is a member.
 
-promote         ask ──► promotion.assess ──► the term is promised here, then by others ──► assess
-                again ──► the log
+promote         the steps of `promotion_steps`: asked, promised, opened
 demote          hold ──► slaves catch up ──► the log
 remove, admit   ask ──► all that are left have everything ──► the log; others receive it when
                 they ask
@@ -9,7 +8,6 @@ remove, admit   ask ──► all that are left have everything ──► the lo
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError, NotWritableError
@@ -24,7 +22,7 @@ from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peer_policy import usable
-from stratamq_ha.promotion import Assessment, assess, candidate_term
+from stratamq_ha.promotion_steps import Ask, Asked, Join, Outcome, Pause, Promise, promote
 from stratamq_ha.slave import Slave
 from stratamq_ha.slaves import SlaveState
 
@@ -69,22 +67,55 @@ class OperatorCommands:
             raise InvalidRequestError("a promotion makes an ASYNC_MASTER or a SYNC_MASTER")
         async with self._cluster.one_at_a_time:
             facts = await self._cluster.keep_members(await self._cluster.facts_soon())
-            own = self._cluster.peer_status(facts)
-            answers = await self._ask_quorum(own, patient=not force)
-            own = self._cluster.peer_status(await self._cluster.facts())
-            assessment = assess(own, answers, self._slave.of_master)
-            _refuse(assessment, force)
             role = wanted or self._master_role(facts)
-            term = candidate_term(own, answers)
-            if own.members is not None:
-                assessment = await self._promised(facts, own, term, answers, force=force)
-            generation, start = await self._own.set_role(
-                role, term=term, reason=f"it was promoted to term {term}"
-            )
+            outcome, generation, start = await self._carry_out(role, facts, force=force)
             await self._cluster.keep_members(await self._cluster.facts())
             await self._release()
         self._cluster.changed.set()
-        return Promoted(role, term, generation, start, assessment.missing)
+        return Promoted(role, outcome.term, generation, start, outcome.assessment.missing)
+
+    async def _carry_out(
+        self, role: Role, facts: LogFacts, *, force: bool
+    ) -> tuple[Outcome, int, int]:
+        """The steps of a promotion: (how it went, the generation that it began, its start).
+        NotWritableError with the reasons against it."""
+        steps, asked = promote(force=force), None
+        own = self._cluster.peer_status(facts)
+        generation = start = 0
+        try:
+            while True:
+                step, asked = steps.send(asked), None
+                if isinstance(step, Ask):
+                    answers = (
+                        await self._cluster.ask(own, master_too=False)
+                        if step.promises
+                        else await self._ask_quorum(own, patient=not force)
+                    )
+                    own = self._cluster.peer_status(await self._cluster.facts())
+                    asked = Asked(own, answers, self._slave.of_master)
+                elif isinstance(step, Join):
+                    await self._own.set_joined(True, facts.generation)
+                elif isinstance(step, Promise):
+                    self._slave.drop()
+                    await self._own.set_role(
+                        Role.SLAVE, term=step.term, reason=step.reason, candidate=step.candidate
+                    )
+                    own = self._cluster.peer_status(await self._cluster.facts())
+                elif isinstance(step, Pause):
+                    await asyncio.sleep(PAUSE_S)
+                else:
+                    generation, start = await self._own.set_role(
+                        role, term=step.term, reason=step.reason
+                    )
+        except StopIteration as ended:
+            outcome: Outcome = ended.value
+        if outcome.refused:
+            if outcome.promised:
+                self._slave.again()
+            raise NotWritableError(
+                "; ".join(outcome.assessment.against) + " (--force does it all the same)", "promote"
+            )
+        return outcome, generation, start
 
     async def _ask_quorum(self, own: PeerStatus, *, patient: bool) -> list[Answer]:
         """How the others stand; `patient`: asked again while too few answer, for a broker that
@@ -97,37 +128,6 @@ class OperatorCommands:
             await asyncio.sleep(PAUSE_S)
             answers = await self._cluster.ask(own, master_too=True)
         return answers
-
-    async def _promised(
-        self,
-        facts: LogFacts,
-        own: PeerStatus,
-        term: int,
-        answers: Sequence[Answer],
-        *,
-        force: bool,
-    ) -> Assessment:
-        """Every member that answers, and this broker first, has left an older master; from then on
-        ends are final and are compared. NotWritableError with the reasons against it."""
-        if own.rejoining:
-            # The operator takes the answer for what it has forgotten.
-            await self._own.set_joined(True, facts.generation)
-        self._slave.drop()
-        await self._own.set_role(
-            Role.SLAVE, term=term, reason=f"it is being promoted to term {term}",
-            candidate=own.member,
-        )  # fmt: skip
-        own = self._cluster.peer_status(await self._cluster.facts())
-        for _ in range(ATTEMPTS):
-            answers = await self._cluster.ask(own, master_too=False)
-            if all(theirs.promised_to == own.member for _, theirs in usable(own, answers)):
-                break
-            await asyncio.sleep(PAUSE_S)
-        assessment = assess(own, answers, self._slave.of_master, promised=term)
-        if assessment.against and not force:
-            self._slave.again()
-        _refuse(assessment, force)
-        return assessment
 
     async def remove_member(self, name: str, *, force: bool) -> tuple[Members, list[str]]:
         """An operator declares a member dead for good. The members in force then, and what it
@@ -301,13 +301,6 @@ class OperatorCommands:
             for one in slaves
             if one.connected and one.lag_bytes
         ]
-
-
-def _refuse(assessment: Assessment, force: bool) -> None:
-    if assessment.against and not force:
-        raise NotWritableError(
-            "; ".join(assessment.against) + " (--force does it all the same)", "promote"
-        )
 
 
 def _cost_of_removal(before: Members, after: Members, name: str) -> list[str]:

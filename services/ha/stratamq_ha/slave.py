@@ -25,7 +25,6 @@ from stratamq.formats.replication_opening import (
     MARK,
     MasterAnswer,
     SlaveOpening,
-    Verdict,
     decode_length,
     decode_master_answer,
     encode_slave_opening,
@@ -34,8 +33,8 @@ from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import told_by
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
-from stratamq_ha.history import History, refusal_to_follow
 from stratamq_ha.promotion import MasterView
+from stratamq_ha.slave_agreement import NotAgreed, SlaveTerms, agree, learned
 from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
 from stratamq_ha.sockets import connect, receive, receive_exactly, send
 
@@ -228,63 +227,36 @@ class Slave:
                 f"{self.master} does not answer as a StrataMQ master does; if it is "
                 "RocketMQ's, set ha.master_kind=ROCKETMQ",
             ) from None
-        self.of_master = replace(
-            self.of_master,
-            minimum=keeps.minimum,
-            end=max(self.of_master.end, keeps.end),
-            unrelated=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
+        self.of_master = learned(self.of_master, keeps)
+        terms = SlaveTerms(
+            facts.term,
+            facts.promised_to,
+            facts.members is not None,
+            self._may_begin_anew,
+            self._config.sync_from == "LAST",
         )
-        if keeps.verdict is Verdict.REFUSED:
-            raise MasterLeft("refused", f"the master refuses this slave: {keeps.sentence}")
-        ours = History(facts.generations, facts.minimum, facts.appended)
-        new = facts.rejoining or facts.appended == facts.minimum
-        refusal = refusal_to_follow(ours, facts.term, facts.promised_to, keeps, new)
-        if refusal:
-            raise MasterLeft("term", f"{self.master}: {refusal}")
-        if keeps.forgot and facts.members is not None:
-            await self._own.set_joined(False, facts.generation)
-            raise MasterLeft(
-                "forgot",
-                f"this directory ends at {facts.appended}, and acknowledged more to {self.master} "
-                "before: it counts for nothing until it has that again",
+        agreed = agree(opening_of(facts), terms, keeps, self.master)
+        if isinstance(agreed, NotAgreed):
+            self.state.needs_resync |= agreed.needs_resync
+            if agreed.rejoins:
+                await self._own.set_joined(False, facts.generation)
+            raise MasterLeft(agreed.reason, agreed.sentence)
+        if not agreed.empty and agreed.offset < facts.appended:
+            log.warning(
+                "this log is cut to its master's history",
+                extra={"end": facts.appended, "cut_to": agreed.offset},
             )
-        if keeps.verdict is Verdict.UNRELATED and not self._may_begin_anew:
-            self.state.needs_resync = True
-            raise MasterLeft("stranger", keeps.sentence)
-        if keeps.verdict is Verdict.UNRELATED and facts.members is not None and not facts.rejoining:
-            # What it promised and acknowledged goes aside with its log.
-            await self._own.set_joined(False, facts.generation)
-            raise MasterLeft("anew", "this broker begins anew, and counts for nothing until then")
-        if keeps.verdict is Verdict.KEEP:
-            if keeps.cut_to < facts.appended:
-                log.warning(
-                    "this log is cut to its master's history",
-                    extra={"end": facts.appended, "cut_to": keeps.cut_to},
-                )
-            return await self._cut(keeps.cut_to, empty=False, keeps=keeps)
-        if facts.appended > facts.minimum:
+        elif agreed.empty and facts.appended > facts.minimum:
             log.warning("this log begins anew", extra={"reason": keeps.sentence})
-        if self._config.sync_from == "FIRST":
-            return await self._cut(keeps.minimum, empty=True, keeps=keeps)
-        begin = keeps.end - keeps.end % facts.segment_bytes
-        _, generation = await self._cut(begin, empty=True, keeps=keeps)
-        return begin, generation
+        end, generation = await self._cut(agreed.offset, empty=agreed.empty, keeps=keeps)
+        # An empty log ends at 0 until it has a first byte, wherever that is.
+        return (agreed.offset if agreed.empty and terms.from_last_segment else end), generation
 
     async def _compare(self, connection: socket.socket, facts: LogFacts) -> MasterAnswer:
         await send(connection, MARK)
         if await receive_exactly(connection, len(MARK)) != MARK:
             raise MasterLeft("protocol", f"{self.master} is no replication port")
-        has = SlaveOpening(
-            facts.appended,
-            facts.minimum,
-            facts.segment_bytes,
-            facts.broker_name,
-            facts.generations,
-            facts.member,
-            facts.identity,
-            facts.rejoining,
-        )
-        await send(connection, encode_slave_opening(has))
+        await send(connection, encode_slave_opening(opening_of(facts)))
         length = decode_length(await receive_exactly(connection, LENGTH.size))
         return decode_master_answer(await receive_exactly(connection, length))
 
@@ -321,6 +293,20 @@ class Slave:
         """Until another part requests that the master be left."""
         await self._drop.wait()
         raise MasterLeft("role", "the role, or whom this broker follows, has changed")
+
+
+def opening_of(facts: LogFacts) -> SlaveOpening:
+    """What the slave with this log reports when it connects."""
+    return SlaveOpening(
+        facts.appended,
+        facts.minimum,
+        facts.segment_bytes,
+        facts.broker_name,
+        facts.generations,
+        facts.member,
+        facts.identity,
+        facts.rejoining,
+    )
 
 
 class _Stream:

@@ -20,11 +20,11 @@ from stratamq_ha.history import (
     judge,
     longer_end,
     longer_sentence,
-    refusal_to_follow,
     related,
 )
 from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
 from stratamq_ha.promotion import MasterView
+from stratamq_ha.slave_agreement import Agreed, NotAgreed, SlaveTerms, agree, learned
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
 from stratamq.errors import StrataError
@@ -33,7 +33,6 @@ from stratamq.formats.replication_opening import (
     LENGTH,
     MasterAnswer,
     SlaveOpening,
-    Verdict,
     decode_master_answer,
     decode_slave_opening,
     encode_master_answer,
@@ -209,30 +208,30 @@ class Link:
         if self._steps_down(master, has):
             return
         keeps = self._answer(master, theirs, has)
-        slave.heard = MasterView(
-            master.address,
-            keeps.minimum,
-            max(slave.heard.end, keeps.end),
-            history.end,
-            unrelated=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
+        if slave.heard.address != master.address:
+            slave.heard = MasterView(master.address)
+        slave.heard = learned(slave.heard, keeps)
+        state = engine.state
+        has_members = engine.membership.members is not None
+        terms = SlaveTerms(
+            state.highest_term,
+            state.assigned.candidate,
+            has_members,
+            may_begin_anew=False,
+            from_last_segment=False,
         )
-        if keeps.verdict in (Verdict.UNRELATED, Verdict.REFUSED):
-            self._world.note(f"{slave.address} is not served: {keeps.sentence}")
-            return
-        new = has.rejoining or history.end == history.minimum
-        promised_to = engine.state.assigned.candidate
-        refusal = refusal_to_follow(history, engine.state.highest_term, promised_to, keeps, new)
-        self.refused = master if refusal else None
-        if refusal:
-            self._world.note(f"{slave.address} does not follow {master.address}: {refusal}")
-            return
-        if keeps.forgot:
-            self._world.met("a master remembered more of a slave than it has")
-            slave.set_joined(joined=False)
+        agreed = agree(has, terms, keeps, master.address)
+        self.refused = None
+        if isinstance(agreed, NotAgreed):
+            self._world.note(f"{slave.address} does not follow {master.address}: {agreed.sentence}")
+            self.refused = master if agreed.reason == "term" else None
+            if agreed.rejoins:
+                self._world.met("a master remembered more of a slave than it has")
+                slave.set_joined(joined=False)
             return
         self.master = master
         self._master_generation = theirs.generation
-        self._cut(keeps, has)
+        self._cut(keeps, has, agreed)
 
     def _opening(self, engine: CommitLog, history: History) -> SlaveOpening:
         """What the slave tells its master, by way of the wire's bytes."""
@@ -286,11 +285,10 @@ class Link:
             master.longer = longer_sentence(f"the slave {has.member}", longer, ours)
         return longer is not None
 
-    def _cut(self, keeps: MasterAnswer, has: SlaveOpening) -> None:
-        life = self._life
-        empty = keeps.verdict is Verdict.BEGIN
+    def _cut(self, keeps: MasterAnswer, has: SlaveOpening, agreed: Agreed) -> None:
+        life, empty = self._life, agreed.empty
         generations = tuple(Generation(number, start) for number, start in keeps.generations)
-        cut = Cut(keeps.minimum if empty else keeps.cut_to, empty, generations, keeps.confirmed)
+        cut = Cut(agreed.offset, empty, generations, keeps.confirmed)
         self._world.note(f"{self.slave.address} follows {keeps.address}: {cut.offset}, {empty=}")
 
         def cut_done(error: StrataError | None) -> None:

@@ -1,73 +1,81 @@
 """An operator who promotes whatever broker at whatever moment; only in the end, when all are up and
 none can be promoted, is the one that has the most forced.
 
-The steps are the keeper's (`stratamq_ha.keeper.RoleKeeper.promote`), with whatever happens next in
-between: two promotions may go on side by side, and what was heard may be old.
+The steps are the replication service's (`stratamq_ha.promotion_steps`), with whatever happens next
+in between: two promotions may go on side by side, and what was heard may be old.
 """
 
 from collections.abc import Generator, Iterator
 
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_ha.peer_policy import usable
-from stratamq_ha.promotion import assess, candidate_term
+from stratamq_ha.promotion_steps import Ask, Asked, Join, Open, Outcome, Promise, promote
 
 from stratamq_torture.brokers.keeper import Keeper
 from stratamq_torture.brokers.node import Node
 from stratamq_torture.brokers.world import World
 
-PATIENCE = 15
-
 
 def promotion(
     world: World, keeper: Keeper, node: Node, *, force: bool = False
 ) -> Generator[None, None, int | None]:
-    """Goes on each time it is asked to; over when the node is the master of the term that is
+    """Continues each time it is asked to; over when the node is the master of the term that is
     returned, or is not to be one (None)."""
     own = node.peer_status()
     if own is None:
         return None
-    answers = keeper.ask(node, own)
-    yield
-    against = assess(own, answers, node.heard).against
-    if against and not force:
-        world.note(f"{node.address} is not promoted: {'; '.join(against)}")
+    steps, asked = promote(force=force), None
+    try:
+        while True:
+            step, asked = steps.send(asked), None
+            if isinstance(step, Ask):
+                answers = keeper.ask(node, own)
+                if step.promises:
+                    yield from _pause(world)
+                    now = node.peer_status()
+                else:
+                    yield
+                    now = own
+                if now is None:
+                    return None
+                asked = Asked(now, answers, node.heard)
+            elif isinstance(step, Join):
+                node.set_joined(joined=True)
+                yield from _done(node)
+            elif isinstance(step, Promise):
+                keeper.leave(node)
+                change = RoleChange(
+                    Role.SLAVE, step.term, reason=step.reason, candidate=step.candidate
+                )
+                if not (yield from _changed(world, node, change)):
+                    return None
+                own = node.peer_status()
+                if own is None:
+                    return None
+            elif isinstance(step, Open):
+                yield
+                change = RoleChange(world.settings.role, step.term, reason=step.reason)
+                if not (yield from _changed(world, node, change)):
+                    return None
+    except StopIteration as ended:
+        outcome: Outcome = ended.value
+    if outcome.refused:
+        late = " after all" if outcome.promised else ""
+        reasons = "; ".join(outcome.assessment.against)
+        world.note(f"{node.address} is not promoted{late}: {reasons}")
         return None
-    term = candidate_term(own, answers)
-    if own.rejoining:
-        node.set_joined(joined=True)
-        yield from _done(node)
-    keeper.leave(node)
+    return outcome.term
+
+
+def _changed(world: World, node: Node, change: RoleChange) -> Generator[None, None, bool]:
+    """Whether its log has taken the role."""
     if node.log is None:
-        return None
-    reason = f"it is being promoted to term {term}"
-    node.set_role(RoleChange(Role.SLAVE, term, reason=reason, candidate=own.member))
-    yield from _done(node)
-    candidate = node.peer_status()
-    if node.refused or candidate is None:
-        world.note(f"{node.address} is not promoted: {node.refused}")
-        return None
-    for _ in range(PATIENCE):
-        answers = keeper.ask(node, candidate)
-        yield from _pause(world)
-        if all(theirs.promised_to == own.member for _, theirs in usable(candidate, answers)):
-            break
-    own = node.peer_status()
-    if own is None:
-        return None
-    against = assess(own, answers, node.heard, term).against
-    if against and not force:
-        world.note(f"{node.address} is not promoted after all: {'; '.join(against)}")
-        return None
-    yield
-    if node.log is None:
-        return None
-    node.set_role(RoleChange(world.settings.role, term, reason="promoted"))
+        return False
+    node.set_role(change)
     yield from _done(node)
     if node.refused:
         world.note(f"{node.address} is not promoted: {node.refused}")
-        return None
-    return term
+    return not node.refused
 
 
 def _done(node: Node) -> Iterator[None]:

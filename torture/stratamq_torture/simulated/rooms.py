@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.pass_timing import PassTiming
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_index.engine import IndexEngine
 
@@ -176,19 +177,18 @@ class LogRoom(Room):
         engine.open()
         self.engine = engine
         self.woken = False
-        engine.wake = self._wake
-        engine.commit.on_idle = self._wake_waiting
+        self._timing = PassTiming(
+            engine.appender,
+            engine.commit,
+            sync_flush=engine.sync_flush,
+            pass_bytes=engine.config.pass_bytes,
+            schedule=self._schedule,
+        )
+        engine.wake = self._timing.wake
+        engine.commit.on_idle = self._timing.resume
 
-    def _wake(self) -> None:
-        """As the driver does it: under sync flush a pass waits for the flush that runs."""
-        engine = self.engine
-        assert engine is not None
-        small = engine.appender.pending_bytes < engine.config.pass_bytes
-        self.woken |= not (engine.sync_flush and not engine.commit.idle and small)
-
-    def _wake_waiting(self) -> None:
-        assert self.engine is not None
-        self.woken |= self.engine.appender.waiting
+    def _schedule(self) -> None:
+        self.woken = True
 
     def run_pass(self) -> None:
         engine, self.woken = self.engine, False
@@ -200,7 +200,7 @@ class LogRoom(Room):
         """So that the process can die within a write."""
         assert self.engine is not None and self.files is not None
         segments = self.engine.segments
-        for segment in (segments.active, segments._next):
+        for segment in (segments.active, segments.ahead):
             if segment is not None and not isinstance(segment.file, WatchedFile):
                 assert isinstance(segment.file, SimulatedFile)
                 segment.file = WatchedFile(segment.file, self.files)
@@ -209,7 +209,7 @@ class LogRoom(Room):
         assert self.engine is not None
         self.guarded(self.engine.tick)
         if self.engine is not None:
-            self._wake_waiting()
+            self._timing.resume()
 
     def begin_stop(self) -> None:
         assert self.engine is not None

@@ -40,6 +40,8 @@ class SegmentSet:
         self.offsets = offsets
         """Starts of the segments that belong to the log, in order; not the one ahead."""
         self.active: OpenSegment | None = None
+        self.ahead: OpenSegment | None = None
+        """Made and open, and not yet of the log."""
         self.allocation_error: OSError | None = None
         """Why the last attempt to allocate failed; a level: None once one succeeds."""
         self.on_allocated: Callable[[], None] | None = None
@@ -49,7 +51,6 @@ class SegmentSet:
         self._refuse_ratio = refuse_ratio
         """No segment is made that would fill more of the volume than this."""
         self._end = end
-        self._next: OpenSegment | None = None
         self._allocating = False
         self._unflushed: list[OpenSegment] = []
         base = end - end % segment_bytes
@@ -70,11 +71,11 @@ class SegmentSet:
 
     def roll(self, end: int) -> bool:
         """Make the segment that begins at `end` the active one; False: it is not there yet."""
-        following = self._next
+        following = self.ahead
         if following is None or following.base != end:
             self.allocate_ahead(end)
             return False
-        self._next = None
+        self.ahead = None
         self.active = following
         self.offsets.append(following.base)
         self._unflushed.append(following)
@@ -83,7 +84,7 @@ class SegmentSet:
 
     def allocate_ahead(self, base: int) -> None:
         """Have the segment at `base` made, unless that is under way or done."""
-        if self._allocating or (self._next is not None and self._next.base == base):
+        if self._allocating or (self.ahead is not None and self.ahead.base == base):
             return
         self._allocating = True
         path = f"{DIRECTORY}/{offset_name(base)}"
@@ -103,7 +104,7 @@ class SegmentSet:
                 raise error
             self.allocation_error = error
             if segment is not None:
-                self._next = segment
+                self.ahead = segment
             if self.on_allocated is not None:
                 self.on_allocated()
 
@@ -187,8 +188,8 @@ class SegmentSet:
             segment.file.close()
         self._unflushed.clear()
         self.active = None
-        if self._next is not None:
-            base, self._next = self._next.base, None
+        if self.ahead is not None:
+            base, self.ahead = self.ahead.base, None
             self.unlink(base)
 
     def _open(self, base: int) -> OpenSegment:

@@ -1,0 +1,116 @@
+"""The steps of a promotion, in order, without a log, a network or a clock.
+
+    ask ──► assess ──► this log promises the term ──► ask until the others have ──► assess ──► open
+
+Whoever drives `promote` carries out each step that it yields, and sends back what an `Ask` brings;
+a step that fails ends the promotion.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from stratamq.formats.replication_peers import PeerStatus
+from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_policy import usable
+from stratamq_ha.promotion import Assessment, MasterView, assess, candidate_term
+
+PROMISE_ATTEMPTS = 15
+"""How often the others are asked whether they have promised the term."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the other members for their peer status; `promises`: whether they promise the term.
+    `Asked` is sent back."""
+
+    promises: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`own`: this broker's peer status; `heard`: what is known of its master. Both as they are
+    once the answers are there."""
+
+    own: PeerStatus
+    answers: Sequence[Answer]
+    heard: MasterView
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """This directory counts as a member, durably: the operator takes responsibility for what it
+    has forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Leave the master, and promise `term` to `candidate`, this member, durably as a slave."""
+
+    term: int
+    candidate: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait until the others may have done what they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The log becomes a master of `term`, durably."""
+
+    term: int
+    reason: str
+
+
+Step = Ask | Join | Promise | Pause | Open
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`refused`: for the reasons in the assessment; `promised`: this log has promised the term."""
+
+    term: int
+    assessment: Assessment
+    refused: bool
+    promised: bool
+
+
+def promote(*, force: bool) -> Generator[Step, Asked | None, Outcome]:
+    """`force`: reasons against it are no obstacle."""
+    asked = yield from _ask(promises=False)
+    own = asked.own
+    assessment = assess(own, asked.answers, asked.heard)
+    term = candidate_term(own, asked.answers)
+    if assessment.against and not force:
+        return Outcome(term, assessment, refused=True, promised=False)
+    if own.members is not None:
+        if own.rejoining:
+            yield Join()
+        yield Promise(term, own.member, f"it is being promoted to term {term}")
+        asked = yield from _ask_for_promises()
+        # Those who promised have left an older master: their ends are final.
+        assessment = assess(asked.own, asked.answers, asked.heard, promised=term)
+        if assessment.against and not force:
+            return Outcome(term, assessment, refused=True, promised=True)
+    yield Open(term, f"it was promoted to term {term}")
+    return Outcome(term, assessment, refused=False, promised=own.members is not None)
+
+
+def _ask_for_promises() -> Generator[Step, Asked | None, Asked]:
+    """Until all members that answer have promised the term, or after the last attempt."""
+    for attempt in range(PROMISE_ATTEMPTS):
+        if attempt:
+            yield Pause()
+        asked = yield from _ask(promises=True)
+        others = usable(asked.own, asked.answers)
+        if all(theirs.promised_to == asked.own.member for _, theirs in others):
+            break
+    return asked
+
+
+def _ask(*, promises: bool) -> Generator[Step, Asked | None, Asked]:
+    asked = yield Ask(promises)
+    assert asked is not None
+    return asked

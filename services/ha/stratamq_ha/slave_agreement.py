@@ -1,0 +1,85 @@
+"""What a slave does with its master's answer to its opening. Pure.
+
+Whoever holds the connection carries it out: cuts the log, or leaves the master.
+"""
+
+from dataclasses import dataclass, replace
+
+from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
+from stratamq_ha.history import History, refusal_to_follow
+from stratamq_ha.promotion import MasterView
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """The log is cut to `offset`, or emptied to begin there."""
+
+    offset: int
+    empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotAgreed:
+    """The master is left. `reason` is one constant word, `sentence` for people."""
+
+    reason: str
+    sentence: str
+    rejoins: bool = False
+    """First the directory is marked as one that counts for nothing, durably."""
+    needs_resync: bool = False
+    """Only an operator's `replica resync` continues from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveTerms:
+    """What a slave is bound to besides its history."""
+
+    term: int
+    promised_to: str
+    has_members: bool
+    may_begin_anew: bool
+    """An operator gave up what its log has."""
+    from_last_segment: bool
+    """It begins at the master's last segment, not at its minimum (`ha.sync_from`)."""
+
+
+def learned(view: MasterView, keeps: MasterAnswer) -> MasterView:
+    """What is known of the master after its answer."""
+    return replace(
+        view,
+        minimum=keeps.minimum,
+        end=max(view.end, keeps.end),
+        unrelated=keeps.verdict is Verdict.UNRELATED and keeps.end > keeps.minimum,
+    )
+
+
+def agree(
+    has: SlaveOpening, terms: SlaveTerms, keeps: MasterAnswer, address: str
+) -> Agreed | NotAgreed:
+    """Whether the slave that opened with `has` follows the master at `address`, and from where."""
+    if keeps.verdict is Verdict.REFUSED:
+        return NotAgreed("refused", f"the master refuses this slave: {keeps.sentence}")
+    ours = History(has.generations, has.minimum, has.end)
+    is_empty = has.end == has.minimum
+    new = has.rejoining or is_empty
+    refusal = refusal_to_follow(ours, terms.term, terms.promised_to, keeps, new)
+    if refusal:
+        return NotAgreed("term", f"{address}: {refusal}")
+    if keeps.forgot and terms.has_members:
+        return NotAgreed(
+            "forgot",
+            f"this directory ends at {has.end}, and acknowledged more to {address} "
+            "before: it counts for nothing until it has that again",
+            rejoins=True,
+        )
+    if keeps.verdict is Verdict.UNRELATED and not terms.may_begin_anew:
+        return NotAgreed("stranger", keeps.sentence, needs_resync=True)
+    if keeps.verdict is Verdict.UNRELATED and terms.has_members and not has.rejoining:
+        # What it promised and acknowledged goes aside with its log.
+        sentence = "this broker begins anew, and counts for nothing until then"
+        return NotAgreed("anew", sentence, rejoins=True)
+    if keeps.verdict is Verdict.KEEP:
+        return Agreed(keeps.cut_to, empty=False)
+    if terms.from_last_segment:
+        return Agreed(keeps.end - keeps.end % has.segment_bytes, empty=True)
+    return Agreed(keeps.minimum, empty=True)
