@@ -6,11 +6,13 @@ from dataclasses import replace
 from stratamq.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, code_of, lines_of
 from stratamq.cli.message_input import MessageInput
 from stratamq.cli.produce_tally import Tally
+from stratamq.cli.reading_notes import note
 from stratamq.client import Message, Producer
 from stratamq.errors import InvalidRequestError, StrataError
 
 ANSWERS_S = 10.0
 """So long a run that ended early waits for the answers to what it has sent."""
+SOON_S = 0.5
 _SHOWN_FAILURES = 10
 
 
@@ -79,6 +81,8 @@ class Sending:
     def _close(self, limit_s: float | None) -> None:
         """Every message's own failure is in its delivery."""
         try:
+            if limit_s is not None and not self._answered():
+                note(f"waiting at most {limit_s:.0f} s for the answers to what was sent")
             self._producer.close(limit_s)
         except StrataError as error:
             if not self.tally.sent:
@@ -86,6 +90,15 @@ class Sending:
         except KeyboardInterrupt:
             self._interrupted = True
         self.tally.settle()
+
+    def _answered(self) -> bool:
+        """At once, or nearly."""
+        try:
+            self._producer.flush(SOON_S)
+        except StrataError:
+            self.tally.settle()
+            return not self.tally.waits
+        return True
 
     def report(self, from_line: int, *, has_lines: bool) -> list[str]:
         """What went wrong, and where to continue. Empty when all is stored."""

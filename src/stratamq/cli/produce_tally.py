@@ -42,6 +42,11 @@ class Tally:
         self._waiting.append((line, delivery))
         self.sent += 1
 
+    @property
+    def waits(self) -> bool:
+        """Something is not answered."""
+        return bool(self._waiting)
+
     def settle(self) -> None:
         """Take up what was answered, as far as all before it was."""
         waiting = self._waiting
