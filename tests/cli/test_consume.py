@@ -206,8 +206,9 @@ def test_following_a_pattern_finds_topics_that_appear_later(following, send):
     send("later-a", b"old")
     process = following("--regex", "later-.*", "--raw", "--offset", "-1")
     assert process.stdout.readline() == b"old\n"
-    send("later-b", b"new")
+    send("later-b", b"new", b"newer")
     assert process.stdout.readline() == b"new\n"
+    assert process.stdout.readline() == b"newer\n"
     assert interrupt(process) == (b"", b"")
 
 
@@ -246,11 +247,12 @@ def test_no_line_is_wider_than_the_terminal(stratamq, monkeypatch, send, columns
     topic = f"wide{columns}"
     send(topic, b"short", tag="t", keys=["k"])
     send(topic, ("日本語" * 100).encode(), tag="標識" * 20, keys=["鍵" * 40, "word" * 30])
+    send(topic, *(("語" * number).encode() for number in (2, 10, 16, 60)))
     send(topic, EVERY_BYTE * 4, b'{"a": "' + b"x" * 500 + b'"}', b"\x1b[31mred\x1b[0m")
     monkeypatch.setenv("COLUMNS", str(columns))
     done = stratamq("consume", topic)
     printed = done.out.splitlines()
-    assert len(printed) == 6
+    assert len(printed) == 10
     assert max(map(cell_len, printed)) <= columns
     assert max(map(cell_len, printed)) >= columns - 1
     assert "\x1b" not in done.out

@@ -188,13 +188,13 @@ def send_some(process, broker, topic: str, texts: list[str], behind: int) -> Non
 
 
 def test_ctrl_c_ends_with_the_line_up_to_which_all_is_stored(producing, broker, stored):
-    process = producing("interrupted")
+    process = producing("interrupted", "-o", "json")
     send_some(process, broker, "interrupted", [str(number) for number in range(3000)], 3000)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert err.decode() == "lines 1 to 3000 are stored; continue with --from-line 3001\n"
-    assert b"3000" in out
+    assert (json.loads(out)["stored"], json.loads(out)["nextLine"]) == (3000, 3001)
     assert sum(map(len, stored("interrupted").values())) == 3000
 
 
