@@ -1,11 +1,12 @@
 """Readers that are asked for by time, by number, from elsewhere: poll, getmany, seek, pause."""
 
+import asyncio
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stratamq.client import AtTime
+from stratamq.client import AtTime, connect_async
 from stratamq.errors import InvalidRequestError
 from tests.client.conftest import SEGMENT_BYTES
 from tests.client.reading import bodies, send
@@ -131,3 +132,57 @@ def test_a_paused_queue_gives_nothing_and_keeps_its_place(client):
         assert [m.queue_offset for m in reader] == list(range(begin, 5))
         with pytest.raises(InvalidRequestError, match="other"):
             reader.pause(topic="other")
+
+
+def test_what_was_given_before_a_pause_or_a_seek_counts_as_taken_when_more_is_asked_for(client):
+    for queue_id in (0, 1):
+        send(client, "in-hand", 4, queue_id=queue_id)
+    options = {"group": "in-hand", "commit_interval_s": 3600, "queues": [0]}
+    reader = client.consume("in-hand", **options)
+    assert bodies(reader.getmany(2, 60)) == [0, 1]
+    reader.pause()
+    reader.resume()
+    reader.close()
+    assert client.committed_offsets("in-hand") == {}
+    reader = client.consume("in-hand", **options)
+    assert int(reader.poll(60).body) == 0
+    reader.pause()
+    assert reader.poll(0) is None
+    reader.close()
+    assert client.committed_offsets("in-hand") == {("in-hand", 0): 1}
+    reader = client.consume("in-hand", **options | {"queues": [0, 1]})
+    (queue_id,) = {message.queue_id for message in reader.getmany(2, 60)}
+    reader.seek(3, queues=[1 - queue_id])
+    reader.close()
+    begun = {("in-hand", 0): 1, ("in-hand", 1 - queue_id): 3}
+    assert client.committed_offsets("in-hand") == begun
+
+
+@pytest.mark.parametrize("kind", ["asyncio"], indirect=True, scope="module")
+def test_a_cancelled_resume_loses_nothing_and_leaves_no_task(client, broker, run):
+    count = 300
+    send(client, "move-cancelled", count, queue_id=0)
+
+    async def read(turns: int) -> list[int]:
+        """Cancel each `resume` after so many turns of the loop."""
+        before = asyncio.all_tasks()
+        given = []
+        async with (
+            connect_async(broker.root) as aio,
+            aio.consume("move-cancelled", max_bytes=500) as reader,
+        ):
+            while len(given) < count // 4:
+                given += bodies(await reader.getmany(3, 0.0))
+                moving = asyncio.create_task(reader.resume())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                moving.cancel()
+                await asyncio.wait([moving])
+                given += bodies(await reader.getmany(3, 60))
+            given += [int(message.body) async for message in reader]
+        left = [task for task in asyncio.all_tasks() - before if "_next_response" in repr(task)]
+        assert left == []
+        return given
+
+    for turns in range(8):
+        assert run(read(turns)) == list(range(count))

@@ -357,17 +357,20 @@ class Reading:
         self._held = None
 
     def drop_given(self) -> None:
-        """What an answer holds behind the message that was given last is to be asked for again."""
-        if self._current is not None and self._current.begun:
-            self._current.taken = self._current.offset
-        self._current = None
-        self.release()
+        """What an answer holds behind the message that was given last is to be asked for again.
+        What was given last counts as taken after `release` only."""
+        one, self._current = self._current, None
+        if one is not None and one.begun:
+            self._held = self._held or (one, one.taken)
+            one.taken = one.offset
 
     def seek(self, ranges: Iterable[Range], offsets: Iterable[int]) -> None:
         """Continue there, after `drop_given`. For the group it counts as read up to there."""
         for one, offset in zip(ranges, offsets, strict=True):
             one.offset = one.taken = offset
             one.begun = True
+            if self._held is not None and self._held[0] is one:
+                self.release()
 
     def uncommitted(self, *, given: bool) -> dict[tuple[str, int], int]:
         """Where the group continues, for queues in which that moved since the last commit. `given`:

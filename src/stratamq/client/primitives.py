@@ -82,9 +82,11 @@ class Ongoing:
 
     def ended(self) -> None:
         """Wait for the end of a run that no caller waits for; its result is dropped."""
-        run, self._run = self._run, None
+        run = self._run
         if run is not None:
             futures.wait([run])
+            if self._run is run:
+                self._run = None
 
 
 def _complete(future: "futures.Future[Any]", run: Callable[[], Any]) -> None:
@@ -223,10 +225,12 @@ class AsyncOngoing:
         return task.result()
 
     async def ended(self) -> None:
-        """As `Ongoing.ended`."""
-        task, self._task = self._task, None
+        """As `Ongoing.ended`. A caller that is cancelled leaves the run to the next caller."""
+        task = self._task
         if task is not None:
             await asyncio.wait([task])
+            if self._task is task:
+                self._task = None
             if not task.cancelled():
                 task.exception()
 

@@ -84,7 +84,8 @@ class Consumer:
         """By the stream."""
         self._closed = Event()
         self._moving = False
-        """The stream ends because what is to be read changes."""
+        """The stream ends because what is to be read changes. After a cancellation too: the next
+        caller waits for its end."""
         self._given: Iterator[ReceivedMessage] = iter(())
         self._asking = False
         self._answers = Ongoing()
@@ -161,6 +162,8 @@ class Consumer:
 
     def _next(self, timeout_s: float | None) -> ReceivedMessage | None:
         """The next message; None behind the last. TimeoutError."""
+        if self._moving:
+            self._interrupt()
         self._reading.release()
         end_ns = None
         while not self._closed.is_set():
@@ -232,13 +235,11 @@ class Consumer:
     def _interrupt(self) -> None:
         """End the stream, and forget what came and was not given: it is asked for again."""
         self._moving = True
-        try:
-            self._end_stream()
-            self._answers.ended()
-            self._given = iter(())
-            self._reading.drop_given()
-        finally:
-            self._moving = False
+        self._end_stream()
+        self._answers.ended()
+        self._given = iter(())
+        self._reading.drop_given()
+        self._moving = False
 
     # --- what was taken, and the end ---
 
