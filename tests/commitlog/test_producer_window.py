@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place, PutStatus, Role
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
+from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch, WindowContents
 
 from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.files.simulated import keep_nothing
@@ -224,9 +224,9 @@ def test_a_place_in_a_part_of_the_log_that_was_lost_reaches_back_to_where_it_end
     store.start()
     assert store.end() == end
     window = store.log.window
-    window.complete_from = end + 1
+    window.load(WindowContents(end + 1))
     assert window.may_hide(lost)
-    window.complete_from = end
+    window.load(WindowContents(end))
     assert not window.may_hide(lost)
 
 
@@ -256,7 +256,7 @@ def test_damage_ends_the_window_behind_it():
     store.edit("commitlog/00000000000000000000", 2 * size, bytes(8))
     found = store.log.role_changes.scan_producers()
     assert found.complete_from == 3 * size
-    assert [(one.first, len(one.lengths)) for one in found.stretches] == [(3, 7)]
+    assert [(one.first, len(one.lengths)) for one in found._in_log_order] == [(3, 7)]
 
 
 # --- messages given as fields ---
@@ -332,8 +332,8 @@ def stretch(producer: int, first: int, offset: int, count: int = 10) -> Stretch:
 
 def test_the_oldest_leave_a_window_that_is_full():
     one = stretch(1, 0, 0).memory_bytes
-    window = ProducerWindow(None, most_memory_bytes=3 * one)
-    window.load([], 0)
+    window = ProducerWindow(None)
+    window.load(contents := WindowContents(0, most_memory_bytes=3 * one))
     for at in range(10):
         window.record(stretch(at % 2, 10 * at, 100 * at))
     assert window.complete_from == 700
@@ -344,15 +344,14 @@ def test_the_oldest_leave_a_window_that_is_full():
         if piece.stretch is not None
     ]
     assert sorted(known) == [70, 80, 90]
-    assert len(window._in_log_order) == 3 and len(window._producers) == 2
+    assert len(contents) == 3 and len(contents.producers) == 2
 
 
 def test_a_producer_without_messages_in_the_window_leaves_it():
-    window = ProducerWindow(None, most_memory_bytes=3 * stretch(1, 0, 0).memory_bytes)
-    window.load([], 0)
+    contents = WindowContents(0, most_memory_bytes=3 * stretch(1, 0, 0).memory_bytes)
     for at in range(1000):
-        window.record(stretch(at, 0, 100 * at))
-    assert len(window._producers) == 3
+        contents.record(stretch(at, 0, 100 * at))
+    assert len(contents.producers) == 3
 
 
 def test_a_place_of_another_log_says_nothing():

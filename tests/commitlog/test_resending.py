@@ -13,7 +13,7 @@ from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place,
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.appender import Appender
-from stratamq_commitlog.write.producer_window import ProducerWindow
+from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 
 from stratamq.errors import BusyError, NotWritableError
 from stratamq.files.simulated import random_choice
@@ -74,7 +74,7 @@ class Scene:
     def start(self) -> None:
         self.store.start()
         if self.chance.random() < 0.3:
-            self.store.log.window._most_memory_bytes = 3_000
+            self.store.log.window._contents.most_memory_bytes = 3_000
         for sent in self.open:
             sent.unanswered = True
         self.check()
@@ -229,7 +229,7 @@ def test_no_sequence_is_stored_twice_and_nothing_acknowledged_is_missing(sync):
 
 def begin_with_an_empty_window(patch: pytest.MonkeyPatch) -> None:
     load = ProducerWindow.load
-    patch.setattr(ProducerWindow, "load", lambda self, stretches, start: load(self, [], 0))
+    patch.setattr(ProducerWindow, "load", lambda self, contents: load(self, WindowContents(0)))
 
 
 def believe_that_nothing_is_hidden(patch: pytest.MonkeyPatch) -> None:

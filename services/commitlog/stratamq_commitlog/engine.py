@@ -143,7 +143,7 @@ class CommitLog:
         writing = self._assemble(opened.recovered)
         if self.role is not Role.SLAVE:
             producers = find_producers(lasting, writing)
-            self.window.load(producers.stretches, producers.complete_from)
+            self.window.load(producers)
         self.high_water_mark.begin(opened.checkpoint.confirm_phy_offset)
         assigned = self.states.now.assigned
         self.offsets.sealed_from = opening.seal(

@@ -16,7 +16,7 @@ from stratamq_commitlog.log_state import LogState, StateCell
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.procedures import Procedures
 from stratamq_commitlog.recovery.own_state import OwnState
-from stratamq_commitlog.recovery.producer_scan import ProducersFound, scan_producers
+from stratamq_commitlog.recovery.producer_scan import scan_producers
 from stratamq_commitlog.recovery.recovery import Recovered
 from stratamq_commitlog.replica.cutting import Cutting
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
@@ -41,7 +41,7 @@ from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Preparer, encode_store_host
-from stratamq_commitlog.write.producer_window import ProducerWindow
+from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 from stratamq_commitlog.write.puts import Puts
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
 from stratamq_commitlog.write.segment_set import SegmentSet
@@ -358,7 +358,7 @@ def _make_role_changes(lasting: Lasting, writing: Writing) -> RoleChanges:
     )
 
 
-def find_producers(lasting: Lasting, writing: Writing) -> ProducersFound:
+def find_producers(lasting: Lasting, writing: Writing) -> WindowContents:
     """Blocking: what the window of producers begins with when the log begins to take messages."""
     return scan_producers(
         lasting.files,

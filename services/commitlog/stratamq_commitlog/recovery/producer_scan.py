@@ -7,8 +7,6 @@ refuses) ends what can be known: the window begins behind it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +28,7 @@ from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
 from stratamq.store.segment_reader import SegmentReader
 from stratamq_commitlog.messages import Run
-from stratamq_commitlog.write.producer_window import Stretch
+from stratamq_commitlog.write.producer_window import Stretch, WindowContents
 from stratamq_commitlog.write.segment_set import DIRECTORY
 
 _PIECE_BYTES = 8 << 20
@@ -40,17 +38,9 @@ _UNREADABLE = (CorruptionError, OffsetOutOfRangeError, OSError)
 _HEAD_BYTES = PHYSICAL_OFFSET_POSITION + I64.size
 
 
-@dataclass(slots=True)
-class ProducersFound:
-    """`stretches` in the order of the log: each numbered message from `complete_from` on."""
-
-    stretches: list[Stretch]
-    complete_from: int
-
-
 def scan_producers(
     files: Files, segment_bytes: int, minimum: int, end: int, window_bytes: int
-) -> ProducersFound:
+) -> WindowContents:
     """Of the log from `minimum` to `end`, both between frames: of its last `window_bytes`, about.
     Blocking. Never raises for what the log holds."""
     reader = SegmentReader(files, DIRECTORY, segment_bytes)
@@ -64,7 +54,7 @@ def scan_producers(
 
 class _Walk:
     def __init__(self, reader: SegmentReader, segment_bytes: int, end: int) -> None:
-        self.found = ProducersFound([], end)
+        self.found = WindowContents(end)
         self._reader = reader
         self._segment_bytes = segment_bytes
         self._end = end
@@ -72,11 +62,11 @@ class _Walk:
     def run(self, start: int, minimum: int) -> None:
         at = start if start == minimum else self._next_frame(start)
         while at < self._end:
-            self.found = ProducersFound([], at)
+            self.found = WindowContents(at)
             fault = self._walk_from(at)
             if fault is None:
                 return
-            self.found = ProducersFound([], self._end)
+            self.found = WindowContents(self._end)
             at = self._next_frame(fault + 1)
 
     def _segment_end(self, offset: int) -> int:
@@ -111,7 +101,8 @@ class _Walk:
                 frames = _columns(data, scan.sizes, offset)
             except _UNREADABLE:
                 return offset
-            self.found.stretches += stretches(data, frames, offset)
+            for stretch in stretches(data, frames, offset):
+                self.found.record(stretch)
             offset += scan.end
             wanted = _PIECE_BYTES
             if scan.stop is Stop.BLANK:
@@ -153,10 +144,6 @@ def stretches(data: bytes, frames: FrameColumns, offset: int) -> Iterator[Stretc
         return
     start, size = frames.start[rows], frames.size[rows]
     stored_ms = frames.store_timestamp_ms[rows]
-    topic_index, texts = group_texts(raw, frames.topic_start[rows], frames.topic_length[rows])
-    topics = [decode_text(text) for text in texts]
-    queue_id, queue_offset = frames.queue_id[rows], frames.queue_offset[rows]
-
     begins = np.ones(len(rows), np.bool_)
     begins[1:] = (
         (producers[1:] != producers[:-1]).any(axis=1)
@@ -164,6 +151,46 @@ def stretches(data: bytes, frames: FrameColumns, offset: int) -> Iterator[Stretc
         | (start[1:] != start[:-1] + size[:-1])
         | (stored_ms[1:] != stored_ms[:-1])
     )
+    firsts, runs = _runs(raw, frames, rows, begins)
+    bounds = np.flatnonzero(begins)
+    run_bounds = np.searchsorted(firsts, np.append(bounds, len(rows))).tolist()
+    edges = [*bounds.tolist(), len(rows)]
+    lasts = np.append(bounds[1:], len(rows)) - 1
+    lengths = size.astype(np.uint32)
+    numbers: dict[tuple[int, int], int] = {}
+    columns = zip(
+        producers[bounds].tolist(),
+        sequences[bounds].tolist(),
+        (start[bounds] + offset).tolist(),
+        (start[lasts] + size[lasts] + offset).tolist(),
+        stored_ms[bounds].tolist(),
+        strict=True,
+    )
+    for at, (words, first, begin, end, stored) in enumerate(columns):
+        producer = numbers.get((words[0], words[1]))
+        if producer is None:
+            producer = numbers[words[0], words[1]] = producer_of(producers[edges[at]])
+        mine = runs[run_bounds[at] : run_bounds[at + 1]]
+        yield Stretch(
+            producer=producer,
+            first=first,
+            offset=begin,
+            end=end,
+            lengths=lengths[edges[at] : edges[at + 1]],
+            runs=tuple(run for run, _ in mine),
+            first_queue_offsets=tuple(queue_first for _, queue_first in mine),
+            store_timestamp_ms=stored,
+        )
+
+
+def _runs(
+    raw: NDArray[np.uint8], frames: FrameColumns, rows: NDArray[np.int64], begins: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], list[tuple[Run, int]]]:
+    """The runs of numbered messages, each with its first queue offset, and where they begin among
+    `rows`: where a stretch `begins`, and where the queue or its offsets do not continue."""
+    topic_index, texts = group_texts(raw, frames.topic_start[rows], frames.topic_length[rows])
+    topics = [decode_text(text) for text in texts]
+    queue_id, queue_offset = frames.queue_id[rows], frames.queue_offset[rows]
     run_begins = begins.copy()
     run_begins[1:] |= (
         (topic_index[1:] != topic_index[:-1])
@@ -171,33 +198,13 @@ def stretches(data: bytes, frames: FrameColumns, offset: int) -> Iterator[Stretc
         | (queue_offset[1:] != queue_offset[:-1] + 1)
     )
     firsts = np.flatnonzero(run_begins)
-    runs = [
-        (Run(topics[topic], queue, count), queue_first)
-        for topic, queue, count, queue_first in zip(
-            topic_index[firsts].tolist(),
-            queue_id[firsts].tolist(),
-            np.diff(firsts, append=len(rows)).tolist(),
-            queue_offset[firsts].tolist(),
-            strict=True,
-        )
+    columns = zip(
+        topic_index[firsts].tolist(),
+        queue_id[firsts].tolist(),
+        np.diff(firsts, append=len(rows)).tolist(),
+        queue_offset[firsts].tolist(),
+        strict=True,
+    )
+    return firsts, [
+        (Run(topics[topic], queue, count), first) for topic, queue, count, first in columns
     ]
-    bounds = np.flatnonzero(begins)
-    run_bounds = np.searchsorted(firsts, np.append(bounds, len(rows))).tolist()
-    edges = [*bounds.tolist(), len(rows)]
-    numbers: dict[bytes, int] = {}
-    for at, (begin, end) in enumerate(pairwise(edges)):
-        words = producers[begin].tobytes()
-        producer = numbers.get(words)
-        if producer is None:
-            producer = numbers[words] = producer_of(producers[begin])
-        mine = runs[run_bounds[at] : run_bounds[at + 1]]
-        yield Stretch(
-            producer=producer,
-            first=int(sequences[begin]),
-            offset=offset + int(start[begin]),
-            end=offset + int(start[end - 1] + size[end - 1]),
-            lengths=size[begin:end].astype(np.uint32),
-            runs=tuple(run for run, _ in mine),
-            first_queue_offsets=tuple(first for _, first in mine),
-            store_timestamp_ms=int(stored_ms[begin]),
-        )

@@ -26,7 +26,6 @@ from stratamq_commitlog.log_state import LogState, StateCell
 from stratamq_commitlog.messages import Generation, PutStatus, Role
 from stratamq_commitlog.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.recovery.own_state import OwnState, extend, next_generation
-from stratamq_commitlog.recovery.producer_scan import ProducersFound
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.membership import Membership
@@ -42,7 +41,7 @@ from stratamq_commitlog.replica.roles import (
 from stratamq_commitlog.write.acknowledgement import ReplicaWaiters
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
-from stratamq_commitlog.write.producer_window import ProducerWindow
+from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 from stratamq_commitlog.write.topic_table import TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
 
@@ -135,7 +134,7 @@ class RoleChanges:
     property_checksum: bool
     topics: TopicTable
     window: ProducerWindow
-    scan_producers: Callable[[], ProducersFound]
+    scan_producers: Callable[[], WindowContents]
     storing_peers: bool = False
     """`hold` writes role.json: a change that began now would write what was there before."""
 
@@ -157,7 +156,7 @@ class RoleChanges:
         with self._changing("the broker is being promoted"):
             yield from self._weigh_again(change)
             yield Flush(self.offsets.appended)
-            producers: ProducersFound = yield Blocking(self.scan_producers)
+            producers: WindowContents = yield Blocking(self.scan_producers)
             now = self.states.now
             term = change.term or now.highest_term + (not change.resumes)
             assigned = now.assigned
@@ -176,7 +175,7 @@ class RoleChanges:
             yield from self._persist_generations(generations)
             if not change.resumes:
                 log.warning("promoted", extra={"role": assigned.role.value, "term": term})
-            self.window.load(producers.stretches, producers.complete_from)
+            self.window.load(producers)
             self._swap(assigned, generations, tail_unconfirmed=False)
 
     def _with_next_generation(

@@ -9,7 +9,7 @@ when its answer was lost; the log gives the answer that was lost.
 
 What is recognised reaches back to `complete_from`: each numbered message of the log from there on
 is here. Nothing of this is on disk but the messages themselves: when a log begins to take messages
-(a start, a promotion) the window is `load`ed from the last `commitlog.producer_window_bytes` of the
+(a start, a promotion) the window is `load`ed with the last `commitlog.producer_window_bytes` of the
 log, so that it has what the log has, and not what recovery or a cut took away. A slave has none.
 After that the oldest leave it only for the bound of its memory.
 
@@ -21,7 +21,7 @@ if not, nobody can know, and it `may_hide`: it is refused, and stored at most on
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,63 +120,77 @@ class _Known:
             at += 1
 
 
-class ProducerWindow:
-    """Of one open log. Single-threaded."""
+class WindowContents:
+    """What a window holds. Made anywhere, then loaded."""
 
-    def __init__(self, states: StateCell, *, most_memory_bytes: int = MOST_MEMORY_BYTES) -> None:
-        self.complete_from: int | None = None
-        """Each numbered message of the log from this offset on is here. None: the log takes no
-        messages, or has not begun to."""
-        self.recognised = 0
-        """Messages that were sent again and not stored again, since the start."""
-        self._states = states
-        self._most_memory_bytes = most_memory_bytes
-        self._memory_bytes = 0
-        self._producers: dict[int, _Known] = {}
-        self._in_log_order: deque[Stretch] = deque()
-
-    def load(self, stretches: Iterable[Stretch], complete_from: int) -> None:
-        """The log begins to take messages; `stretches` in the order of the log."""
-        self.clear()
+    def __init__(
+        self, complete_from: int | None = None, *, most_memory_bytes: int = MOST_MEMORY_BYTES
+    ) -> None:
         self.complete_from = complete_from
-        for stretch in stretches:
-            self.record(stretch)
-
-    def clear(self) -> None:
-        """The log takes no messages."""
-        self._producers.clear()
-        self._in_log_order.clear()
+        self.producers: dict[int, _Known] = {}
+        self.most_memory_bytes = most_memory_bytes
+        self._in_log_order: deque[Stretch] = deque()
         self._memory_bytes = 0
-        self.complete_from = None
+
+    def __len__(self) -> int:
+        return len(self._in_log_order)
 
     def record(self, stretch: Stretch) -> None:
         """It is in the log, behind all that are here."""
-        known = self._producers.get(stretch.producer)
+        known = self.producers.get(stretch.producer)
         if known is None:
-            known = self._producers[stretch.producer] = _Known()
+            known = self.producers[stretch.producer] = _Known()
         known.add(stretch)
         self._in_log_order.append(stretch)
         self._memory_bytes += stretch.memory_bytes
-        while self._memory_bytes > self._most_memory_bytes:
+        while self._memory_bytes > self.most_memory_bytes:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         oldest = self._in_log_order.popleft()
         self._memory_bytes -= oldest.memory_bytes
         self.complete_from = oldest.end
-        if self._producers[oldest.producer].remove(oldest):
-            del self._producers[oldest.producer]
+        if self.producers[oldest.producer].remove(oldest):
+            del self.producers[oldest.producer]
+
+
+class ProducerWindow:
+    """Of one open log. Single-threaded."""
+
+    def __init__(self, states: StateCell) -> None:
+        self.recognised = 0
+        """Messages that were sent again and not stored again, since the start."""
+        self._states = states
+        self._contents = WindowContents()
+
+    @property
+    def complete_from(self) -> int | None:
+        """Each numbered message of the log from this offset on is here. None: the log takes no
+        messages, or has not begun to."""
+        return self._contents.complete_from
+
+    def load(self, contents: WindowContents) -> None:
+        """The log begins to take messages. Of constant cost."""
+        self._contents = contents
+
+    def clear(self) -> None:
+        """The log takes no messages."""
+        self._contents = WindowContents()
+
+    def record(self, stretch: Stretch) -> None:
+        """It is in the log, behind all that are here."""
+        self._contents.record(stretch)
 
     def has_later(self, producer: int, sequence: int) -> bool:
         """Something of the producer from this sequence on is, or was, in the window."""
-        known = self._producers.get(producer)
+        known = self._contents.producers.get(producer)
         return known is not None and known.following > sequence
 
     def find(self, producer: int, first: int, count: int) -> list[Piece]:
         """What of these sequences is here, and what is not, in order."""
         pieces: list[Piece] = []
         at, end = first, first + count
-        known = self._producers.get(producer)
+        known = self._contents.producers.get(producer)
         if known is not None:
             for stretch in known.overlapping(first, end):
                 start, stop = max(at, stretch.first), min(end, stretch.following)
