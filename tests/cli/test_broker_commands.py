@@ -3,11 +3,14 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 
 import pytest
 
 from stratamq.client import connect
+from stratamq.rpc import discovery
+from stratamq.rpc.discovery import Endpoint
 from tests.cli.processes import COMMAND, DEADLINE_S, environment, lines
 from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX
 
@@ -446,6 +449,20 @@ def test_without_a_broker_every_command_says_so_in_one_line(
         done = stratamq(*command, where, "nowhere", data=False, stdin=lines("x"))
         assert done.code == 1
         assert done.err.count("\n") == 1
+
+
+def test_a_broker_that_was_killed_is_reported_in_words(stratamq, tmp_path):
+    """Its services have not taken back where they were."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        discovery.write(tmp_path, COMMITLOG, Endpoint(address, "", 1))
+        for where in (("--data", str(tmp_path)), ("--address", address)):
+            done = stratamq("topics", "list", *where, data=False)
+            assert (done.code, done.out) == (1, "")
+            assert done.err == (
+                f"error: nothing listens at {address}: is the broker running, is it this port?\n"
+            )
 
 
 def test_clock_says_under_which_time_messages_are_stored(stratamq):

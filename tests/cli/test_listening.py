@@ -109,7 +109,7 @@ def test_every_fault_is_named_at_once(listener):
     assert faults[0].startswith("nothing was started: ")
     assert f"index.address: 127.0.0.1:{listener} cannot be used: taken" in said
     assert f"janitor.address: port {base} is commitlog's already (commitlog.address)" in said
-    assert "ha.metrics_address: 192.0.2.1:9 cannot be used: no such address" in said
+    assert "ha.metrics_address: 192.0.2.1:9 cannot be used: this machine has no such" in said
     assert f"taken at 127.0.0.1: {base + 1} (dispatcher), {base + 8} (the slaves' port)" in said
     assert "--port 0" in said
     assert len(faults) == 4
@@ -127,7 +127,7 @@ def test_the_port_that_is_suggested_is_free(listener):
 def test_a_host_of_another_machine_is_refused_with_what_to_type():
     defaults = listening_settings(None, "192.0.2.1", INSTALLED)
     (fault,) = refusal(defaults, defaults)
-    assert "no such address on this machine at 192.0.2.1" in fault
+    assert "192.0.2.1: this machine has no such address: " in fault
     assert "--bind HOST" in fault
 
 

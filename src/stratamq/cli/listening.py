@@ -24,6 +24,7 @@ ROOMS = SERVICES
 """In the order of their ports. Those that are not installed are left out."""
 DEFAULT_PORT = 10911
 DEFAULT_HOST = "127.0.0.1"
+TAKEN = "taken"
 SLAVES = "the slaves' port"
 LARGEST_PORT = 65_535 - len(ROOMS)
 _APART = 20
@@ -80,7 +81,7 @@ def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
     """
     named: dict[tuple[str, int], Place] = {}
     faults: list[str] = []
-    taken: dict[str, list[str]] = {}
+    taken: dict[tuple[str, str], list[str]] = {}
     for place in places:
         if not place.port:
             continue
@@ -96,11 +97,14 @@ def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
         if problem is None:
             continue
         if f"{setting}={join_address(place.host, place.port)}" not in defaults:
-            faults.append(f"{setting}: {place.host}:{place.port} cannot be used: {problem}")
+            faults.append(
+                f"{setting}: {join_address(place.host, place.port)} cannot be used: {problem}"
+            )
         else:
-            taken.setdefault(f"{problem} at {place.host}", []).append(f"{place.port} ({place.who})")
-    for problem, ports in taken.items():
-        faults.append(f"{problem}: {', '.join(ports)}; {_way_out(places, problem)}")
+            taken.setdefault((place.host, problem), []).append(f"{place.port} ({place.who})")
+    for (host, problem), ports in taken.items():
+        what = f"taken at {host}" if problem == TAKEN else f"{host}: {problem}"
+        faults.append(f"{what}: {', '.join(ports)}; {_way_out(places, problem)}")
     if faults:
         raise ConfigurationError([f"nothing was started: {faults[0]}", *faults[1:]])
 
@@ -122,7 +126,7 @@ def listening_problem(host: str, port: int) -> str | None:
                 free += 1
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
-                    return "taken"
+                    return TAKEN
                 problem = _SENTENCES.get(error.errno or 0, error.strerror or str(error))
     return None if free else problem
 
@@ -176,7 +180,7 @@ def _place(
 
 
 def _way_out(places: Sequence[Place], problem: str) -> str:
-    if not problem.startswith("taken"):
+    if problem != TAKEN:
         return "name another with --bind HOST and --port N"
     hosts = {place.host for place in places}
     base = DEFAULT_PORT
@@ -196,6 +200,6 @@ def _way_out(places: Sequence[Place], problem: str) -> str:
 
 _PASSIVE = socket.AI_PASSIVE
 _SENTENCES = {
-    errno.EADDRNOTAVAIL: "no such address on this machine",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
     errno.EACCES: "not permitted to this user (ports below 1024 need a privilege)",
 }

@@ -126,6 +126,10 @@ class _Connections:
             return self._endpoints.several and error.fields.get("status") == _NOTHING_STORED
         return False
 
+    def address(self, room: str) -> str | None:
+        """Where a service is, as far as is known."""
+        return self._endpoints.known().get(room)
+
     def _looked(self, found: FoundBroker | StrataError) -> None:
         self._looks += 1
         if isinstance(found, StrataError):

@@ -10,6 +10,7 @@ from stratamq.client.operations import AsyncRunOperation, Operation, merge_page
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.locating import explained
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER
 from stratamq.rpc.status import from_rpc_error, never_sent
 
@@ -63,7 +64,16 @@ class AsyncCalls:
                 continue
             delay_s = backoff.next_delay_s() if again else None
             if delay_s is None or await self._connections.closed.wait(delay_s):
-                return given(result, error)
+                return given(result, self._in_words(operation, error))
+
+    def _in_words(self, operation: Operation[Any], error: StrataError | None) -> StrataError | None:
+        """gRPC's own text of a connection that could not be made is not for people."""
+        address = self._connections.address(operation.method.room)
+        if error is None or address is None or not never_sent(error):
+            return error
+        found = explained(address, error)
+        found.fields.update(error.fields)
+        return found
 
     async def _look_elsewhere(
         self, operation: Operation[Any], error: StrataError | None
