@@ -37,7 +37,7 @@ class BeginAndNewest:
     """The first message of a queue that the log has, and the store time of its last one."""
 
     first: tuple[int, int] | None
-    """Its index, and where it lies in the log; None: not asked for."""
+    """Its index, and its log offset; None: not asked for."""
     newest_ms: int
 
 

@@ -5,7 +5,7 @@
         └ start of its first file              └ the tail may begin earlier: a small cache
 
 Everything here is memory and reading. A flush takes `unwritten()` away, writes it beside the engine
-(`queue_writer`), and `wrote()` brings the news back. `version` tells whether the queue was cut in
+(`queue_writer`), and `wrote()` brings the news back. `version` shows whether the queue was cut in
 between: then what was written counts for nothing.
 """
 
@@ -90,8 +90,8 @@ def first_at_or_above(
 def first_message(
     source: UnitSource, open_files: OpenFiles, minimum_offset: int, low: int
 ) -> tuple[int, int]:
-    """The first message from index `low` on that lies at or above a log offset: its index and where
-    it lies. There must be one."""
+    """The first message from index `low` on that is at or above a log offset: its index and its
+    log offset. There must be one."""
     index, unit = low, unit_at(source, open_files, low)
     if unit.physical_offset < minimum_offset:
         index = first_at_or_above(source, open_files, minimum_offset, low + 1, source.end)
@@ -212,7 +212,7 @@ class ConsumeQueue:
         return max(self.first_index, self._least_index)
 
     def learn_first(self, index: int, offset: int) -> None:
-        """The first message that the log has: its index, and where it lies in the log."""
+        """The first message that the log has: its index, and its log offset."""
         self._least_index, self._least_offset = index, offset
 
     def snapshot(self, minimum: int) -> QueueSnapshot:

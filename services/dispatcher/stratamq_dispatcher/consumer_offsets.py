@@ -84,7 +84,7 @@ class ConsumerOffsets:
     def load(self, *, foreign: bool = False) -> None:
         """Never raises for what the file holds: the last good one counts, damage is reported.
 
-        `foreign` says that RocketMQ ran since our last writing, so that its file counts even if it
+        `foreign`: RocketMQ ran since our last writing, so that its file counts even if it
         fits no checksum of ours. It is ignored once something was committed here.
         """
         if self._touched:

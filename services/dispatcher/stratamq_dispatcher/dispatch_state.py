@@ -68,7 +68,7 @@ class RecordedQueues:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a start finds. Each is None when missing or unusable; `report` says why."""
+    """What a start finds. Each is None when missing or unusable; `report` has the reason."""
 
     state: DispatchState | None
     queues: RecordedQueues | None

@@ -38,6 +38,6 @@ class Expiry:
             try:
                 self._queues.expire(queue, minimum)
             except CorruptionError as error:
-                # Its files stay; a pull says the same to whoever asks for what is in them.
+                # Its files stay; a pull of what is in them gets the same error.
                 self._on_damage(error.message)
         del self._found[-EXPIRED_PER_STEP:]

@@ -51,7 +51,7 @@ class Flusher:
         self._in_job: list[tuple[ConsumeQueue, QueueWrite]] = []
 
     def start(self, cycle: Cycle, on_end: Callable[[BaseException | None], None]) -> None:
-        """Begin a cycle. `on_end(None)` says that all of it is durable; an error, that it stopped:
+        """Begin a cycle. `on_end(None)`: all of it is durable; an error, that it stopped:
         SyncFailedError for good, OSError until the next try (everything is still in memory)."""
         assert not self.running
         self.running = True

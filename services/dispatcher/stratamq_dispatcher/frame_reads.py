@@ -43,7 +43,7 @@ _HOT_GAP_BYTES = 4 << 10
 """To copy so much of the page cache costs as much as one more call."""
 
 _LARGE_BYTES = 8 << 20
-"""So large frames are read by themselves, and only once their head says the same."""
+"""So large frames are read by themselves, and only once their head agrees."""
 _NOT_THERE = "where its frame is not"
 
 
@@ -85,7 +85,7 @@ class HotLog:
 
 
 class ColdLog:
-    """Of old messages next to nothing is read that nobody asked for."""
+    """Of old messages next to nothing is read that was not asked for."""
 
     gap_bytes = _COLD_GAP_BYTES
 
@@ -179,7 +179,7 @@ def _gather(
                 window = log.window(base, length)
         except UnreadableError as unreadable:
             if stop - first > 1:
-                # Only the frame that lies there is lost: each by itself.
+                # Only the frame at that place is lost: each by itself.
                 waiting.extendleft((row, row + 1) for row in reversed(range(first, stop)))
                 continue
             error = f"which cannot be read: {unreadable}"
@@ -227,9 +227,9 @@ def _first_fault(
     queue_offsets: NDArray[np.int64],
     sealed_from: int,
 ) -> tuple[int, str] | None:
-    """The first unit whose frame is not there or not as it was written, and a clause that says so.
+    """The first unit whose frame is not there or not as it was written, and a clause about it.
 
-    Every frame says the same size and queue offset as its unit, and lies where it says.
+    Every frame has the size, the queue offset and the log offset that its unit names.
     """
     fits = (sizes >= layout.MIN_FRAME_BYTES) & (starts + sizes <= len(window))
     count = len(fits) if fits.all() else int(np.argmin(fits))

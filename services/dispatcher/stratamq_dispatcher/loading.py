@@ -1,4 +1,4 @@
-"""What lies below `consumequeue/` at a start: queues, the size of their files, what is wrong.
+"""What is below `consumequeue/` at a start: queues, the size of their files, what is wrong.
 
 Never raises for what it finds. What RocketMQ would refuse, or what would stand in the way of a
 file, is moved to `stratamq/aside/` and reported. A queue that lost a file by that, or that misses

@@ -1,9 +1,9 @@
 """Units of a queue file that are damaged are taken from the log again, while the service runs.
 
 When a unit does not lead to its frame, either the queue file is wrong or the log. Around the unit
-others lead to theirs; between these the log is read frame by frame. If it is whole there it says
-what the units in between are, and they are written where they belong. If it is not, nothing can be
-mended, and the reader is told.
+others lead to theirs; between these the log is read frame by frame. If it is whole there, the
+units in between follow from it, and they are written where they belong. If it is not, nothing can
+be mended, and the reader receives an error.
 
     Mender.plan   on the engine's thread: the units around the damaged one
     MendPlan.run  on the reading lane: what the log gives
@@ -69,7 +69,7 @@ class MendPlan:
     delay_levels_ms: tuple[int, ...]
 
     def run(self, log: LogBytes) -> Mended | None:
-        """What the log says of the damaged unit and its damaged neighbours; None: it cannot."""
+        """What the log has of the damaged unit and its damaged neighbours; None: it cannot."""
         units = decode_units(self.units)
         row = self.damaged - self.first
         before, behind = row - 1, row + 1

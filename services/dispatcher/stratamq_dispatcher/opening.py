@@ -1,6 +1,6 @@
 """Where a consume queue ends on disk, found in two ways.
 
-*Trusted*: our watermark stands. Everything below it is right and synced, what lies behind is not
+*Trusted*: our watermark stands. Everything below it is right and synced, what is behind it is not
 known; the end is found by bisection, and the last unit must follow upon the one before it.
 *Untrusted*: files of RocketMQ, or of a history that the log does not know. Only what is below the
 log's minimum counts (the log cannot give it again), as far as it is a chain of valid units; the
@@ -28,7 +28,7 @@ def open_trusted(
 ) -> None:
     """Set the queue's ends to what the log's first `position` bytes gave.
 
-    Raises CorruptionError or OSError when the files are not what the watermark says.
+    Raises CorruptionError or OSError when the files do not agree with the watermark.
     """
     first, behind = files
     reader = _Reader(queue, open_files)

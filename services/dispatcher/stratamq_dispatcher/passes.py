@@ -2,7 +2,7 @@
 
 An answer of the log after which something must be looked at again begins a *pass*:
 
-    CHECKED    our watermark stands; only what lies behind it in the files is unknown
+    CHECKED    our watermark stands; only what is behind it in the files is unknown
     CUT        the log went back to an earlier offset, and the queues with it
     COMPARED   nothing is known of the files: all of the log is read again, and they are compared
 
@@ -15,7 +15,7 @@ import enum
 
 
 class Pass(enum.Enum):
-    """Why the queues are not yet what the log says."""
+    """Why the queues do not yet agree with the log."""
 
     CHECKED = "checked"
     CUT = "cut"

@@ -232,7 +232,7 @@ class PullPlan:
     def run(self, log: LogBytes) -> PullAnswer:
         """Choose and read. Raises CorruptionError when the first frame cannot be given.
 
-        Of later ones that cannot, what lies before them is given: the next pull begins there.
+        Of later ones that cannot, what is before them is given: the next pull begins there.
         """
         try:
             return self._run(log)

@@ -113,7 +113,7 @@ class Puller:
         return plan.run(engine.hot_log())
 
     async def reach(self, log_offset: int, limit_s: float) -> None:
-        """Wait until what lies before this place of the log is in the queues; not at all when
+        """Wait until what is before this place of the log is in the queues; not at all when
         following failed for good. UnavailableError after `limit_s`."""
         engine = self._engine
         deadline = asyncio.get_running_loop().time() + limit_s
@@ -236,7 +236,7 @@ class Puller:
     async def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
     ) -> int:
-        """0 for a queue that nobody knows, as in RocketMQ."""
+        """0 for a queue that does not exist, as in RocketMQ."""
         engine = self._engine
         engine.require_serving()
         queue = engine.queues.get(topic, queue_id)

@@ -21,7 +21,7 @@ class QueueEnds:
 
     @property
     def begun(self) -> int:
-        """The generation that a master's log is in, once the queues hold all that lies before it;
+        """The generation that a master's log is in, once the queues hold all that is before it;
         0 before, and on a slave."""
         followed = self._followed
         return 0 if followed.is_slave or not followed.serving else followed.generation

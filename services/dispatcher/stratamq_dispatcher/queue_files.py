@@ -1,4 +1,4 @@
-"""The few queue files that are open, and what lies in their way. Paths: `formats.queue_paths`."""
+"""The few queue files that are open, and what stands in their way. Paths: `formats.queue_paths`."""
 
 from collections import OrderedDict
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def set_aside(files: Files, path: str) -> str:
-    """Move what lies at `path` (file, link or directory) out of the way; where it lies now.
+    """Move the file, link or directory at `path` out of the way; its new path.
 
     Durable on return. RocketMQ refuses a queue directory with anything strange in it.
     """

@@ -70,7 +70,7 @@ class QueueTable:
     def open_trusted(
         self, ranges: Ranges, recorded: RecordedQueues | None, position: int, erase: int
     ) -> bool:
-        """Open every queue at our watermark. False when one of them is not what it says.
+        """Open every queue at our watermark. False when one of them does not agree with it.
 
         The list is stored before the watermark. Files that it does not name (made just before a
         crash, or back after one) hold nothing below the watermark, and are removed with the first

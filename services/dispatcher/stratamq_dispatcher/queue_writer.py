@@ -1,6 +1,6 @@
 """Writes what queues hold in memory to their files: one job at a time, on the worker's lane.
 
-    job:  our state says that files will change     (only when it does not say so already)
+    job:  our state records that files will change  (only when it does not already)
           files that are no longer part of a queue   unlinked from the outside in, synced
           what is stale behind queues' ends          recorded
           for each queue                             pre-blank units, units, zeros
@@ -8,7 +8,7 @@
           the list of files, then the watermark      stored
 
 A job writes at most `window_units` of a queue between two syncs. After a power loss nothing of ours
-lies further than that beyond what was synced: a start looks until it has seen so many zeros.
+is further than that beyond what was synced: a start looks until it has seen so many zeros.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -58,7 +58,7 @@ class QueueWrite:
 class FlushJob:
     writes: list[QueueWrite]
     before: DispatchState | None = None
-    """Stored first: says that the files are about to change."""
+    """Stored first: the files are about to change."""
     after: DispatchState | None = None
     """Stored last: the watermark."""
     compare: bool = False
@@ -88,7 +88,7 @@ class QueueWriter:
         max_open_files: int,
         window_units: int,
     ) -> None:
-        """`listed` says that the stored list names exactly `ranges`; `erasing` is what an earlier
+        """`listed`: the stored list names exactly `ranges`; `erasing` is what an earlier
         process may have left half erased, None if that record is damaged."""
         self._files = files
         self._geometry = geometry

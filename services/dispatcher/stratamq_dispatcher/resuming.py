@@ -1,5 +1,5 @@
 """Where queues end in a rebuild that was interrupted: every queue is right up to a log offset, and
-what lies behind its units in the files may be anything.
+what is behind its units in the files may be anything.
 
     units of our rebuild, in log order                        kept
     units that another writer left behind them
@@ -7,7 +7,7 @@ what lies behind its units in the files may be anything.
         that do not follow upon the one before                dropped
         that follow, and are below the offset                 dropped: the log has no such message
 
-The last kind is told from ours by the log: below the offset our rebuild has put every message of
+The log distinguishes the last kind from ours: below the offset our rebuild has put every message of
 the log into its queue, so that a unit which the log confirms is ours, and so are all before it.
 """
 
@@ -27,7 +27,7 @@ from stratamq_dispatcher.queue_files import OpenFiles
 
 
 class LogWitness:
-    """Says whether a unit is the one that the log's bytes give. Reads frames one by one."""
+    """Checks whether a unit is the one that the log's bytes give. Reads frames one by one."""
 
     def __init__(self, files: Files, directory: str, delay_levels_ms: tuple[int, ...]) -> None:
         sizes = [

@@ -1,7 +1,7 @@
-"""Brings units to the queues' files, and the state that says how far they are right behind them.
+"""Brings units to the queues' files, and the state that records how far they are right behind them.
 
 A cycle of the flusher begins once in `flush_interval_ms`, when there are `flush_bytes` of units, at
-a close, and at the end of a pass. It writes what the log has flushed. The state on disk says that
+a close, and at the end of a pass. It writes what the log has flushed. The stored state records that
 files may change before they do, and where they stand once they are synced.
 
 A disk that takes nothing is a level: the units stay in memory, and the next cycle tries again. A
