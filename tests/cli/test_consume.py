@@ -304,6 +304,23 @@ def test_what_is_not_there_is_mentioned(stratamq, send, arguments, code, sentenc
     assert sentence in done.err
 
 
+def test_a_pattern_hides_neither_an_offset_that_is_ignored_nor_what_is_not_there(
+    stratamq, following, send
+):
+    send("seen-1", b"1")
+    assert stratamq("consume", "--regex", "seen-.", "-g", "g3").code == 0
+    done = stratamq("consume", "--regex", "seen-.", "-g", "g3", "--offset", "earliest")
+    assert (done.code, done.out) == (1, "")
+    assert "stratamq groups reset g3 --topic seen-1 --to earliest" in done.err
+    done = stratamq("consume", "--regex", "seen-.", "--offset", "9")
+    assert "offset 9 is beyond the end of seen-1: queue 0 ends at 1" in done.err
+    process = following("--regex", "unseen-.*", "--raw")
+    assert process.stderr.readline() == b"no topic matches unseen-.* yet: waiting for one\n"
+    send("unseen-1", b"2")
+    assert process.stdout.readline() == b"2\n"
+    assert interrupt(process) == (b"", b"")
+
+
 def test_a_group_with_nothing_new_is_mentioned(stratamq, send):
     send("read", b"1")
     assert stratamq("consume", "read", "--group", "g2").code == 0

@@ -18,6 +18,7 @@ from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.reading_notes import (
     check_group,
+    matching,
     note,
     note_bounds,
     note_interruption,
@@ -117,12 +118,13 @@ def consume(
     printer = _Printer(output, body, line_format, raw, len(names) != 1, follow)
     given = 0
     with open_client(data, address) as client:
-        require_queues(client, names, queues or ())
+        seen = names if pattern is None else matching(client, pattern, follow=follow)
+        require_queues(client, seen, queues or ())
         if group is not None:
-            check_group(client, group, names, offset)
+            check_group(client, group, seen, offset)
         if follow:
             note_missing(client, names)
-            note_bounds(client, names, queues or (), start, end)
+            note_bounds(client, seen, queues or (), start, end)
         reader = client.consume(
             pattern or names,
             queues=queues or None,
@@ -146,7 +148,7 @@ def consume(
                 if not follow:
                     raise
         printer.flush()
-        beyond = not follow and note_bounds(client, names, queues or (), start, end)
+        beyond = not follow and note_bounds(client, seen, queues or (), start, end)
     if not given and not follow and not beyond:
         what = f"the topics that match {regex}" if regex is not None else ", ".join(names)
         note(f"no message of {what} was read: {_why_none(group, queues, tags, until)}")

@@ -1,5 +1,6 @@
 """What a reader is to know besides the messages: lines on standard error."""
 
+import re
 import sys
 from collections.abc import Collection
 
@@ -31,7 +32,7 @@ def note_send_interruption(error: StrataError | None) -> None:
 
 def require_queues(client: Client, topics: Collection[str], queue_ids: Collection[int]) -> None:
     """NotFoundError for a queue that a topic does not have."""
-    for topic in topics:
+    for topic in topics if queue_ids else ():
         known = {queue.queue_id for queue in client.queues(topic)}
         if known >= set(queue_ids):
             continue
@@ -46,8 +47,9 @@ def require_queues(client: Client, topics: Collection[str], queue_ids: Collectio
 def check_group(client: Client, group: str, topics: Collection[str], offset: str | None) -> None:
     """InvalidRequestError for an offset of a group that has one already; a group that is new to a
     topic is mentioned."""
+    committed = {topic for topic, _ in client.committed_offsets(group)}
     for topic in topics:
-        known = client.committed_offsets(group, topic)
+        known = topic in committed
         if known and offset is not None:
             raise InvalidRequestError(
                 f"the group {group} has read {topic} before, and continues where it was: leave "
@@ -56,6 +58,14 @@ def check_group(client: Client, group: str, topics: Collection[str], offset: str
             )
         if not known:
             note(f"the group {group} is new to {topic}: it begins at {offset or 'earliest'}")
+
+
+def matching(client: Client, pattern: re.Pattern[str], *, follow: bool) -> list[str]:
+    """The topics that there are by now; a reader that follows waits for the first."""
+    names = sorted(one.name for one in client.topics() if pattern.fullmatch(one.name))
+    if not names and follow:
+        note(f"no topic matches {pattern.pattern} yet: waiting for one")
+    return names
 
 
 def note_missing(client: Client, topics: Collection[str]) -> None:
@@ -78,6 +88,8 @@ def note_bounds(
     """Mention queues that do not hold the offset at which reading begins or ends; True when there
     is one that begins beyond its end."""
     beyond_any = False
+    if not (isinstance(start, int) or isinstance(until, int)):
+        return False
     for topic in topics:
         queues = [one for one in client.queues(topic) if not queue_ids or one.queue_id in queue_ids]
         if isinstance(start, int):
