@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stratamq.client import AtTime, connect_async
+from stratamq.client import AtTime, Interceptor, connect_async
 from stratamq.errors import InvalidRequestError
 from tests.client.conftest import SEGMENT_BYTES
 from tests.client.reading import bodies, send
@@ -186,3 +186,22 @@ def test_a_cancelled_resume_loses_nothing_and_leaves_no_task(client, broker, run
 
     for turns in range(8):
         assert run(read(turns)) == list(range(count))
+
+
+def test_what_an_interceptor_raises_keeps_nothing_before_it_from_the_caller(client, broker, opened):
+    class Refusing(Interceptor):
+        def received(self, message):
+            if message.queue_offset == 2:
+                raise LookupError("refused")
+
+    send(client, "refused", 5, queue_id=0)
+    options = {"group": "refused", "commit_interval_s": 3600}
+    with opened(broker.root, interceptors=[Refusing()]) as seeing:
+        with seeing.consume("refused", **options) as reader:
+            assert bodies(reader.getmany(10, 60)) == [0, 1]
+        assert client.committed_offsets("refused") == {("refused", 0): 2}
+        with seeing.consume("refused", offset=1) as reader:
+            assert bodies(reader.getmany(10, 60)) == [1]
+            with pytest.raises(LookupError):
+                reader.getmany(10, 60)
+            assert bodies(reader.getmany(10, 60)) == [3, 4]

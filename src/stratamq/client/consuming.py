@@ -356,6 +356,11 @@ class Reading:
     def release(self) -> None:
         self._held = None
 
+    def give_back(self, message: ReceivedMessage) -> None:
+        """The message that was given last is to be asked for again, after `drop_given`."""
+        assert self._current is not None
+        self._current.offset = message.queue_offset
+
     def drop_given(self) -> None:
         """What an answer holds behind the message that was given last is to be asked for again.
         What was given last counts as taken after `release` only."""

@@ -15,8 +15,8 @@ class Interceptor:
     """Sees every message that a client sends and receives; derive from it, override one or both.
 
     It runs in the caller's thread or task and must not wait. What it raises reaches the caller:
-    nothing is sent, or the message counts as given. Rows of `send_rows` are encoded already and
-    are not seen.
+    nothing is sent, or the message counts as given; `getmany` gives those before it first. Rows of
+    `send_rows` are encoded already and are not seen.
     """
 
     def sending(self, topic: str, properties: dict[str, str]) -> None:

@@ -148,12 +148,23 @@ class Consumer:
                 more = len(messages) < max_messages
                 message = next(self._given, None) if more else None
                 if message is not None and self._sees_received:
-                    self._hooks.received(message)
+                    try:
+                        self._hooks.received(message)
+                    except Exception:  # noqa: BLE001 - the next caller gets it
+                        self._give_back(message)
+                        break
             return messages
         except TimeoutError:
             return []
         finally:
             self._asking = False
+
+    def _give_back(self, message: ReceivedMessage) -> None:
+        """It comes again, and what an interceptor raised for it: first the caller gets those before
+        it."""
+        self._reading.give_back(message)
+        self._moving = True
+        self._end_stream()
 
     def _enter(self) -> None:
         if self._asking:
