@@ -29,3 +29,8 @@ def test_a_master_put_back_to_before_an_empty_generation_is_refused_until_it_is_
 
 def test_a_replaced_master_that_answers_late_without_confirmation_has_promised_nothing():
     assert Simulation(13056).run(OPERATIONS).violation is None
+
+
+def test_after_a_power_loss_frames_behind_a_hole_in_the_unflushed_end_promise_nothing():
+    """Under asynchronous flush: their pages reached the disk, and recovery ends before them."""
+    assert Simulation(37).run(OPERATIONS).violation is None

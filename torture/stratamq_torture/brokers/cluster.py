@@ -13,6 +13,7 @@ from stratamq_commitlog.messages import PutMessage, PutResult, Role
 from stratamq.files.simulated import SimulatedCrash
 from stratamq.files.simulated_faults import keep_everything
 from stratamq.formats.hosts import Host
+from stratamq.formats.numbers import INT64_MAX
 from stratamq.store.identity import mark_restored
 from stratamq_torture.brokers.keeper import Keeper
 from stratamq_torture.brokers.ledger import Ledger, Promise
@@ -84,15 +85,16 @@ class Cluster(World):
         node.lose_power()
         self._gone(node)
         if not self.settings.sync_flush:
-            self.ledger.forgotten(
-                "", lambda one: one in had and not node.has(one.offset, one.raw), lambda one: False
-            )
+            missing = [one.offset for one in had if not node.has(one.offset, one.raw)]
+            hole = min(missing, default=INT64_MAX)
+
+            def is_lost(one: Promise) -> bool:
+                """Recovery ends the log at its first hole, whatever the disk has behind it."""
+                return one.offset >= hole or not node.has(one.offset, one.raw)
+
+            self.ledger.forgotten("", lambda one: one in had and is_lost(one), lambda one: False)
             self.ledger.excuse(
-                lambda one: (
-                    not one.replicated
-                    and one.broker == node.address
-                    and not node.has(one.offset, one.raw)
-                )
+                lambda one: not one.replicated and one.broker == node.address and is_lost(one)
             )
 
     def replace(self, node: Node, role: Role) -> None:
