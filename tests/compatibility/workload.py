@@ -22,6 +22,8 @@ from tests.support.brokers import Broker
 TOPICS = ("TopicTest", "orders", "payments_eu", "%RETRY%billing", "a", "sensor-readings")
 TAGS = ("TagA", "TagB", "order-paid", "zzzzzz", "polygenelubricants", "标签", "😀")
 QUEUES = 4
+PRODUCER = 0x5EED
+"""Numbers what goes over the append stream."""
 BORN_MS = 1_600_000_000_000
 PUT_OK = common_pb2.PUT_MESSAGE_STATUS_PUT_OK
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -112,7 +114,7 @@ class Workload:
 
     def _fast_batch(self) -> None:
         """A batch of several queues over the append stream."""
-        encoder = BatchEncoder(shape_of(self._shape))
+        encoder = BatchEncoder(shape_of(self._shape, PRODUCER))
         runs = []
         for topic in self._random.sample((*TOPICS, "batched"), k=2):
             rows = [(self._bytes(self._random.randrange(250)), self._row()) for _ in range(4)]
@@ -121,7 +123,7 @@ class Workload:
             runs.append(commitlog_pb2.AppendRun(topic=topic, queue_id=queue_id, count=len(rows)))
         lengths, content = encoder.finish()
         batch = commitlog_pb2.AppendStreamRequest(
-            sequence=1, runs=runs, packed_lengths=lengths, frames=content
+            sequence=self.end, runs=runs, packed_lengths=lengths, frames=content
         )
         answers = list(self._stream(iter([batch])))
         (result,) = [result for answer in answers for result in answer.results]
@@ -322,7 +324,7 @@ class Workload:
     ) -> Iterator[commitlog_pb2.AppendStreamResponse]:
         def requests() -> Iterator[commitlog_pb2.AppendStreamRequest]:
             yield commitlog_pb2.AppendStreamRequest(
-                open=commitlog_pb2.AppendOpen(client_name="workload")
+                open=commitlog_pb2.AppendOpen(client_name="workload", producer_id=PRODUCER)
             )
             yield from batches
 
