@@ -122,7 +122,7 @@ def produce(
             client.producer(
                 retry=retry,
                 require_replicas=require_replicas,
-                on_interruption=note_send_interruption,
+                on_interruption=note_send_interruption if retry else None,
             ),
             _chooser(client, topic, ordering_key, defaults) if by_hash else None,
         )
