@@ -1,5 +1,8 @@
 """The command `stratamq` itself: commands from entry points, and errors in one line."""
 
+import subprocess
+import sys
+
 import pytest
 import typer
 
@@ -55,3 +58,18 @@ def test_main_ends_with_the_code(monkeypatch):
     with pytest.raises(SystemExit) as caught:
         command_line.main()
     assert caught.value.code == 0
+
+
+def test_ctrl_c_while_the_program_is_imported_ends_it_without_a_traceback():
+    program = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'stratamq.cli.up':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from stratamq.cli.entry import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")

@@ -58,6 +58,23 @@ def test_a_body_may_be_any_kind_of_bytes(plain):
     assert [m.body for m in plain.consume("kinds")] == [b"one", b"two", b"three", b"four"]
 
 
+@pytest.mark.parametrize(
+    "properties, reason",
+    [
+        ({"TAGS": "t"}, "TAGS: give the field instead"),
+        ({"UNIQ_KEY": "t"}, "UNIQ_KEY: give the field instead"),
+        ({"number": 1}, "property 'number' is 1"),
+        ({1: "one"}, "property 1 is 'one'"),
+        ({"none": None}, "property 'none' is None"),
+    ],
+)
+def test_properties_that_are_fields_or_no_texts_are_refused(plain, properties, reason):
+    with pytest.raises(InvalidRequestError, match=reason):
+        plain.send("properties", b"", properties=properties)
+    with plain.producer() as producer, pytest.raises(InvalidRequestError, match=reason):
+        producer.send("properties", b"", properties=properties)
+
+
 def as_json(value) -> bytes:
     return json.dumps(value).encode()
 

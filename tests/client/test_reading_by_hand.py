@@ -59,6 +59,15 @@ def test_closing_from_another_thread_ends_a_poll_that_waits(client):
     assert reader.poll(60) is None
 
 
+def test_a_poll_may_wait_for_ever_and_not_for_no_number(client):
+    send(client, "for-ever", 1, queue_id=0)
+    with client.consume("for-ever", follow=True) as reader:
+        assert int(reader.poll(float("inf")).body) == 0
+        assert reader.poll(-1.0) is None
+        with pytest.raises(InvalidRequestError, match="no number"):
+            reader.poll(float("nan"))
+
+
 def test_a_poll_behind_the_last_message_ends_at_once(client):
     send(client, "polled-out", 1)
     with client.consume("polled-out") as reader:

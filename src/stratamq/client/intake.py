@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stratamq.client.batching import LARGEST_BATCH_BYTES, Outbox
 from stratamq.client.numbering import Numbering
-from stratamq.client.outgoing import UniqueKeys, encode_message_properties
+from stratamq.client.outgoing import UniqueKeys, check_properties, encode_message_properties
 from stratamq.client.units import Fields
 from stratamq.client.values import Message
 from stratamq.errors import InvalidRequestError
@@ -106,7 +106,9 @@ class Intake:
         return row, born_timestamp_ms or now_ms
 
     def message(self, message: Message) -> Message:
-        """A message that goes alone, with its unique key."""
+        """A message that goes alone, with its unique key. InvalidRequestError for properties that
+        no broker would take."""
+        check_properties(message.properties)
         if message.unique_key is not None or not self._settings.unique_keys:
             return message
         unique_key = self._unique_keys.next(self._clock.wall_ms())

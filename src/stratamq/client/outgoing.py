@@ -55,6 +55,27 @@ class UniqueKeys:
         return self._prefix + "%012X" % (number & 0xFFFF_FFFF_FFFF)
 
 
+def check_properties(properties: Mapping[str, str]) -> None:
+    """InvalidRequestError for properties that are fields of a message, or no texts."""
+    refuse_fields(properties)
+    refuse_values(properties)
+
+
+def refuse_fields(properties: Mapping[str, str]) -> None:
+    refuse_undelivered(0, False, properties)
+    twice = _OWN_NAMES & properties.keys()
+    if twice:
+        raise InvalidRequestError(f"{', '.join(sorted(twice))}: give the field instead")
+
+
+def refuse_values(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise InvalidRequestError(
+                f"property {name!r:.100} is {value!r:.100}: names and values are texts"
+            )
+
+
 def encode_message_properties(
     tag: str, keys: Sequence[str], unique_key: str, properties: Mapping[str, str]
 ) -> bytes:
@@ -75,13 +96,16 @@ def encode_message_properties(
         raise InvalidRequestError("a tag or a key contains the separator 0x02")
     raw = text.encode("utf-8", "replace")
     if properties:
-        refuse_undelivered(0, False, properties)
-        twice = _OWN_NAMES & properties.keys()
-        if twice:
-            raise InvalidRequestError(f"{', '.join(sorted(twice))}: give the field instead")
+        refuse_fields(properties)
+        if None in properties.values():  # else left out in silence
+            refuse_values(properties)
         if PRODUCER_ITEM in properties:  # of a message that was received and is sent anew
             properties = {key: properties[key] for key in properties if key != PRODUCER_ITEM}
-        more = encode_properties(properties)
+        try:
+            more = encode_properties(properties)
+        except TypeError as error:
+            refuse_values(properties)
+            raise InvalidRequestError(f"the properties: {error}") from error
         raw = raw + ITEM_SEPARATOR + more if raw and more else raw or more
     if len(raw) > LARGEST_PROPERTIES_BYTES:
         raise InvalidRequestError(

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 SHORTEST_COMMIT_INTERVAL_S = 0.01
 PAUSED_LOOK_S = 0.1
+LONGEST_WAIT_S = 365 * 86_400.0
+"""What counts as for ever."""
 
 
 class Consumer:
@@ -175,6 +177,10 @@ class Consumer:
         """The next message; None behind the last. TimeoutError."""
         if self._moving:
             self._interrupt()
+        if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
+            if timeout_s != timeout_s:
+                raise InvalidRequestError("timeout_s is no number")
+            timeout_s = LONGEST_WAIT_S
         self._reading.release()
         end_ns = None
         while not self._closed.is_set():

@@ -1,0 +1,12 @@
+"""The program `stratamq`: a Ctrl-C while it is being imported ends it as any other does."""
+
+import signal
+import sys
+
+
+def main() -> None:
+    try:
+        from stratamq.cli.__main__ import main as run
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    run()
