@@ -100,7 +100,7 @@ def test_a_backlog_is_handed_out_in_pieces(broker, make, sent):
 def test_a_batch_is_divided_by_the_queues_units(broker, make, sent):
     places = f"commitlog={address(broker)},"
     places += f"dispatcher={discovery.read(broker.root, 'dispatcher').address}"
-    alone = make(BatchReader, partitionBytes="10000")
+    alone = make(BatchReader, path=f"commitlog={address(broker)}", partitionBytes="10000")
     divided = make(BatchReader, path=places, partitionBytes="10000")
     parts = divided.partitions()
     assert len(parts) > len(alone.partitions()) > 2

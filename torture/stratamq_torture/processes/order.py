@@ -266,8 +266,14 @@ class _Calls:
 
 
 def _is_opening(content: bytes) -> bool:
-    """`open` alone is what its own serialisation gives; the trial's client names itself never."""
-    return content == pb.AppendStreamRequest(open=pb.AppendOpen()).SerializeToString()
+    """`open` alone is what its own serialisation gives. The trial's clients have no name, which is
+    where an append has its topic."""
+    try:
+        opening = pb.AppendStreamRequest.FromString(content).open
+    except DecodeError:
+        return False
+    alone = pb.AppendStreamRequest(open=opening).SerializeToString()
+    return content == alone and not opening.client_name
 
 
 def _is_append(content: bytes) -> bool:
