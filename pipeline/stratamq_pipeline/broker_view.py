@@ -1,14 +1,14 @@
 """The log of a running broker: looked at by the driver, read in ranges by executors.
 
-Ranges begin at frames: at the first of a segment, where by a queue's units one begins, or
-where the driver has seen one. A service that is away for a while is waited for, and reading
-continues behind the last whole frame.
+Ranges begin at frames: at the first of a segment, and where by a queue's units one begins. Those of
+a stream begin at segments alone, so that a batch that is done again is divided alike. A service
+that is away for a while is waited for, and reading continues behind the last whole frame.
 """
 
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -74,13 +74,20 @@ class BrokerView:
             yield raw, frames
 
     def pieces(
-        self, begin: int, end: int, part_bytes: int, selection: Selection, marks: Sequence[int] = ()
+        self,
+        begin: int,
+        end: int,
+        part_bytes: int,
+        selection: Selection,
+        *,
+        again_alike: bool = False,
     ) -> list[InputPartition]:
         if begin >= end:
             return []
         known = {at for at in self._segment_starts(begin, end) if begin < at < end}
-        known.update(at for at in marks if begin < at < end)
-        if (end - begin) // part_bytes > len(known):
+        # What the dispatcher has is another thing later: messages of a batch that is done again
+        # would get other numbers, and be taken for new ones.
+        if not again_alike and (end - begin) // part_bytes > len(known):
             known.update(self._searched(begin, end, part_bytes))
         bounds = [begin]
         for at in sorted(known):

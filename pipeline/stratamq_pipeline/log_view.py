@@ -3,7 +3,7 @@
 Of files that is `FilesView`, of a running broker `broker_view.BrokerView`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -44,10 +44,16 @@ class LogView(Protocol):
         """
 
     def pieces(
-        self, begin: int, end: int, part_bytes: int, selection: Selection, marks: Sequence[int] = ()
+        self,
+        begin: int,
+        end: int,
+        part_bytes: int,
+        selection: Selection,
+        *,
+        again_alike: bool = False,
     ) -> list[InputPartition]:
-        """Partitions of about `part_bytes` that cover [begin, end). `marks`: places between where
-        frames are known to begin."""
+        """Partitions of about `part_bytes` that cover [begin, end). `again_alike`: the same each
+        time for the same range, whatever services answer, also after a restart."""
 
     def close(self) -> None: ...
 
@@ -79,7 +85,13 @@ class FilesView:
                 ) from error
 
     def pieces(
-        self, begin: int, end: int, part_bytes: int, selection: Selection, marks: Sequence[int] = ()
+        self,
+        begin: int,
+        end: int,
+        part_bytes: int,
+        selection: Selection,
+        *,
+        again_alike: bool = False,
     ) -> list[InputPartition]:
         return [LogPart(part, selection) for part in self.log.parts(begin, end, part_bytes)]
 

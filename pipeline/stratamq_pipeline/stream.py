@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 
 _IDLE_BYTES = 64 << 20
 _FOREVER = (1 << 63) - 1
-_MOST_MARKS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -99,8 +98,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The log's end when a query with Trigger.AvailableNow began."""
         self._logged: tuple[int, int, int] | None = None
         """The loss that has been logged: where the stream stood, the log's minimum and end."""
-        self._marks: list[int] = []
-        """Beginnings of frames, so that ranges of a broker's log can be divided."""
 
     # --- offsets ---
 
@@ -180,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             behind,
             part_bytes_of(self.options, behind - begin),
             replace(self._selection(first), physical=(begin, behind)),
-            self._marks,
+            again_alike=True,
         )
 
     def read(self, partition: InputPartition) -> Any:
@@ -188,12 +185,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing is held for batches that are done; the offsets stand in the checkpoint."""
-        done = StreamOffset.from_json(end).log
-        self._marks = [mark for mark in self._marks if mark >= done]
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors need no memory of the walk."""
-        return {**self.__dict__, "_view": None, "_walk": None, "_marks": []}
+        return {**self.__dict__, "_view": None, "_walk": None}
 
     def stop(self) -> None:
         if self._view is not None:
@@ -245,7 +240,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _walk_on(self, view: LogView, walk: Walk, end: int, limits: Limits) -> None:
         selection = self._selection(walk.start)
         for raw, frames in view.frames(walk.log, end):
-            self._mark(int(frames.physical_offset[0]))
             rows = selection.rows(raw, frames)
             wanted = np.arange(len(frames)) if rows is None else rows
             taken = _fitting(frames.size[wanted], walk, limits)
@@ -263,11 +257,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if taken < len(wanted):
                 return
         walk.log = max(walk.log, end)
-
-    def _mark(self, place: int) -> None:
-        apart = max(1, part_bytes_of(self.options, 0) // 4)
-        if not self._marks or place - self._marks[-1] >= apart:
-            self._marks = [*self._marks[-_MOST_MARKS:], place]
 
     def _waited_enough(self, walk: Walk) -> bool:
         if walk.since_ns is None:
