@@ -27,7 +27,7 @@ class Report:
     """Copies of messages beyond the first: there are none."""
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
-    """Each broken promise in a sentence that says how to see it again."""
+    """Each broken promise in a sentence with the command that repeats it."""
     skipped: str = ""
     """Why this trial did not run here; empty when it did."""
     notes: list[str] = field(default_factory=list)

@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 
 class TrialFailedError(Exception):
-    """Services, disks or wires of a trial did not do what they were to do; the sentence says what
+    """Services, disks or wires of a trial did not do what they were to do; the sentence names what
     that was, and holds what they wrote."""
 
 

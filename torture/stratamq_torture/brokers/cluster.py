@@ -109,7 +109,7 @@ class Cluster(World):
         self.backups[node.number] = node.disk.twin(keep_everything, self.chance, self.clock)
 
     def restore(self, node: Node, *, told: bool = True) -> None:
-        """The directory is put back to its last copy; `told`: with the command."""
+        """The directory is put back to its last copy; `marked`: with the command."""
         self.met("a directory was restored")
         had = self._holding(node)
         node.die()
@@ -133,7 +133,7 @@ class Cluster(World):
         self.ledger.forgotten(node.address, had.__contains__, elsewhere)
 
     def heal(self) -> None:
-        """The network is whole again, and nobody stands still."""
+        """The network is whole again, and no broker is paused."""
         self.apart.clear()
         self.paused.clear()
 

@@ -1,7 +1,7 @@
 """What was promised to producers and shown to consumers, and for how long it counts.
 
     answer                     counts
-    PUT_OK of a SYNC_MASTER    whoever is promoted, as architecture section 3 says
+    PUT_OK of a SYNC_MASTER    whoever is promoted, by section 3 of ARCHITECTURE.md
     any other that is stored   in that broker's log, until another is promoted
 
 What is excused is what a fault itself took away: a disk that is replaced, or put back to an earlier
@@ -47,7 +47,7 @@ class Ledger:
     def answered(
         self, status: PutStatus, offset: int, raw: bytes, *, broker: str, sync_master: bool
     ) -> None:
-        """A producer was told that its message is stored."""
+        """A producer received the acknowledgement of its message."""
         self.acknowledged += 1
         replicated = sync_master and status is PutStatus.PUT_OK
         self._enter(self.promises, Promise(offset, raw, replicated, broker))

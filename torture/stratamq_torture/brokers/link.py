@@ -234,7 +234,7 @@ class Link:
         self._cut(keeps, has, agreed)
 
     def _opening(self, engine: CommitLog, history: History) -> SlaveOpening:
-        """What the slave tells its master, by way of the wire's bytes."""
+        """What the slave sends its master, by way of the wire's bytes."""
         has = SlaveOpening(
             history.end,
             history.minimum,

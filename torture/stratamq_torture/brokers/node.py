@@ -74,7 +74,7 @@ class Node:
 
     @property
     def has_died(self) -> bool:
-        """It met a planned crash point, and nobody has taken note yet."""
+        """It met a planned crash point, which has not been handled yet."""
         return self.files is not None and self.files.dead and self.engine is not None
 
     def start(self) -> None:
@@ -219,7 +219,7 @@ class Node:
 
     @property
     def safe(self) -> int:
-        """Below here its log is as safe as its flush setting says."""
+        """Below here its log is as safe as its flush setting makes it."""
         engine = self.log
         if engine is None:
             return 0
@@ -227,14 +227,14 @@ class Node:
 
     @property
     def follows(self) -> str:
-        """Whom it follows: what it found, what it was told, what is configured."""
+        """Whom it follows: what it found, what it was given, what is configured."""
         told = self.engine.state.assigned.master if self.engine is not None else ""
         return self.override or told or "0"
 
     # --- one change of its state at a time: `changing` while it is under way ---
 
     def set_role(self, change: RoleChange) -> None:
-        """`refused` says why it has not happened."""
+        """`refused` has the reason why it has not happened."""
         assert self.log is not None
         self.log.set_role(change, self.change())
 

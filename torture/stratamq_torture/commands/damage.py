@@ -30,7 +30,7 @@ def damage(
     the kind of damage (a flipped bit, zeros, garbage, another length, another file's content, a
     directory, a link, a FIFO, …), the file and the place. A service starts, or refuses in a
     sentence; whatever is served is byte for byte what was written; what is untouched is served;
-    what was cut lies under stratamq/aside/; queues and index are whole again in the end.
+    what was cut is in stratamq/aside/; queues and index are whole again in the end.
     """
     from stratamq_torture.damage.trial import DamageOptions, run_damage
 

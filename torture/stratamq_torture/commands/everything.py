@@ -38,7 +38,7 @@ def everything(
 ) -> None:
     """Every trial, each for its part of the time, and one table of all.
 
-    What cannot run here (no root, no FUSE, no strace) is skipped and says why. Rounds of `disk`
+    What cannot run here (no root, no FUSE, no strace) is skipped with the reason. Rounds of `disk`
     and the last one of each trial are brought to their end, so that it takes a little longer.
     """
     # The engines warn about every fault that is planned for them.

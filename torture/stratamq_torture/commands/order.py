@@ -21,8 +21,8 @@ def order(
     """Trace the log service, and hold every acknowledgement against the flush that covers it.
 
     Unary and stream appends, one at a time and many in flight. Each answer on the wire must leave
-    after a sync of its segment that began when its request was there. Needs strace; says so and
-    does nothing where it is missing.
+    after a sync of its segment that began when its request was there. Needs strace; does nothing,
+    and reports that, where it is missing.
     """
     from stratamq_torture.processes.order import WAYS, OrderOptions, run_order
 

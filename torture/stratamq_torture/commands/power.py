@@ -23,10 +23,10 @@ def power(
 ) -> None:
     """Take the power away from the real services, start them again, and check every promise.
 
-    The store lies on a FUSE file system that forgets what was not synced: nothing, everything or a
+    The store is on a FUSE file system that forgets what was not synced: nothing, everything or a
     random part of it survives. Under sync flush nothing acknowledged may be missing. With
     --async-flush the loss must be the newest part, bounded by the flush interval, and is reported.
-    Needs /dev/fuse, fuse3 and mfusepy; says so and does nothing where one is missing.
+    Needs /dev/fuse, fuse3 and mfusepy; reports that and does nothing where one is missing.
     """
     from stratamq_torture.processes.power import PowerOptions, run_power_losses
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 @contextmanager
 def counting(total: int | None, unit: str) -> Iterator[Callable[[int, int], None] | None]:
     """Gives what a trial is to call with how many are done and how many of them failed, or None
-    when standard error is no terminal. `total` None: nobody knows."""
+    when standard error is no terminal. `total` None: not known."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -20,7 +20,7 @@ def resend(
 
     Producers of every kind send again what was not answered, through a proxy that resets their
     connections, also after it has withheld the answers. At the end the whole log is compared with
-    what they were told, message by message and sequence by sequence.
+    their answers, message by message and sequence by sequence.
     """
     from stratamq_torture.processes.resend import ResendOptions, run_resends
 

@@ -150,7 +150,7 @@ class Reader:
                     self._take(PULL, message, frame)
 
     def _pull_queue(self, topic: str, queue_id: int) -> Iterator[tuple[int, bytes]]:
-        """As a consumer that steps over what it is told to be damaged."""
+        """As a consumer that passes over what is reported as damaged."""
         offset = 0
         for _ in range(PULL_STEPS):
             try:
@@ -269,7 +269,7 @@ def touched(template: Template, root: Path) -> set[int]:
 
 
 def kept_aside(root: Path) -> list[bytes]:
-    """Everything that lies under `stratamq/aside/`, of regular files."""
+    """Everything in `stratamq/aside/`, of regular files."""
     directory = root / "stratamq" / "aside"
     if not directory.is_dir():
         return []

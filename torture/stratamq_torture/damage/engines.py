@@ -2,7 +2,7 @@
 
 One thread does everything, in the order of a broker in which nothing is ever late; the clock is
 moved by hand. What an engine raises at its start reaches the caller; what it raises while it
-follows is told to it, as `follow.driver` does.
+follows is passed to it, as by `follow.driver`.
 """
 
 import random
@@ -93,7 +93,7 @@ class _Lane:
                     settle()
             elif isinstance(action, Close):
                 self._engine.close_at(action.end, self._all_durable)
-        except Exception as error:  # noqa: BLE001 - as client.follow: the engine is told
+        except Exception as error:  # noqa: BLE001 - as follow.driver: the engine receives it
             self.failed = True
             self._engine.stopped(error)
 

@@ -18,7 +18,7 @@ class Family:
     glob: str
     pick: str = "any"
     rebuildable: bool = False
-    """The log says all that is in it, so that nothing may be missing in the end."""
+    """The log has everything, so that nothing may be missing in the end."""
 
 
 FAMILIES: tuple[Family, ...] = (

@@ -1,7 +1,7 @@
 """What can happen to a file: each kind of damage as a function of a path and chance.
 
-A kind answers with a sentence that says what it did, or with None when it does not apply to what
-lies there (an empty file has no bit to flip).
+A kind answers with a sentence about what it did, or with None when it does not apply to what
+is there (an empty file has no bit to flip).
 """
 
 import os
@@ -60,7 +60,7 @@ def flip_bit_anywhere(place: Place, chance: random.Random) -> str | None:
 
 
 def flip_and_zero_end(place: Place, chance: random.Random) -> str | None:
-    """In two places: what tells where the end is, and something before it."""
+    """In two places: where the end is determined, and before it."""
     used = _used(place.path) if _size(place.path) else 0
     if used < 100:
         return None
@@ -148,7 +148,7 @@ def sibling(place: Place, chance: random.Random) -> str | None:
 
 
 def duplicate(place: Place, chance: random.Random) -> str | None:
-    """The file stays, and lies under another name as well."""
+    """The file stays, and is under another name as well."""
     if _size(place.path) is None or os.path.lexists(place.neighbour):
         return None
     shutil.copyfile(place.path, place.neighbour)

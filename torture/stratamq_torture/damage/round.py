@@ -11,7 +11,7 @@ from stratamq_torture.damage.kinds import KINDS, name_of
 from stratamq_torture.damage.store import Template
 
 OPERATORS = ("room locks", "directory")
-"""Families of which a follower may refuse what lies in their place."""
+"""Families of which a follower may refuse what is in their place."""
 MENDED = ("and are taken from the log again", "it is built anew")
 PAIRS = tuple((family, kind) for family in FAMILIES for kind in KINDS)
 
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def told(self) -> str:
-        """What the services said, in short."""
+        """What the services reported, in short."""
         return "; ".join(dict.fromkeys(self.sentences))[:400]
 
 
@@ -91,7 +91,7 @@ def _judge(template: Template, root: Path, family: Family, outcome: Outcome) -> 
 
 
 def _is_usual(sentence: str) -> bool:
-    """A store that is whole says this, too."""
+    """The sentence for a store that is whole."""
     return sentence.startswith(("recovery begins at", "append:"))
 
 

@@ -125,7 +125,7 @@ def _hung(seeds: range) -> Outcome:
     return outcome
 
 
-# --- what is told ---
+# --- the report ---
 
 
 def _count(outcome: Outcome, options: DamageOptions, report: Report, tally: Counter[str]) -> None:

@@ -65,7 +65,7 @@ def started_when_full(scene: Scene) -> None:
 
 
 def read_only(scene: Scene) -> None:
-    """The file system turns read-only: writing ends for good and says why, reads go on; repaired
+    """The file system turns read-only: writing ends for good with the reason, reads go on; repaired
     and started again, all is there"""
     services = scene.stage.services
     scene.volume.break_down()
@@ -105,7 +105,7 @@ def log_state_cannot_be_written(scene: Scene) -> None:
 
 
 def dispatcher_flush_fails(scene: Scene) -> None:
-    """Syncs of the dispatcher fail with EIO: it stops for good and says why"""
+    """Syncs of the dispatcher fail with EIO: it stops for good with the reason"""
     _fails_once(scene, DISPATCHER, "fdatasync,fsync,syncfs", "EIO")
     _follower_has_stopped(scene, DISPATCHER)
     _restart(scene, DISPATCHER)
@@ -133,7 +133,7 @@ def dispatcher_state_cannot_be_written(scene: Scene) -> None:
 
 
 def index_flush_fails(scene: Scene) -> None:
-    """Syncs of the index fail with EIO: it stops for good and says why"""
+    """Syncs of the index fail with EIO: it stops for good with the reason"""
     _fails_once(scene, INDEX, "fdatasync,fsync,syncfs", "EIO")
     _follower_has_stopped(scene, INDEX)
     _restart(scene, INDEX)
@@ -199,7 +199,7 @@ def _fails_once(scene: Scene, room: str, calls: str, error: str) -> None:
 
 
 def _log_has_stopped(scene: Scene, *reasons: str) -> None:
-    """Fail-stop, and everyone who asks is told one of the kernel's reasons."""
+    """Fail-stop: every status has one of the kernel's reasons."""
     services = scene.stage.services
 
     def stopped() -> bool:

@@ -58,7 +58,7 @@ def failing(
     with said.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=output)
     try:
-        # It says so once it holds all threads of the process.
+        # It reports `attached` once it holds all threads of the process.
         attached = until(
             lambda: b"attached" in said.read_bytes() or process.poll() is not None, ATTACH_S
         )

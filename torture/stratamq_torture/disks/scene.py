@@ -27,7 +27,7 @@ _NOT_YET = (
 
 
 class ActFailedError(TrialFailedError):
-    """Something that was to happen did not; the sentence says what."""
+    """Something that was to happen did not; the sentence names it."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Scene:
             raise ActFailedError(f"not within {WAIT_S} s: {what}; {self.said()}")
 
     def state(self, room: str) -> tuple[str, str]:
-        """What `stratamq status` says of one service: its state, and everything else in a line."""
+        """What `stratamq status` shows of one service: its state, and everything else in a line."""
         where = Endpoints(self.stage.root)
         with Client(where, timeout_s=ANSWER_S) as client:
             row, notes = describe(room, where, client)
@@ -83,7 +83,7 @@ class Scene:
         self.until(lambda: self.acknowledged >= goal, what)
 
     def stands_still(self, word: str) -> None:
-        """Producers are refused, and every new refusal says `word`."""
+        """Producers are refused, and every new refusal contains `word`."""
         before = set(self.refused)
         what = f"producers are refused, and told {word!r}"
         acknowledged = self.acknowledged

@@ -18,7 +18,7 @@ FLUSH_TYPES = ("SYNC_FLUSH", "ASYNC_FLUSH")
 VOLUME_BYTES = 192 << 20
 SETTINGS = ("commitlog.reserve_bytes=1048576", "commitlog.follower_stop_timeout_ms=2000")
 LOSING = {("read-only", "ASYNC_FLUSH"), ("log-flush-fails", "ASYNC_FLUSH")}
-"""Where the disk loses what was acknowledged from the page cache: that is what ASYNC_FLUSH says."""
+"""Where the disk loses what was acknowledged from the page cache: ASYNC_FLUSH promises no more."""
 BEFORE = 100
 
 

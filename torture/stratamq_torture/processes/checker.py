@@ -25,7 +25,7 @@ from stratamq_torture.processes.services import until
 
 SETTLE_S = 60.0
 SHOWN = 12
-"""So many broken promises are told in full."""
+"""So many broken promises are reported in full."""
 
 
 @dataclass(slots=True)

@@ -3,10 +3,10 @@
     python -m stratamq_torture.processes.forgetful_disk MOUNTPOINT
 
 The simulated disk of the file room under the real kernel: the same pages, sectors, entries and
-renames, the same seeded choice of what a crash keeps. The kernel's own page cache lies above it, so
+renames, the same seeded choice of what a crash keeps. The kernel's own page cache is above it, so
 that mappings, `msync` and write-back are real.
 
-Standard output says `{"mounted": true}` after each mount. Whoever wants a power loss kills the
+Standard output has `{"mounted": true}` after each mount. Whoever wants a power loss kills the
 services, unmounts (the kernel hands over its dirty pages, which are not synced by that) and writes
 one line to standard input, `{"keep": "nothing" | "everything" | "random", "seed": 7}`. What was at
 stake is answered in a line, and the disk is mounted again as the next boot finds it. The end of

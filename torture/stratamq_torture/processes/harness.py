@@ -34,7 +34,8 @@ class Harness(ABC):
     """Within this the load must get on, and consumers reach the end."""
 
     def __init__(self, seed: int, name: str) -> None:
-        self.keep = True  # until it has started: what the services wrote says why they did not
+        # Until it has started: what the services wrote has the reason if they did not.
+        self.keep = True
         self.directory = Path(tempfile.mkdtemp(prefix="stratamq-torture-"))
         self.chance = random.Random(f"{name} {seed}")
         self.messages = Messages(seed)
@@ -89,7 +90,7 @@ class Harness(ABC):
             )
 
     def wait(self, longest_s: float) -> None:
-        """A random time up to `longest_s`: the seed says how long."""
+        """A random time up to `longest_s`: the seed determines it."""
         until(lambda: False, self.chance.random() * longest_s, longest_s)
 
     def _consumers_end(self, image: LogImage, findings: Findings) -> None:

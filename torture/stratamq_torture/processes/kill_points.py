@@ -54,7 +54,7 @@ def segment_allocated(stage: Stage) -> None:
 
 @point
 def segment_rolled(stage: Stage) -> None:
-    """The log when an answer lies in another segment than the one before."""
+    """The log when an answer is in another segment than the one before."""
     strike_when_changed(stage, lambda: stage.ledger.newest_offset // SEGMENT_BYTES, COMMITLOG)
 
 

@@ -36,7 +36,7 @@ class Ledger:
     perhaps: dict[str, str] = field(default_factory=dict)
     """The connection broke, or the answer was "stored, not confirmed": may be there or not."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Nothing was stored, and the service said so: must not be there."""
+    """Nothing was stored, by the service's answer: must not be there."""
     seen: dict[Queue, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """Queue offset to (physical offset, hash of the frame) of what a consumer was given."""
     committed: dict[Queue, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Ledger:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, unique_key: str, result: SendResult, at_ns: int) -> None:
-        """What the log said of one message."""
+        """The log's answer for one message."""
         error = result.error
         with self._lock:
             if error is None and result.status is SendStatus.PUT_OK:

@@ -28,7 +28,7 @@ class Stored:
 
 @dataclass(slots=True)
 class LogImage:
-    """Grows by `read`. `faults` says what in the log itself cannot be right."""
+    """Grows by `read`. `faults` has what in the log itself cannot be right."""
 
     messages: Messages
     segment_bytes: int

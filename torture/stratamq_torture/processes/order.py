@@ -65,7 +65,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Trace:
-    """What the trace says: answers, and the syncs of each segment as (begun, ended), in order."""
+    """What the trace holds: answers, and the syncs of each segment as (begun, ended), in order."""
 
     answers: list[Answer] = field(default_factory=list)
     syncs: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))

@@ -36,7 +36,7 @@ def missing() -> str:
 
 
 class DiskFailedError(TrialFailedError):
-    """The forgetful disk's process did not do what it was told."""
+    """The forgetful disk's process did not do what was asked for."""
 
 
 class ForgetfulDisk:

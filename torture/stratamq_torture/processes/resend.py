@@ -51,7 +51,7 @@ class ResendOptions:
 
 @dataclass(slots=True)
 class Told:
-    """What producers were told, by body."""
+    """What producers received, by body."""
 
     acknowledged: dict[bytes, SendResult] = field(default_factory=dict)
     perhaps: set[bytes] = field(default_factory=set)

@@ -5,7 +5,7 @@
         services.kill("commitlog")
         services.start(["commitlog"])
 
-Nothing here sleeps for a while and hopes: a start is over when the service's health says SERVING,
+Nothing here waits for a fixed time: a start is over when the service's health is SERVING,
 an end when the process is gone. What a process writes is kept in `logs`.
 """
 
@@ -94,7 +94,7 @@ class Services:
             )
 
     def announced(self, room: str) -> discovery.Endpoint | None:
-        """What the running process says of itself; None before it listens."""
+        """The running process's announcement; None before it listens."""
         process = self._processes.get(room)
         endpoint = discovery.read(self.root, room)
         if process is None or endpoint is None or endpoint.pid != process.pid:
@@ -111,7 +111,7 @@ class Services:
         return endpoint
 
     def wait_ready(self, room: str, limit_s: float = DEADLINE_S) -> None:
-        """Until its health says SERVING. ServiceFailedError."""
+        """Until its health is SERVING. ServiceFailedError."""
         endpoint = self.wait_announced(room, limit_s)
         with grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS) as channel:
             watch = health_pb2_grpc.HealthStub(channel).Watch(
@@ -227,7 +227,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def directory_names(directory: Path) -> list[str]:
-    """What lies in a directory of the store now; nothing when it is not there."""
+    """What is in a directory of the store now; nothing when it is not there."""
     try:
         return sorted(os.listdir(directory))
     except FileNotFoundError:

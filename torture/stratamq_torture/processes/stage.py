@@ -63,7 +63,7 @@ class Stage(Harness):
         return self.services.kills
 
     def preserve(self) -> None:
-        """The directory stays, with a copy of a store that lies elsewhere."""
+        """The directory stays, with a copy of another store."""
         super().preserve()
         if not self.root.is_relative_to(self.directory):
             self.services.kill_all()  # or files would come and go under the copy

@@ -1,7 +1,7 @@
 """The files of a stopped store, read by the pure readers and held against the log's image.
 
-No service runs: what is on disk must say by itself what the services said before, the units of
-every queue and the items of every index file, one for each frame and none for a stranger.
+No service runs: the disk alone must hold what the services reported before, the units of
+every queue and the items of every index file, one for each frame and none for anything else.
 """
 
 from collections import Counter

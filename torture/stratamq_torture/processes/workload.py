@@ -1,4 +1,4 @@
-"""Producers and consumers that run while services die, and write down what they were told.
+"""Producers and consumers that run while services die, and record what they received.
 
 Three kinds of producers: a fast stream that never sends twice, a fast stream that sends again what
 was not answered, and unary calls one at a time, which do, too. Two kinds of consumers: one follows
@@ -50,7 +50,7 @@ class Workload:
     messages have others.
 
     `with Workload(…)` starts it paused; `resume` and `pause` as often as needed. What the threads
-    were told is complete, and everything sent is answered or given up, when `pause` has returned.
+    received is complete, and everything sent is answered or given up, when `pause` has returned.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class Workload:
         try:
             client.commit_offsets(GROUP, offsets)
         except (UnavailableError, NotWritableError, OffsetOutOfRangeError):
-            # The next commit says it again, here or at the new master; of messages that were lost
+            # The next commit repeats it, here or at the new master; of messages that were lost
             # unacknowledged the reader hears by its next pull.
             self._ended.wait(RETRY_WAIT_S)
 

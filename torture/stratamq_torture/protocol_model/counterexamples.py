@@ -28,7 +28,7 @@ _RIVALS = (
     "B opens term 1",
     "B appends",
 )
-"""A and B have a message each that nobody else has, B's of the higher term."""
+"""A and B have a message each that no other member has, B's of the higher term."""
 
 COUNTEREXAMPLES = (
     Counterexample("quorum", Scope(3, 1, promotions=1), "lost"),

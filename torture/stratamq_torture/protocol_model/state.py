@@ -140,7 +140,7 @@ def stretches(member: Member) -> list[tuple[Generation, int, int]]:
 def reach(member: Member, *, of_empty: bool) -> tuple[int, ...]:
     """(term of the last generation whose start is reached, last generation with a byte, end), flat.
     `of_empty` off: the term is that of the last byte. Within a term one member writes, so that an
-    empty generation of it says nothing."""
+    empty generation of it proves nothing."""
     written = stretches(member)
     last = written[-1][0] if written else Generation(NONE, NONE, NONE)
     term = last.term

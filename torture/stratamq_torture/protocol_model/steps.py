@@ -530,7 +530,7 @@ def _step(
 
 
 def _fresh(state: State, term: int, starts: int) -> Generation:
-    """A number that nobody knows."""
+    """A number that no member knows."""
     known = {generation for member in state.members for generation, _ in member.history}
     known |= {generation for generation, _ in state.promised}
     if state.backup is not None:

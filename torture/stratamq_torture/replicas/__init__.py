@@ -1,5 +1,5 @@
 """Trials on two real brokers of one name: the master is lost, the slave takes its place.
 
-`wire` is what lies between them, `brokers` runs them and says how they stand, `losses` what happens
+`wire` is what is between them, `brokers` runs them and reports their states, `losses` what happens
 to a master, `trial` plays rounds. Messages, promises and checks are those of `processes`.
 """

@@ -7,7 +7,7 @@
 
 Each is reached by the other through a wire of its own, whose address stays when its processes are
 started again. Nothing here sleeps for a while and hopes; what does not come is a
-BrokersFailedError that says how both stood.
+BrokersFailedError with the states of both.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class BrokersFailedError(TrialFailedError):
-    """Something that both brokers owe did not come; the sentence says how they stood."""
+    """Something that both brokers owe did not come; the sentence has their states."""
 
 
 class Broker:
@@ -145,8 +145,8 @@ class Brokers:
         self.serves(NAMES[0])
 
     def promote(self, name: str) -> Promotion:
-        """What `stratamq replica promote` does. StrataError says why not. After an ASYNC_MASTER,
-        which acknowledges what no slave has, with `--force`."""
+        """What `stratamq replica promote` does; StrataError has the reason why not. After an
+        ASYNC_MASTER, which acknowledges what no slave has, with `--force`."""
         return self[name].client.admin.promote(self.role, force=self.role is Role.ASYNC_MASTER)
 
     def serves(self, name: str) -> None:

@@ -8,7 +8,7 @@ from stratamq_torture.replicas.brokers import ROOMS, Brokers
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """`strike` and `undo` are told of which broker it is; `undo` comes after the other's
+    """`strike` and `undo` receive the broker; `undo` comes after the other's
     promotion. `doc`: for people."""
 
     doc: str

@@ -37,7 +37,7 @@ class Stage(Harness):
         self.master = NAMES[0]
         self.promotions = 0
         self.given_up = 0
-        """Old masters that had bytes nobody was promised, and keep them aside."""
+        """Old masters that had unacknowledged bytes, now in stratamq/aside/."""
         self._workloads = 0
         self._loads = ExitStack()
         self._image: LogImage | None = None

@@ -11,7 +11,7 @@ import socket
 import threading
 
 NOWHERE = "127.0.0.1:9"
-"""The discard port: nobody listens."""
+"""The discard port: no process listens."""
 
 
 class Wire:
@@ -40,7 +40,7 @@ class Wire:
             _shut(end)
 
     def hold(self) -> None:
-        """Nothing comes through any more, and nobody is told."""
+        """Nothing comes through any more, without an error."""
         self._open.clear()
 
     def release(self) -> None:

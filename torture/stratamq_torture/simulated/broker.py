@@ -63,7 +63,7 @@ class Broker(World):
         self.audits = audits
         """Whether invariants are looked at that no consumer would notice at once."""
         self.flushed = 0
-        """What the log has said to be durable, at its last end or start."""
+        """What the log has reported as durable, at its last end or start."""
         self.log = LogRoom(self, self)
         self.dispatcher = DispatcherRoom(self, self)
         self.index = IndexRoom(self, self)
@@ -165,7 +165,7 @@ class Broker(World):
             self.connections[room.name].leave()
 
     def _remember_flushed(self) -> None:
-        """Bytes below *flushed* are durable: the log said so."""
+        """Bytes below *flushed* are durable: the log has reported it."""
         engine = self.log.engine
         if engine is not None:
             self._note_end(engine)
@@ -308,8 +308,8 @@ class Broker(World):
     # --- the disk and the kernel ---
 
     def lose_unsynced(self) -> None:
-        """Write-back of the log fails while nobody has its files open, here or there or wholly, and
-        the pages are dropped: the disk's bytes show, and no process is told."""
+        """Write-back of the log fails while no process has its files open, here or there or wholly,
+        and the pages are dropped: the disk's bytes show, and no process receives an error."""
         likely = self.chance.choice((0.5, 1))
         for inode in self.disk.under(COMMITLOG):
             dirty = inode.dirty_pages()

@@ -2,7 +2,7 @@
 
 log        everything demanded is there, byte for byte, once, in order; nothing came back, was
            invented or stands half-way; queue offsets are dense; store times never go back
-queues     every unit points at its message; nothing is missing; none points at a stranger
+queues     every unit points at its message; nothing is missing; none points at anything else
 index      every key of every message leads to it, and to nothing else
 """
 
@@ -138,7 +138,7 @@ def _take_as_truth(
 
 
 def check_at_rest(broker: "Broker") -> None:
-    """Everything runs and nothing is left to do: the followers say what the log says."""
+    """Everything runs and nothing is left to do: the followers have what the log has."""
     engine = broker.log.engine
     assert engine is not None
     minimum, end = engine.offsets.minimum, engine.offsets.appended

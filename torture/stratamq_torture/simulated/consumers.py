@@ -74,9 +74,9 @@ class Consumers:
 
     @property
     def _unguarded(self) -> bool:
-        """Without the record checksum nobody can tell torn properties from written ones, in pages
-        that the kernel has dropped after their write-back had failed, and before a flush says so.
-        """
+        """Without the record checksum torn properties cannot be distinguished from written ones,
+        in pages that the kernel has dropped after their write-back had failed, and before a flush
+        reports it."""
         world = self._world
         return world.cache_lies and not world.settings.log.property_checksum
 
@@ -180,7 +180,7 @@ class Consumers:
     def _judge_answer(
         self, topic: str, key: str, answer: Answer, minimum: int, position: int
     ) -> None:
-        """No stranger, and nothing missing that was indexed when the question came."""
+        """Nothing else, and nothing missing that was indexed when the question came."""
         model = self._world.model
         found = set()
         for offset, frame in answer.frames:

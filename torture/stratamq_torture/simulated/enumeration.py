@@ -271,7 +271,7 @@ def crash_points(words: Sequence[str]) -> list[int]:
         disk.trace = calls
         workload.do(words[-1])
     except Violation:
-        # The case without a crash point says so.
+        # The case without a crash point reports it.
         return []
     return [call.number - before for call in calls if call.operation not in READS]
 

@@ -1,6 +1,6 @@
 """The log as its files show it, read frame by frame without any code of the rooms.
 
-A segment is read from its beginning; frames lie one behind the other, a blank ends it. What lies
+A segment is read from its beginning; frames are one behind the other, a blank ends it. What is
 behind the log's end must read as zeros.
 """
 

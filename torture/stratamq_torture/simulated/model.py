@@ -1,7 +1,7 @@
 """What the simulated broker was given, what it answered, what consumers saw: the only truth.
 
 Every message carries its number in its body, so that whatever turns up in the log can be named. A
-message's *grade* says what must have happened to the disk before it may be missing:
+message's *grade* is what must have happened to the disk before it may be missing:
 
     NONE      nothing: it was never confirmed
     CACHED    a power loss, or a page that was dropped after its write-back had failed
@@ -168,7 +168,7 @@ class Model:
         return message
 
     def _torn_unguarded(self, message: Message, raw: bytes) -> bool:
-        """Whether a power loss took the end of the properties of what RocketMQ wrote and nobody
+        """Whether a power loss took the end of the properties of what RocketMQ wrote and no process
         flushed: RocketMQ keeps such a record, and so do we."""
         if not (message.unguarded and self.torn and message.grade < Grade.DURABLE):
             return False
@@ -198,13 +198,13 @@ class Model:
     # --- for the checks ---
 
     def demanded(self, grade: Grade) -> Iterator[Message]:
-        """Messages of at least this grade that nobody allowed to be deleted."""
+        """Messages of at least this grade whose deletion was not allowed."""
         for message in self.messages:
             if message.grade >= grade and message.offset >= self.deleted_below:
                 yield message
 
     def claim(self, below: int, grade: Grade) -> None:
-        """The log says that everything below an offset is as safe as that."""
+        """The log reports that everything below an offset is as safe as that."""
         for message in self.messages:
             if message.fate is Fate.STORED and message.frame and message.end <= below:
                 message.raise_to(grade)

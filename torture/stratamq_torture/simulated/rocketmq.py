@@ -155,7 +155,7 @@ def _genuine(broker: "Broker", opened: Opened) -> dict[int, Message] | None:
 
 
 def _is_sound(opened: Opened, kept: dict[int, Message]) -> bool:
-    """Its queues are what the log says: it goes on with the right numbers."""
+    """Its queues are those of the log: it continues with the right numbers."""
     following: dict[QueueKey, int] = {}
     for _, message in sorted(kept.items()):
         if message.counted:

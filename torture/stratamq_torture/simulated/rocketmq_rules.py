@@ -5,7 +5,7 @@ checkpoint names; frames are checked without a look at PHYSICALOFFSET, and the f
 the end (spec 2.7, 9.3, 9.4). Older files stay as they are.
 
 Of the queues: units up to the first invalid one count, then units at or beyond the log's end are
-dropped, and what was found by an abnormal recovery or lies behind the newest unit is dispatched
+dropped, and what was found by an abnormal recovery or is behind the newest unit is dispatched
 again, as spec 6.4 appends it: what the queue believes to have is skipped, a gap is not noticed.
 Everything happens in memory; nothing is changed.
 """

@@ -68,7 +68,7 @@ class Room:
 
     @property
     def has_died(self) -> bool:
-        """A crash point was met, and nobody has taken note yet."""
+        """A crash point was met, which has not been handled yet."""
         return self.engine is not None and self.files is not None and self.files.dead
 
     @property
@@ -148,7 +148,7 @@ class LogRoom(Room):
     def start(self) -> bool:
         """As any room, but for one refusal: RocketMQ deletes segments without a sync, and a power
         loss can leave a gap among those behind its end. Then an operator does what the refusal
-        says, moves what lies behind the gap away, and the log must start."""
+        describes, moves what is behind the gap away, and the log must start."""
         world = self.world
         if not world.foreign or not has_gap(world.disk):
             return super().start()

@@ -59,5 +59,5 @@ class World:
 
     @property
     def sick(self) -> bool:
-        """Some file's background write-back has failed, and no flush has said so yet."""
+        """Some file's background write-back has failed, and no flush has reported it yet."""
         return any(inode.pending_error for inode in self.disk.tree.inodes())
