@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml hold, and each of them bites."""
+"""The import contracts of pyproject.toml hold, and each detects its violation."""
 
 import ast
 import os
@@ -59,7 +59,7 @@ def lint(root: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def violated(tmp_path_factory) -> str:
-    """What the linter says about a copy of the tree with every violation planted."""
+    """The linter's output for a copy of the tree with every violation planted."""
     root = tmp_path_factory.mktemp("violated")
     shutil.copy(ROOT / "pyproject.toml", root)
     for package in PACKAGES:

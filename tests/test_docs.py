@@ -1,4 +1,4 @@
-"""What the documentation takes from the code is what the code says."""
+"""What the documentation takes from the code equals the code."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The list of named mistakes is sound, and its runner tells caught from survived."""
+"""The list of named mistakes is sound, and its runner distinguishes caught from survived."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`stratamq bench` over real services, briefly: cases measure, check, and say so.
+"""`stratamq bench` over real services, with short runs: each case measures, checks and reports.
 
 Of the cases that share their code the commit chooses one.
 """

@@ -1,4 +1,4 @@
-"""`stratamq bench scan` and `bench spark`, briefly: what they measure is whole, and they say so."""
+"""`stratamq bench scan` and `bench spark`, short runs: the result is complete and is reported."""
 
 import json
 import subprocess

@@ -69,7 +69,7 @@ def test_what_a_client_says_is_added_up(state):
 
 
 class Holds:
-    """A client of a dispatcher that says its only queue ends at `end`, and pulls `message`."""
+    """A client of a dispatcher that reports `end` for its only queue; a pull returns `message`."""
 
     def __init__(self, end, message=None):
         self._end, self._message = end, message

@@ -1,4 +1,4 @@
-"""The floors do real work on real frames, and say what they did in one JSON object."""
+"""The floors process real frames and report the result as one JSON object."""
 
 import json
 import os

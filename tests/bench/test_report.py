@@ -1,4 +1,4 @@
-"""What a benchmark says: which bars are met, and the JSON that programs read."""
+"""The report of a benchmark: which limits are met, and the JSON for programs."""
 
 import json
 import os

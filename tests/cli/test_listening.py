@@ -1,4 +1,4 @@
-"""Where `stratamq up` listens, and what it says when it cannot."""
+"""Where `stratamq up` listens, and its message when it cannot."""
 
 import random
 import socket

@@ -1,4 +1,4 @@
-"""What an operator types when masters change, and what is said."""
+"""The commands for a change of master, and their output."""
 
 import pytest
 from stratamq_torture.replicas.wire import NOWHERE, Wire

@@ -1,4 +1,4 @@
-"""`stratamq up --role slave`, `stratamq replica`, and what `stratamq status` says of both."""
+"""`stratamq up --role slave`, `stratamq replica`, and what `stratamq status` reports of both."""
 
 import json
 

@@ -24,7 +24,7 @@ def python(name: str, *lines: str) -> Room:
 
 
 class Watched:
-    """A supervisor, and what it told."""
+    """A supervisor, and what it printed."""
 
     def __init__(self, root: Path, *rooms: Room) -> None:
         self.told: list[tuple[str, str]] = []
@@ -187,7 +187,7 @@ def test_a_log_that_has_grown_is_put_aside_at_a_start(tmp_path, monkeypatch):
 
 
 def test_a_service_does_not_outlive_its_supervisor(tmp_path):
-    """The supervisor is killed, many threads and all; the service is told to stop once."""
+    """The supervisor is killed while it has many threads; the service gets one signal to stop."""
     (tmp_path / "service.py").write_text(
         "import signal, threading\n"
         "told = threading.Event()\n"

@@ -1,5 +1,5 @@
-"""A log that goes away while messages are on their way: nothing acknowledged is missing, nothing is
-stored twice, and the client says what it does not know."""
+"""The connection to the log breaks during appends: no acknowledged message is missing, none is
+stored twice, and the client reports each message whose outcome is unknown."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Messages are decoded when somebody looks, and damaged ones never give anything but an error."""
+"""Messages are decoded on access, and damaged ones give nothing but an error."""
 
 import contextlib
 import random

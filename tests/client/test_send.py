@@ -1,4 +1,4 @@
-"""Messages that a client stores lie in the log as they were given: every way of sending, with both
+"""Messages that a client stores are in the log unchanged: every way of sending, with both
 clients."""
 
 import random
@@ -248,7 +248,7 @@ def test_a_flush_waits_for_the_callback(client):
 
 @pytest.mark.parametrize("kind", ["synchronous"], indirect=True, scope="module")
 def test_a_callback_never_runs_in_the_thread_that_sends(client, monkeypatch):
-    """Also when the answer is there before gRPC is told whom to call."""
+    """This holds also when the response arrives before the callback is registered with gRPC."""
     connections = client._connections
     callable_of, threads = connections.callable, []
 

@@ -1,8 +1,8 @@
-"""The log service on a disk that stands still: `python standing_disk.py CALL PATH --data ROOT …`.
+"""The log service on a disk with a call that blocks: `python standing_disk.py CALL PATH --data …`.
 
 CALL is `write`, `flush` or `read`. The next such call to the file PATH of the store after a line on
-standard input says "standing" on standard output, and comes back with the line after that.
-Everything else is the service as it is.
+standard input prints "standing" on standard output, and returns after the next line of input.
+Everything else is the unchanged service.
 """
 
 import sys

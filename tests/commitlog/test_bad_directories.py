@@ -1,4 +1,4 @@
-"""Whatever lies in the directory: the store starts, or refuses and says why."""
+"""Whatever the directory contains, the store starts, or refuses with a reason."""
 
 import errno
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def unreadable(operation: str, path: str) -> Damage:
 
 
 def written(store: Store) -> dict[int, bytes]:
-    """Segments in which anything lies: an unused one may go at any time."""
+    """Segments with any content: an unused one may be deleted at any time."""
     return {base: raw for base, raw in store.segments().items() if any(raw)}
 
 

@@ -93,7 +93,7 @@ def test_a_missing_follower_keeps_abort():
     dispatcher.report(durable=store.end())
     store.log.begin_close()
     store.settle()
-    # What it said before it was told of the end is not its last word.
+    # A report from before it received the log's end is not its final report.
     assert store.log.closing.missing_followers() == ["dispatcher", "index"]
     dispatcher.listen()
     dispatcher.report(durable=store.end())

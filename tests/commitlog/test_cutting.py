@@ -103,7 +103,7 @@ def test_a_log_that_keeps_nothing_begins_where_the_master_does():
 
 
 def test_an_empty_log_with_a_segment_keeps_it_where_the_master_begins_and_gives_it_up_elsewhere():
-    """A slave was killed after its first segment was made, before anything lay in it."""
+    """A slave was killed after its first segment was made, before anything was written to it."""
     original = master()
     for begin, kept in ((0, True), (2 * SEGMENT, False)):
         copy = slave()

@@ -188,7 +188,7 @@ def test_what_was_deleted_is_known_on_the_disk_before_its_file_goes(store):
 
 
 def gap_after_power_loss(store: Store, listeners: list[Listener]) -> None:
-    """The first unlink is not made durable and nobody is told a second time; the later ones are."""
+    """The sync of the first unlink fails and is not repeated; the later ones succeed."""
     for listener in listeners:
         listener.report()
     delete(store, 4 * SEGMENT)

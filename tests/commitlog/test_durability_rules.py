@@ -1,4 +1,4 @@
-"""Rules of the architecture's section 3 that live in this engine, and that each of them bites.
+"""Rules of the architecture's section 3 in this engine; a test fails when one is switched off.
 
 Those that `tests/torture/test_rules.py` switches off in the simulated broker are not here.
 
@@ -58,7 +58,7 @@ def bodies(store: Store) -> list[bytes]:
 
 
 def cut_log() -> Store:
-    """Six frames of one size, all durable; the third is rotten, and nobody stopped cleanly."""
+    """Six frames of one size, all durable; the third is corrupt, and the stop was unclean."""
     store = Store(SEGMENT)
     store.start()
     store.pass_time(1)
@@ -116,7 +116,7 @@ def do_not_sync_removals(patch: Patch) -> None:
 
 
 def what_recovery_accepts_is_on_the_disk() -> None:
-    """It lies in pages of its own, so that nothing later makes them dirty again."""
+    """It has pages of its own, so that no later write makes them dirty again."""
     store = Store(1 << 15)
     store.start()
     store.put(b"safe")

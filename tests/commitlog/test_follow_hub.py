@@ -270,7 +270,7 @@ def test_a_follower_hears_everything_then_the_last_offsets_then_the_closing(stor
 
 
 def test_a_follower_that_has_everything_hears_that_it_is_flushed_before_the_closing():
-    """Files may hold what is flushed: it has to be told before the stream ends."""
+    """Files may hold flushed data only: a follower needs its end before the stream ends."""
     store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH", flush_interval_ms=3_600_000)
     store.start()
     store.pass_time(1)

@@ -14,7 +14,7 @@ OPEN = pb.FollowRequest(open=pb.FollowOpen(name="dispatcher"))
 
 
 def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_told_to_come_back():
-    """What it would be given ends with the log that is being closed, and nobody would tell it."""
+    """A session of the log that is being closed would end without a message to the follower."""
     store = Store()
     store.start()
     servicer = CommitLogServicer(store.log, None)  # type: ignore[arg-type] # nothing is read

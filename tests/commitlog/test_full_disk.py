@@ -19,7 +19,7 @@ def used(disk: SimulatedDisk) -> int:
 
 
 def fill(disk: SimulatedDisk) -> None:
-    """Somebody else takes all that is left."""
+    """Another program takes all free space."""
     disk.files(name="other").create("ballast", disk.space().available_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Who is told that bytes are durable, and when: one flush at a time, shared, never retried."""
+"""Which callers learn that bytes are durable, and when: one shared flush at a time, no retry."""
 
 import errno
 import random
@@ -15,7 +15,7 @@ from tests.support.logs import Store, batch, body_for, message, segment_path
 
 
 class Bench:
-    """A GroupCommit whose flushes do nothing, or fail when told to."""
+    """A GroupCommit whose flushes do nothing, or fail when `error` is set."""
 
     def __init__(self) -> None:
         self.worker = SimulatedWorker(random.Random(0))
@@ -49,7 +49,7 @@ def test_nobody_is_told_before_the_flush_returns(bench):
     bench.worker.run_one()  # The flush has run on the other thread ...
     assert bench.flushes == [(0, 10)]
     assert bench.told == []
-    bench.worker.run_one()  # ... and only its completion tells.
+    bench.worker.run_one()  # ... and only its completion answers.
     assert bench.told == [(10, True)]
     assert bench.commit.flushed == 10
 

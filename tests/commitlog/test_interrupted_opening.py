@@ -1,4 +1,4 @@
-"""A log that is told to stop while it opens: it stops soon, and holds its lock until then."""
+"""A log that gets a stop during its opening stops soon, and holds its lock until then."""
 
 import signal
 import subprocess

@@ -87,7 +87,7 @@ def test_every_prefix_of_our_own_log_ends_at_its_last_whole_frame(kind, request)
 
 
 def test_every_prefix_of_a_foreign_log_ends_where_rocketmq_would(plain):
-    """A frame torn in its properties alone is taken: nothing in it says that it is torn."""
+    """A frame torn in its properties alone is accepted: no field shows that it is torn."""
     for size in range(expected_end(plain) + 1):
         torn = plain[:size].ljust(SEGMENT, b"\0")
         assert walk(torn)[1].end == expected_end(torn), size

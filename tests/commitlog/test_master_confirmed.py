@@ -1,4 +1,4 @@
-"""A slave shows nothing that its master has not confirmed, and does not forget how far that was."""
+"""A slave serves nothing that its master has not confirmed, and stores the confirmed offset."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.support.logs import Store
 
 
 def follows(copy: Store, original: Store, told: int | None, *, offset: int | None = None) -> None:
-    """The slave opens with its master, which has confirmed `told`."""
+    """The slave opens with its master, whose confirmed offset is `told`."""
     generations = tuple(original.log.state.generations) if told is not None else ()
     end = copy.end() if offset is None else offset
     done = ask(copy, Cut(end, False, generations, told))

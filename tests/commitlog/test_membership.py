@@ -151,7 +151,7 @@ def test_a_master_that_hears_of_its_removal_confirms_nothing_by_the_members_that
 
 
 def test_a_member_that_is_configured_a_master_later_begins_no_term_by_that():
-    """Nobody promised it one."""
+    """No member promised it a term."""
     store = member()
     store.restart(role="ASYNC_MASTER")
     assert store.log.role is Role.SLAVE

@@ -1,9 +1,9 @@
-"""A model of the whole log: whatever happens, in whatever order, the promise is kept.
+"""A model of the whole log: the guarantees hold for every sequence of events.
 
 Every message has a number in its body. After each start: what was acknowledged is there, byte for
-byte, once, in order; what was not is there whole or not at all; queues are dense; what the engine
-says of its queues is what a scan of the log says. A follower comes and goes all the while: what it
-keeps is always the log's own history, and what was confirmed to it under sync flush never goes.
+byte, once, in order; what was not is there whole or not at all; queues are dense; the engine's
+queue offsets equal those of a scan of the log. A follower connects and disconnects throughout: what
+it stores is always the log's own history, and what was confirmed to it under sync flush is not cut.
 """
 
 import random
@@ -59,7 +59,7 @@ class CommitLogModel(RuleBasedStateMachine):
         self.shape = FrameShape(encode_host(BORN), property_checksum=checksum)
         self.number = 0
         self.acknowledged: dict[int, tuple[int, int]] = {}
-        """By number: physical and queue offset of what is promised now."""
+        """By number: physical and queue offset of what is acknowledged now."""
         self.wholes: list[list[int]] = []
         """Batches that a kill must leave whole or absent."""
         self.seen: list[bytes] = []

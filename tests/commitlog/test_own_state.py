@@ -1,4 +1,4 @@
-"""Our own state is believed only while it is true: after RocketMQ, after damage, after a crash."""
+"""Our own state is used only while it is valid: after RocketMQ, after damage, after a crash."""
 
 import pytest
 from stratamq_commitlog.messages import PutStatus
@@ -168,7 +168,7 @@ def test_a_crash_at_any_call_of_that_start_does_not_make_it_believed_again(choic
     rocketmq.log.appender.queues.table.clear()
     rocketmq.put_all(*[message(b"new") for _ in range(3)])
     rocketmq.stop()
-    # RocketMQ knows nothing of `stratamq/`: its log, with our state as we left it.
+    # RocketMQ ignores `stratamq/`: the log is RocketMQ's, our state is unchanged.
     original = store.disk.image(keep_everything)
     original.tree.root.entries["commitlog"] = rocketmq.disk.tree.root.entries["commitlog"]
     original.tree.root.durable = dict(original.tree.root.entries)

@@ -214,7 +214,7 @@ def test_what_may_lie_before_the_window_is_refused_and_not_stored():
 
 
 def test_a_place_in_a_part_of_the_log_that_was_lost_reaches_back_to_where_it_ended():
-    """What was sent in the lost part, and once more behind it, may lie below the place."""
+    """What was sent in the lost part, and again behind it, may be below the given offset."""
     store = store_of()
     answer(store, simple(store, 0, 40))
     lost = place(store)

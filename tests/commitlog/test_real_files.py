@@ -148,7 +148,7 @@ def test_a_second_log_in_the_same_process_is_refused(tmp_path):
     assert store.put(b"x").status is PutStatus.PUT_OK
 
 
-# --- what may lie in the directory ---
+# --- what the directory may contain ---
 
 
 def used(root: Path) -> Store:

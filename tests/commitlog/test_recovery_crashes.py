@@ -49,7 +49,7 @@ def torn_tail() -> Store:
 
 
 def cut_in_the_first_segment() -> Store:
-    """Later segments, whole and durable, lie behind a frame that rotted."""
+    """Later segments, complete and durable, follow a corrupt frame."""
     store = Store(SEGMENT, seed=4)
     store.start()
     store.pass_time(1)
@@ -287,7 +287,7 @@ def test_evidence_of_every_cut_is_kept_byte_for_byte():
 
 
 def test_frames_that_were_cut_never_come_back():
-    """Equal sizes, so that stale frames lie exactly where the next ones would end."""
+    """Equal sizes, so that stale frames begin exactly where the next ones would end."""
     store = cut_in_the_first_segment()
     size = len(store.frame_bytes()[0])
     store.start()

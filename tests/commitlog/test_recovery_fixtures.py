@@ -1,4 +1,4 @@
-"""Directories that the real RocketMQ wrote end where RocketMQ says, with the queues it says."""
+"""Directories written by the real RocketMQ: recovery finds the end and queues that it reports."""
 
 import pytest
 from stratamq_commitlog.messages import PutStatus

@@ -202,7 +202,7 @@ def test_messages_that_wait_are_refused_and_those_stored_are_answered_when_flush
 
 
 def test_messages_that_wait_for_slaves_are_answered_when_the_master_is_demoted():
-    """Its end may be cut next, and the log opened again: nobody would answer them any more."""
+    """The log's end may be cut next and the log reopened: then they would get no answer."""
     store = Store(role="SYNC_MASTER", slave_timeout_ms=1_000)
     store.start()
     store.log.report_replication(store.log.generation, [Replica("s:1", 0, connected=True)])
@@ -424,7 +424,7 @@ def test_a_role_that_cannot_be_written_stops_the_log_until_a_restart(change, pat
 
 @pytest.mark.parametrize("power", [False, True])
 def test_a_crash_anywhere_in_a_promotion_leaves_a_slave_or_a_master_of_the_higher_term(power):
-    """Every call of the disk may be the last. Nobody was promised anything in between."""
+    """Every disk call may be the last. Nothing is acknowledged in between."""
     original = master(10)
     roles = set()
     for crash_at in range(1, 200):

@@ -111,7 +111,7 @@ def test_records_that_rocketmq_wrote_behind_ours_need_no_checksum(keep):
     rocketmq.put_all(*[message(b"theirs") for _ in range(3)])
     end = rocketmq.end()
     rocketmq.stop()
-    # RocketMQ knows nothing of `stratamq/`: its log, with our state as we left it.
+    # RocketMQ ignores `stratamq/`: the log is RocketMQ's, our state is unchanged.
     root = store.disk.tree.root
     root.entries["commitlog"] = rocketmq.disk.tree.root.entries["commitlog"]
     root.durable = dict(root.entries)

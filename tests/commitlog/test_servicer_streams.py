@@ -81,7 +81,7 @@ class Stream:
         return self._results.pop(0)
 
     def end(self) -> list[pb.AppendBatchResult]:
-        """Say that nothing more comes; what is still answered."""
+        """End the requests; return the results that are still answered."""
         self._requests.put(None)
         rest = self._results + [result for response in self.call for result in response.results]
         self._results = []

@@ -1,4 +1,4 @@
-"""A disk that stands still: what waits for it waits, is told, and holds up nobody else."""
+"""A disk call that blocks: requests that need it wait and time out; others are not delayed."""
 
 import select
 import subprocess
@@ -25,7 +25,7 @@ SETTINGS = {
     "flush": ("sync_flush_timeout_ms=300", "disk_stall_ms=400", "followers="),
     "read": ("sync_flush_timeout_ms=60000", "disk_stall_ms=60000", "followers="),
 }
-"""By the call that stands still. Flushes of a disk that is merely busy take 300 ms, too."""
+"""By the call that blocks. A flush of a disk that is only busy may also take 300 ms."""
 SERVING, NOT_SERVING = (
     health_pb2.HealthCheckResponse.SERVING,
     health_pb2.HealthCheckResponse.NOT_SERVING,
@@ -33,7 +33,7 @@ SERVING, NOT_SERVING = (
 
 
 class Service:
-    """The log service; one kind of call of its disk stands still when told."""
+    """The log service; one kind of disk call blocks on command."""
 
     def __init__(self, root: Path, call: str) -> None:
         root.mkdir()
@@ -50,7 +50,7 @@ class Service:
         self._channel = grpc.insecure_channel(self._endpoint.address)
 
     def tell(self) -> None:
-        """The first time: stand still. The second time: move."""
+        """The first call makes the disk call block, the second one makes it return."""
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
@@ -122,7 +122,7 @@ def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
 
 
 def stored(client: Client, body: bytes) -> SendResult | None:
-    """None if the disk is stalled, for all that the log knows."""
+    """None if the log considers the disk stalled."""
     try:
         return client.send("t", body, queue_id=0)
     except BusyError:

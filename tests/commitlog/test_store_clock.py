@@ -126,7 +126,7 @@ def test_a_restart_does_not_end_a_doubt(end):
 
 
 def test_after_a_start_of_the_machine_time_goes_on_from_the_newest_message():
-    """Its monotonic clock began anew: how long it was off nobody knows."""
+    """The monotonic clock restarted, so the length of the downtime is unknown."""
     store = started()
     jump(store, YEAR_MS)
     store.pass_time(1_500, ticks=2)

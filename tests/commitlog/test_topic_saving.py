@@ -300,8 +300,8 @@ def test_while_saves_fail_what_waits_is_no_more_than_the_table():
 
 @pytest.mark.parametrize("keep", [keep_nothing, keep_everything])
 def test_a_journal_that_fails_while_the_file_is_written_and_then_a_crash_lose_nothing(keep):
-    """A save got into the journal, of an entry that the new file has already as it was before; the
-    next could not, so that the journal cannot be told to follow the new file."""
+    """The journal holds a save of an entry that the new file has in its earlier state; the next
+    write fails, so the journal cannot record that it follows the new file."""
     lost_power = 0
     for nth in range(1, 6):
         for call in range(1, 120):

@@ -19,8 +19,8 @@ CUT_SHORT = 8192
 def test_a_segment_that_is_cut_short_under_running_services_costs_its_messages_and_no_process(
     tmp_path,
 ):
-    """What lies behind a file's end is like a page that the device refuses: through a mapping it
-    kills who touches it, in a loop, without a reason."""
+    """Pages behind a file's end are like pages that the device refuses: an access through a
+    mapping kills the process, after each restart, without a message."""
     settings = (f"commitlog.segment_bytes={SEGMENT}", "commitlog.scrub_bytes_per_second=0")
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start()
@@ -77,7 +77,7 @@ def test_what_the_device_refuses_is_data_loss_for_that_message_alone(error):
 
 
 def test_a_start_that_must_walk_what_the_device_refuses_cuts_nothing_and_names_the_file():
-    """What lies behind such a page cannot be known, and may be acknowledged."""
+    """Data behind such a page cannot be read, and may be acknowledged."""
     store = Store(4096)
     store.start()
     store.put_all(*[message(b"%d" % number + bytes(300)) for number in range(40)])

@@ -1,4 +1,4 @@
-"""What others walked ahead of recovery is what it would have found itself, or is not believed."""
+"""The result of a walk ahead of recovery equals that of recovery itself, or is discarded."""
 
 import io
 import os
@@ -31,7 +31,7 @@ SEGMENTS = 7
 
 
 def full_segment(base: int, offsets: dict[tuple[str, int], int], seed: int) -> bytes:
-    """Frames of several queues that go on where `offsets` says, and a blank."""
+    """Frames of several queues that continue at `offsets`, and a blank."""
     chance, content = random.Random(seed), b""
     while True:
         key = (chance.choice(["orders", "other"]), chance.randrange(2))
@@ -81,7 +81,7 @@ def on_disk(files) -> dict[str, bytes]:
 
 
 def both(segments: list[bytes], evidence: Evidence) -> WalkersHere:
-    """Recover the same log alone and with others: the same must be found, and lie on the disk."""
+    """Recover the same log alone and with others: the same must be found, and be on the disk."""
     alone, ahead = on(SimulatedDisk().files(), segments), on(SimulatedDisk().files(), segments)
     walkers = WalkersHere(ahead)
     assert recovered(alone, evidence) == recovered(ahead, evidence, walkers)
@@ -366,7 +366,7 @@ def test_a_walker_ends_with_the_pipe_to_recovery(tmp_path):
 
 
 def test_a_wait_for_a_walker_ends_when_recovery_is_interrupted(tmp_path):
-    """The walker stands still, as on a disk that does; what is begun afterwards ends at once."""
+    """The walker blocks, as on a stalled disk; what is begun afterwards ends at once."""
     root = on(RealFiles(tmp_path), a_log()).root
     task = Task(segment_path(SEGMENT), SEGMENT, SURVEYED, True, False)
     walkers = WalkerPool(root, 2)

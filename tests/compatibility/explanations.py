@@ -1,4 +1,4 @@
-"""What each row of `docs/compatibility.md` allows to differ, as tightly as it can be said."""
+"""What each row of `docs/compatibility.md` allows to differ, as narrowly as possible."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

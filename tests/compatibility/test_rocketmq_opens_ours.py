@@ -1,7 +1,7 @@
-"""Directories that our services wrote, or had their hands in, opened by the real RocketMQ.
+"""Directories that our services wrote or changed, opened by the real RocketMQ.
 
-RocketMQ's `dump` and our services must say the same of the same directory: of clean ones and of
-crashed ones, of ours, of RocketMQ's that we went on with, and of ours that RocketMQ went on with.
+RocketMQ's `dump` and our services must report the same for the same directory: clean or crashed,
+ours, RocketMQ's that we continued, and ours that RocketMQ continued.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class Scenario:
     born6: bool = False
     versions: tuple[str, ...] = VERSIONS
     sealed: bool = False
-    """Every frame ends in a checksum of the whole record, which 5.5.1 can be told to verify."""
+    """Every frame ends in a checksum of the whole record, which 5.5.1 verifies on request."""
 
 
 ANYTHING = Scenario("rich")
@@ -149,7 +149,7 @@ def test_of_a_directory_we_wrote(name, tmp_path, subtests):
 
 
 def flipped_bit_is_seen(root: Path) -> bool:
-    """By 5.5.1, when it is told to verify the checksum of the whole record."""
+    """By 5.5.1, when it is configured to verify the checksum of the whole record."""
     before = rocketmq.dump("5.5.1", root, root.parent / "before", **VERIFYING)
     path = min((root / "commitlog").iterdir())
     content = bytearray(path.read_bytes())
@@ -228,7 +228,7 @@ def test_of_a_directory_whose_first_segments_we_deleted(end, tmp_path, subtests)
 
 
 def trimmed(root: Path, minimum: int) -> bool:
-    """Whether no queue has a file in front of others that lies wholly below the log's minimum."""
+    """Whether no queue has, in front of other files, one wholly below the log's minimum."""
     for queue in root.glob("consumequeue/*/*"):
         files = sorted(queue.iterdir())
         if len(files) > 1:

@@ -1,4 +1,4 @@
-"""Directories that RocketMQ wrote, opened by our services, which must say what RocketMQ said.
+"""Directories that RocketMQ wrote, opened by our services, which must report what it reported.
 
 Every store is opened as it is, every clean one also after something was done to it. Which answers
 may differ is written in `docs/compatibility.md` and nowhere else.

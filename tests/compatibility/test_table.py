@@ -1,4 +1,4 @@
-"""The table of differences and the judge that reads it: both must bite."""
+"""The table of differences and the judge that reads it: both must detect a violation."""
 
 import copy
 import re

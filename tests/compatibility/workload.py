@@ -38,12 +38,12 @@ Step = Callable[[], object]
 
 
 class Workload:
-    """Everything but the broker's clock follows from `seed` and what the broker says of itself."""
+    """Everything but the broker's clock follows from `seed` and the broker's reported state."""
 
     def __init__(
         self, broker: Broker, seed: int, *, born6: bool = False, pause_ms: int = 0
     ) -> None:
-        """`pause_ms` passes between two steps, so that store times lie apart: RocketMQ recovers
+        """`pause_ms` passes between two steps, so that store times differ: RocketMQ recovers
         from 3 s before its checkpoint."""
         self._broker = broker
         self._pause_s = pause_ms / 1000

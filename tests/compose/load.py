@@ -1,4 +1,4 @@
-"""A producer that goes on through everything, and what it was promised."""
+"""A producer that continues through every failure, and its acknowledgements."""
 
 import threading
 

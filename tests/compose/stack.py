@@ -157,7 +157,7 @@ class Stack:
         return json.loads(docker("inspect", self.container(service)))[0]
 
     def state(self, service: str) -> str:
-        """What the health check says; `absent` without a container."""
+        """The result of the health check; `absent` without a container."""
         container = self.container(service)
         return (
             docker("inspect", "-f", "{{.State.Health.Status}}", container)
@@ -195,7 +195,7 @@ class Stack:
         docker("network", "disconnect", f"{self.name}_default", self.container(service))
 
     def connect(self, service: str) -> None:
-        """The service's name has to be said again: compose is not asked."""
+        """The service's name must be given again: compose is not queried."""
         network = f"{self.name}_default"
         docker("network", "connect", "--alias", service, network, self.container(service))
 

@@ -49,7 +49,7 @@ def test_each_side_says_who_the_other_is(pair: Stack):
     told = pair.execute("commitlog", "stratamq", "replica", "status")
     assert "slaves connect to ha:10912" in told
     assert "ha:10912" in pair.execute("replica-commitlog", "stratamq", "replica", "status")
-    # Who sends to a slave is told where the master is.
+    # An error for a send to a slave contains the master's address.
     told = pair.run("exec", "-T", "replica-commitlog", "stratamq", "status").stdout
     assert "send them to its master at commitlog:10911" in told
 

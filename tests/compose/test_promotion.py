@@ -1,5 +1,5 @@
-"""The master's machine is lost: the replica is promoted, and has everything that was promised; the
-old master comes back and follows. Each test changes the two brokers' parts."""
+"""The master's machine is lost: the replica is promoted, and has all acknowledged messages; the
+old master returns and follows. Each test changes the two brokers' parts."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_what_was_acknowledged_is_on_the_promoted_replica_and_the_old_master_fol
         assert load.acknowledged
         with equals.client(new) as client:
             assert client.committed_offsets("readers", topic) == read
-            # Nobody follows it yet: stored, and said to be here alone.
+            # No slave follows it yet: stored, and reported as stored here alone.
             status = until(lambda: sent(client, b"alone"), "the promoted one to take messages")
             assert status is SendStatus.SLAVE_NOT_AVAILABLE
     finally:

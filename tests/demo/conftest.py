@@ -1,4 +1,4 @@
-"""The demo's modules lie beside `scripts/demo.py`, as for whoever runs it."""
+"""The demo's modules are imported from beside `scripts/demo.py`, as when it runs."""
 
 import sys
 from pathlib import Path

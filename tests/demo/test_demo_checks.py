@@ -1,4 +1,4 @@
-"""The demo's comparisons bite: whatever is not as it was sent is said."""
+"""The demo's comparisons are effective: each difference from what was sent is reported."""
 
 import json
 

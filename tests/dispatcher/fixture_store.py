@@ -26,7 +26,7 @@ Key = tuple[str, int]
 
 
 class FixtureStore:
-    """What RocketMQ says of it (`expected…`) beside what our queues say."""
+    """RocketMQ's report of it (`expected…`) beside that of our queues."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class FixtureStore:
         self.end: int = recovery["maxPhyOffset"]
         self.minimum: int = store["minPhyOffset"]
         self.deliver_times = 0
-        """How many units differ from what RocketMQ says."""
+        """How many units differ from RocketMQ's report."""
         self.restart()
 
     def restart(self) -> None:
@@ -68,7 +68,7 @@ class FixtureStore:
             self.engine.tick()
             self.worker.run_until_idle()
 
-    # --- what we say ---
+    # --- what our queues report ---
 
     def pull(self, key: Key, offset: int, most: int, tags_code: int | None = None) -> PullAnswer:
         plan = plan_pull(
@@ -101,7 +101,7 @@ class FixtureStore:
         assert self.engine.segments is not None
         return HotLog(self.engine.segments)
 
-    # --- what RocketMQ says ---
+    # --- what RocketMQ reports ---
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
         return list(fixtures.expected(self.name, kind))

@@ -35,7 +35,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class Stored:
-    """One message as it lies in the log."""
+    """One message as it is stored in the log."""
 
     topic: str
     queue_id: int
@@ -135,7 +135,7 @@ class WrittenLog:
         return [m for m in self.messages if (m.topic, m.queue_id) == (topic, queue_id)]
 
     def cut(self, offset: int) -> None:
-        """Recovery, or a new master's history: what lies from `offset` on is gone."""
+        """Recovery, or a new master's history: everything from `offset` on is removed."""
         for segment in range(offset - offset % self.segment_bytes, self.end, self.segment_bytes):
             path = f"commitlog/{offset_name(segment)}"
             if segment >= offset:
@@ -302,7 +302,7 @@ class Broker:
         self.flush()
 
     def close_log(self) -> list[int]:
-        """The log announces its end; what was durable when the engine said it was done."""
+        """The log announces its end; what was durable when the engine reported completion."""
         action = self.follower.receive(Closing(self.position))
         assert isinstance(action, Close)
         told: list[int] = []

@@ -1,4 +1,4 @@
-"""What queues must be, said from the log: in memory, on disk, and for a consumer."""
+"""What queues must be, derived from the log: in memory, on disk, and for a consumer."""
 
 from stratamq_dispatcher.consume_queue import read_units
 from stratamq_dispatcher.pull import (

@@ -36,7 +36,7 @@ class RunningService:
         self.log = WrittenLog(self.files, segment_bytes=1 << 20)
         self._limits = limits or PullLimits()
         self.not_writable: str | None = None
-        """What the log says of itself; None: it does not answer."""
+        """The log's status; None: it does not answer."""
         self.generation = 1
         self.permissions = TopicPermissions()
 

@@ -1,4 +1,4 @@
-"""One consume queue by itself: where reads end, what is damage, what a cut and a restart forget."""
+"""One consume queue by itself: where reads end, what is damage, what a cut or restart discards."""
 
 import numpy as np
 import pytest

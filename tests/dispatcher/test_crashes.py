@@ -1,7 +1,7 @@
 """The queues after a crash or a failure at every single call to the disk.
 
-The log is durable and whole; whatever is lost, torn or left half done below `consumequeue/` and
-`stratamq/`, the next start must bring the queues to what the log says, to the byte.
+The log is durable and complete; whatever is lost, torn or unfinished below `consumequeue/` and
+`stratamq/`, the next start must make the queues equal to what follows from the log, to the byte.
 """
 
 import contextlib
@@ -187,8 +187,8 @@ def test_the_process_is_killed_at_every_call(scenario):
 
 @pytest.mark.parametrize("crash", ["killed", *CRASHES])
 def test_the_log_is_cut_behind_the_watermark_after_a_crash_at_every_call(crash):
-    """Its answer is our watermark, as if nothing had happened; what lies behind it in the files is
-    of a history that is gone."""
+    """Its answer equals our watermark, as without a change; units behind it in the files belong
+    to a history that no longer exists."""
     for call in sampled(range(1, calls_of("more messages") + 1)):
         disk, log, act = prepare("more messages")
         disk.crash_at(disk.calls + call)
@@ -295,7 +295,7 @@ def test_without_the_record_of_what_was_being_erased_all_queues_are_compared():
 
 def test_before_files_change_the_state_on_disk_says_that_they_may():
     """Units are in files that the watermark does not cover, and the log loses their messages: only
-    the mark tells the start after that something is to be erased."""
+    the mark shows the next start that units must be erased."""
     disk = SimulatedDisk(seed=1)
     log = new_log(disk)
     next_start(disk, log)

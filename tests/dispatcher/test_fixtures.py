@@ -1,4 +1,4 @@
-"""Every directory that the real RocketMQ wrote, through our queues: what it says, we say.
+"""Every directory that the real RocketMQ wrote, through our queues: both report the same.
 
 The one difference is a row of `docs/compatibility.md`: in `4.9.8-crash` eight delayed messages that
 its recovery dispatched again carry the deliver time here, not the hash of their tag.
@@ -115,7 +115,7 @@ def test_filtered_pulls_are_equal(store):
     for line in store.lines("filtered"):
         key = (line["topic"], line["queueId"])
         if not any(message.get("deliverTimeHere") for message in messages[key]):
-            # The model must say what RocketMQ says before it may stand in for it.
+            # The model must give RocketMQ's answers before it may replace it.
             assert filtered_pages(messages[key], line["tagsCode"], units) == (
                 line["pages"],
                 line["phyOffsets"],

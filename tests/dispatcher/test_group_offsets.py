@@ -115,7 +115,7 @@ def test_a_slave_refuses_commits_and_names_its_master(run, tmp_path, master):
             assert error.message.startswith("a slave takes no offset commits: commit at its master")
             assert error.message.endswith(master or "commit at its master")
             assert await committed(service) == []
-            service.not_writable = ""  # the log is a master's, and its stream has yet to say so
+            service.not_writable = ""  # the log is a master's; its stream has not reported it yet
             error = await error_of(service.stub.CommitOffsets(offsets_of(("t", 0, 1))))
             assert isinstance(error, UnavailableError)
             service.connect(generation=2, start=service.log.end)

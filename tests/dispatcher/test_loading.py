@@ -1,4 +1,4 @@
-"""Whatever lies below `consumequeue/`: a start says what it found, keeps it aside, and goes on."""
+"""Whatever `consumequeue/` contains, a start reports it, moves it to aside/, and continues."""
 
 import errno
 from collections.abc import Callable
@@ -152,7 +152,7 @@ def test_our_directory_with_damage_is_mended_at_once_or_at_the_next_start(place,
     try:
         broker.follow()
     except CorruptionError as error:
-        # Damage that no listing shows comes out as a gap: said, and mended by a restart.
+        # Damage that no listing shows appears as a gap: reported, and repaired by a restart.
         assert damage in ("last file zeroed", "last unit zeroed", "last unit flipped"), error
         broker.engine.stopped(error)
         broker.flush()

@@ -55,7 +55,7 @@ class DispatcherModel(RuleBasedStateMachine):
 
     @rule(segments=st.integers(1, 3))
     def log_deletes(self, segments: int) -> None:
-        """What nobody needs any more, or, for a follower that is away, anything."""
+        """What no follower needs any more, or anything while the follower is disconnected."""
         below = self.log.minimum + segments * self.log.segment_bytes
         needed = self.flushed if self.broker is None else self.broker.engine.durable
         if below <= needed and below < self.log.end - self.log.segment_bytes:
@@ -169,7 +169,7 @@ class DispatcherModel(RuleBasedStateMachine):
 
     @rule()
     def everything_settles(self) -> None:
-        """Without faults, following brings queues and files to what the log says."""
+        """Without faults, following makes queues and files equal to what follows from the log."""
         self.disk.clear_faults()
         self.flushed = self.log.end
         if self.broker is not None and self.broker.engine.stopped_reason:

@@ -153,7 +153,7 @@ def test_it_answers_nothing_before_the_log_has_spoken(broker):
 
 
 def announced(broker: Broker) -> str:
-    """The address that a process tells which is not ready and will not be."""
+    """The address announced by a process that does not become ready."""
     while broker.running(DISPATCHER):
         endpoint = discovery.read(broker.root, DISPATCHER)
         if endpoint is not None and endpoint.pid == broker.pid(DISPATCHER):

@@ -274,7 +274,7 @@ def test_a_code_of_64_bits_is_compared_with_all_of_them():
     wanted=st.sampled_from(["", "A", "B"]),
 )
 def test_a_pull_takes_what_taking_one_unit_after_another_takes(tags, offset, most, sizes, wanted):
-    """The loop of spec 10.1, unit by unit, says what the columns must."""
+    """The loop of spec 10.1, unit by unit, gives the expected result of the columns."""
     files = simulated_place().files
     log = WrittenLog(files, segment_bytes=LARGE)
     for number, tag in enumerate(tags):

@@ -109,7 +109,7 @@ def own_history(disk: SimulatedDisk) -> WrittenLog:
 
 def another_history(disk: SimulatedDisk) -> WrittenLog:
     """The files hold the queues of a log of which ours has the first messages alone; units of the
-    others follow upon ours, and lie in a part of the log that ours fills with other messages."""
+    others follow ours, and point to a part of the log that ours fills with other messages."""
     log = WrittenLog(disk.files())
     log.put_many(30, topics=2, queues=2)
     fork = log.end
@@ -129,7 +129,7 @@ def another_history(disk: SimulatedDisk) -> WrittenLog:
 
 
 def queue_offsets_that_went_back(disk: SimulatedDisk) -> WrittenLog:
-    """Old units of a queue lie behind its end, and the log still has their messages."""
+    """Old units of a queue are behind its end, and the log still has their messages."""
     log = WrittenLog(disk.files())
     for first, count in ((0, 40), (15, 5), (0, 3)):
         for number in range(first, first + count):

@@ -1,4 +1,4 @@
-"""Checksums of many stretches are those of each alone, however the stretches lie."""
+"""Checksums of many stretches are those of each alone, wherever the stretches are."""
 
 import random
 import zlib

@@ -51,7 +51,7 @@ def lengths(*raws: bytes) -> np.ndarray:
 
 
 def row(columns: FrameColumns, raw: bytes, number: int) -> dict:
-    """What the columns say of one frame."""
+    """What the columns hold for one frame."""
 
     def text(start: np.ndarray, length: np.ndarray) -> bytes:
         return raw[int(start[number]) : int(start[number] + length[number])]

@@ -1,4 +1,4 @@
-"""Dispatch columns, held against the scalar codecs, the fixtures and what RocketMQ says of them."""
+"""Dispatch columns, compared with the scalar codecs, the fixtures and RocketMQ's report of them."""
 
 import random
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What the codecs say of the directories RocketMQ wrote, against what RocketMQ says, by line."""
+"""What the codecs read from directories RocketMQ wrote, against RocketMQ's report, by line."""
 
 import hashlib
 from collections import defaultdict
@@ -267,7 +267,7 @@ def test_every_query_line_is_the_pure_readers_answer(stores, name):
             line["end"],
         )
         assert ours == line["phyOffsets"], line
-        # RocketMQ tells the end of the index only beside a result.
+        # RocketMQ reports the end of the index only beside a result.
         last_offset = readers[-1].header.end_phy_offset if ours else 0
         assert last_offset == line["indexLastPhyOffset"]
         count += 1

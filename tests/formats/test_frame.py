@@ -73,7 +73,7 @@ def test_every_prefix_is_incomplete(raw):
 
 
 def lengths_of(raw: bytes) -> set[int]:
-    """Positions of the bytes that say how long something is, or what it is."""
+    """Positions of the bytes that hold a length or a type."""
     frame = decode(raw)
     hosts = len(frame.born_host) + len(frame.store_host)
     body_at = layout.FIXED_BYTES_WITHOUT_HOSTS + hosts

@@ -1,4 +1,4 @@
-"""Where frames lie by their heads alone, and what ends a scan."""
+"""Frame positions from their headers alone, and what ends a scan."""
 
 import random
 

@@ -9,7 +9,7 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UNIT, UnitRun
 
 SIZE = 100
-"""Of every frame; the frame of queue offset n lies at n * SIZE in the log."""
+"""Of every frame; the frame of queue offset n is at n * SIZE in the log."""
 
 
 def run(first: int, count: int) -> UnitRun:
@@ -48,7 +48,7 @@ def test_a_queue_without_messages_begins_where_the_units_do(end):
 
 @pytest.mark.parametrize("end", [11, 12, 500])
 def test_queue_offsets_that_the_log_gave_again_replace_the_old_ones(end):
-    """The queue has more units than these, of frames that lie before them in the log."""
+    """The queue has more units than these, of frames that precede them in the log."""
     assert grown(10, 4, end, 10 * SIZE) == (Growth.WENT_BACK, 10, 4)
 
 

@@ -1,4 +1,4 @@
-"""What two brokers of ours say before the frames: there and back, cut short, and at random."""
+"""What two brokers of ours send before the frames: round trip, every prefix, and random bytes."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""How two brokers tell each other how they stand, byte by byte."""
+"""The peer status that two brokers exchange, byte by byte."""
 
 import random
 

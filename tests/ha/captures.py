@@ -1,4 +1,4 @@
-"""What a RocketMQ master and its slave said to each other, as it was caught on the wire."""
+"""The bytes that a RocketMQ master and its slave exchanged, as captured on the wire."""
 
 import json
 from dataclasses import dataclass

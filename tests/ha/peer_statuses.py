@@ -1,4 +1,4 @@
-"""How brokers stand, as a line of text.
+"""The peer status of brokers, as lines of text.
 
 broker   role [held] [new] T<term> [<generations>] minimum–end [for=<promised to>] [confirmed=<n>]
 

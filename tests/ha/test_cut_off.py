@@ -1,5 +1,5 @@
-"""A slave that is cut off for longer than the housekeeping interval: its network is down, nobody
-closes a connection, and nobody is told.
+"""A slave without a network for longer than the housekeeping interval: no connection is closed, and
+neither side gets an error.
 """
 
 import random
@@ -20,7 +20,7 @@ from tests.support.namespaces import Link, Machine
 
 ROOMS = (COMMITLOG, HA)
 PORT = 10912
-"""In a namespace of its own it is nobody else's."""
+"""In a namespace of its own it belongs to no other process."""
 HOUSEKEEPING_MS = 3_000
 SLAVE_TIMEOUT_MS = 300
 

@@ -25,7 +25,7 @@ from tests.support.sampling import few
         (([(1, 0), (2, 100)], 0, 150), ([(9, 0)], 0, 120), None),
         (([(1, 0)], 0, 100), ([(1, 0)], 0, 0), None),
         (([(1, 0), (2, 0)], 0, 100), ([(1, 0)], 0, 50), None),  # 1 is empty at the master
-        (([(1, 0), (2, 100)], 0, 150), ([(1, 0), (2, 100)], 0, 60), 60),  # 2 lies ahead
+        (([(1, 0), (2, 100)], 0, 150), ([(1, 0), (2, 100)], 0, 60), 60),  # 2 begins later
         (([(1, 0)], 40, 100), ([(1, 0)], 0, 30), 30),  # what they share is gone at the master
         (([(1, 0), (3, 80), (1, 80)], 0, 90), ([(1, 0)], 0, 120), 90),
     ],
@@ -89,8 +89,8 @@ class Log:
 
 @pytest.mark.parametrize("seed", few(range(200), 60))
 def test_after_any_losses_a_slave_that_is_cut_is_a_prefix_of_its_master(seed):
-    """Two brokers take turns as master; power losses take tails of either; what the slave keeps
-    is the master's, byte for byte, and is not less than what nobody ever lost."""
+    """Two brokers alternate as master; power losses remove the ends of both logs; what the slave
+    keeps equals the master's log, byte for byte, and holds at least what was never lost."""
     chance = random.Random(seed)
     brokers = [Log(), Log()]
     written = iter(range(1 << 30))

@@ -1,4 +1,4 @@
-"""Peers that say anything, on both sides: nothing crashes, hangs or gets into a log."""
+"""Peers that send arbitrary bytes, on both sides: nothing crashes, hangs or is written to a log."""
 
 import contextlib
 import random
@@ -25,7 +25,7 @@ DEADLINE_S = 60.0
 
 
 def words(chance: random.Random, end: int) -> bytes:
-    """Something to say to a master: nonsense, and sense in the wrong place."""
+    """Bytes for a master: random ones, and valid ones at the wrong place."""
     opening = encode_slave_opening(
         SlaveOpening(end, 0, SEGMENT, "broker-a", [(chance.getrandbits(40), 0)])
     )
@@ -103,7 +103,7 @@ def test_a_slave_that_claims_more_than_there_is_is_cut_off_and_told_of(tmp_path)
 
 
 class HostileMaster:
-    """Answers every connection with what `say` makes up."""
+    """Answers every connection by a call of `say`."""
 
     def __init__(self, say) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -141,7 +141,7 @@ def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
                 peer.sendall(chance.randbytes(50))
                 return
             if peer.recv(4) != MARK:
-                return  # a stranger, who asks a port that was somebody else's before
+                return  # an unrelated client of a port that another process used before
             peer.sendall(MARK)
             peer.recv(1 << 16)
             if chance.random() < 0.3:

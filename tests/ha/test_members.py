@@ -156,7 +156,7 @@ def backed_up(brokers: Brokers, tmp_path, name: str):
 
 
 def test_a_master_that_was_put_back_from_a_backup_takes_nothing_and_cuts_nobody(tmp_path):
-    """Nobody has marked it. What was acknowledged since the backup is on the slave alone."""
+    """Not marked as restored. Messages acknowledged after the backup are on the slave alone."""
     with Brokers(tmp_path, "a", "b", role="SYNC_MASTER") as brokers:
         started(brokers, "a", "b")
         promised = brokers.send("a", 10)
@@ -176,7 +176,7 @@ def test_a_master_that_was_put_back_from_a_backup_takes_nothing_and_cuts_nobody(
         )
         assert brokers.told("a").rejoining
         assert not brokers.aside("b") and log_status(brokers["b"]).appended_offset == end
-        # What it says that an operator shall do, as he types it.
+        # The command that its message gives to the operator.
         brokers["a"].stop()
         brokers.wires["a"].lead_to(NOWHERE)
         marked = stratamq("replica", "restored", data=brokers["a"].root)
@@ -230,7 +230,7 @@ def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_a
 def test_a_slave_that_has_less_than_it_acknowledged_counts_for_nothing_until_it_has_it_again(
     tmp_path,
 ):
-    """Put back from a backup, and not marked: its master knows better."""
+    """Restored from a backup, and not marked: its master has the later history."""
     with Brokers(tmp_path, "a", "b", role="SYNC_MASTER") as brokers:
         started(brokers, "a", "b")
         brokers.send("a", 5)
@@ -304,7 +304,7 @@ def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
 
 @pytest.mark.parametrize(("hosts", "expected"), [("", 0), ("127.0.0.1", 1)])
 def test_rocketmqs_slaves_count_by_configured_host_and_once(tmp_path, hosts, expected):
-    """They say no name: two connections of one host may be one slave, twice."""
+    """They send no name: two connections of one host may belong to one slave."""
     settings = [f"ha.rocketmq_slaves={hosts}"] if hosts else []
     with Pair(tmp_path, role="SYNC_MASTER", master=settings) as pair, ExitStack() as open_ones:
         pair.start_master()

@@ -293,7 +293,7 @@ def test_a_master_that_answers_nonsense_is_named_and_asked_again(tmp_path: Path)
 
 
 class Spoiler:
-    """In front of a replication port: asks for documents are answered with nonsense."""
+    """In front of a replication port: requests for documents are answered with invalid bytes."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")

@@ -188,7 +188,7 @@ def test_a_slave_with_a_tail_that_its_master_lost_is_cut_by_an_operators_word_al
 
 
 def needs_resync(pair: Pair) -> Any:
-    """What the slave says of its master; None while it may yet follow it."""
+    """What the slave reports of its master; None while it can still follow it."""
     following = ha_status(pair.slave).following
     return following if following.needs_resync else None
 

@@ -1,4 +1,4 @@
-"""What a broker does when it knows how the others stand: each case is a line of a transcript
+"""What a broker does by the peer status of the others: each case is a line of a transcript
 (`tests.ha.peer_statuses`)."""
 
 from dataclasses import replace
@@ -131,7 +131,7 @@ LONGER = (
         ("async {} T0 [0.1@0 0.3@600] 0–600", "a:1 slave T0 [0.1@0 0.2@500] 0–600", 600),
         ("async {} T0 [0.1@0 0.3@500] 0–600", "a:1 slave T0 [0.1@0 0.2@500] 0–550", 550),
         ("async {} T0 [0.1@0 0.2@600] 0–600", "a:1 slave T0 [0.1@0] 0–600", 0),
-        # A promotion lies between: what the other has more was never acknowledged.
+        # A promotion happened between: the other's further records were never acknowledged.
         ("async {} T8 [0.1@0 8.1@600] 0–600", "a:1 slave T8 [0.1@0] 0–700", 0),
         # Its own first generation, which holds nothing.
         ("async {} T0 [0.1@0] 0–600", "a:1 slave T0 [0.5@0 0.1@0] 0–600", 0),

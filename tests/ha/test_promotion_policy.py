@@ -98,7 +98,7 @@ def test_a_promotion_has_the_promises_of_n_minus_k_members(members, others, enou
 
 
 def test_silent_members_are_counted_before_anybody_promises_anything():
-    """The partition {a, c} and {x}: x is not promoted, and nobody is disturbed."""
+    """The partition {a, c} and {x}: x is not promoted, and a and c are not affected."""
     (line, *_) = judged(SLAVE, "a:1 No route to host", members="xac 1")
     assert line == (
         "against: 1 of 3 members answer, and 2 must: messages that were acknowledged (PUT_OK) may "

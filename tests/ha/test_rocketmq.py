@@ -1,7 +1,7 @@
-"""The real RocketMQ at the other end of the wire: its slave follows ours, ours follows its.
+"""Replication with the real RocketMQ: its slave follows our master, our slave follows its master.
 
-Both stop and resume on the way, segments roll, and in the end both directories are equal byte for
-byte and say the same to RocketMQ.
+Both stop and resume in between, segments roll, and in the end both directories are equal byte for
+byte, and RocketMQ reports the same for both.
 """
 
 import socket

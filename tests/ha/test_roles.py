@@ -241,7 +241,7 @@ def test_a_slave_that_has_less_than_another_is_not_promoted(tmp_path):
 
 
 def test_a_master_that_hears_of_a_higher_term_from_a_slave_stops_writing(tmp_path):
-    """There are no members: the slave that was a master itself says so when it opens."""
+    """Without members, the slave, itself a former master, sends its term when it opens."""
     with Brokers(tmp_path, "a", "b", members=False) as brokers:
         brokers.start("a", "b")
         brokers.send("a", 10)

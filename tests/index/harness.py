@@ -34,7 +34,7 @@ class Message:
 
 
 class TestLog:
-    """Segments written through the port. `appended` moves; nobody flushes anything by himself."""
+    """Segments written through the port. `appended` grows; nothing is flushed without a call."""
 
     __test__ = False
 
@@ -99,7 +99,7 @@ class TestLog:
             )
 
     def cut(self, offset: int) -> None:
-        """Forget what lies from `offset` on, as a log that is cut does."""
+        """Remove everything from `offset` on, as a cut of the log does."""
         self.messages = [m for m in self.messages if m.offset < offset]
         for entry in self.files.list("commitlog"):
             start = parse_offset_name(entry.name)

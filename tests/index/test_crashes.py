@@ -164,7 +164,7 @@ def test_crash_after_crash_changes_nothing_in_the_end(seed):
 
 
 def test_what_was_reported_as_durable_is_not_indexed_again_after_a_power_loss():
-    """Nobody may need to: the log deletes what all its followers have on disk."""
+    """That must not be necessary: the log deletes what all its followers have on disk."""
     disk = SimulatedDisk(3)
     log = logged(disk)
     follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()

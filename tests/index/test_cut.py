@@ -1,4 +1,4 @@
-"""A log that goes back: what lay above is gone at once from answers, and soon from the files."""
+"""A cut of the log: items above it are removed at once from answers, and soon from the files."""
 
 import random
 

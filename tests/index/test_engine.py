@@ -1,4 +1,4 @@
-"""Following: files are what the log says, answers come at once, nothing outruns a flush."""
+"""Following: files equal what follows from the log, answers come at once, none precedes a flush."""
 
 import pytest
 from stratamq_index.persistence import EngineSettings

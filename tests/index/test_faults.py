@@ -1,4 +1,4 @@
-"""Each call of the disk fails in turn: it is said, nothing is lost, a start or a tick mends it."""
+"""Each disk call fails in turn: it is reported, nothing is lost, a start or a tick repairs it."""
 
 import errno
 from collections.abc import Callable

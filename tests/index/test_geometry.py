@@ -73,7 +73,7 @@ def test_a_directory_of_another_geometry_is_refused_and_untouched():
 
 
 def test_the_same_length_with_other_slots_is_not_taken():
-    """5 slots more are one item less: only the items tell."""
+    """5 more slots take the bytes of one item: only the items show the difference."""
     log = TestLog(SimulatedDisk(1).files())
     log.fill(60)
     Follower(log).start().stop()

@@ -1,4 +1,4 @@
-"""Questions: by word, unique key, time, order and number; each message once, never a stranger."""
+"""Queries by word, unique key, time, order and number: each match once, no other message."""
 
 import numpy as np
 import pytest
@@ -337,7 +337,7 @@ def test_segments_that_were_deleted_are_not_answered():
     log.fill(80)
     follower = Follower(log).start()
     log.delete_below(2 * log.segment_bytes)
-    # Nobody has told the index yet: it finds out by itself.
+    # The index has no notice of it yet and detects it by itself.
     follower.assert_answers_like_the_log()
 
 

@@ -1,4 +1,4 @@
-"""Full files are held against their checksums; what differs is built anew while others ask."""
+"""Full files are compared with their checksums; a file that differs is rebuilt during queries."""
 
 import random
 

@@ -120,7 +120,7 @@ def test_a_clock_put_back_deletes_nothing_and_loses_no_day(log):
 
 
 def test_messages_stored_while_the_clock_was_fast_age_by_their_files(log):
-    log.store.restart(clock_jump_limit_ms=0)  # the log believes the wall clock
+    log.store.restart(clock_jump_limit_ms=0)  # the log uses the wall clock
     log.fill(2)
     log.set_wall("2027-06-01T12:00")
     log.fill(2)

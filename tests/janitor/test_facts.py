@@ -30,7 +30,7 @@ def test_what_the_tier_has_made_durable_is_tiered(state):
 
 
 class Groups:
-    """Two groups over one queue whose units lie 100 bytes apart."""
+    """Two groups over one queue whose messages are 100 bytes apart."""
 
     def __init__(self, **offsets: int) -> None:
         self.offsets = offsets

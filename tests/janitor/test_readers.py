@@ -98,7 +98,7 @@ def test_pulls_during_a_deletion_find_right_messages_or_the_right_next_offset(br
 
 
 def first_place(client: Client) -> int:
-    """Where the first message that the queue has lies; -1 while the queue is being shortened."""
+    """Log offset of the queue's first message; -1 while the queue is being shortened."""
     units = client.units("t", 0, client.queues("t")[0].min_offset, 1)
     return units[0].physical_offset if units else -1
 

@@ -63,7 +63,7 @@ def wait_for_followers(client: Client) -> None:
 
 
 def first_place(client: Client, queue: Queue) -> int:
-    """Where its first message lies in the log; -1 when the queue was shortened meanwhile."""
+    """Log offset of its first message; -1 when the queue was shortened meanwhile."""
     units = client.units(queue.topic, queue.queue_id, queue.min_offset, 1)
     return units[0].physical_offset if units else -1
 

@@ -66,8 +66,8 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
         queue = next(q for q in client.queues("t") if q.queue_id == 0)
         last = client.pull("t", 0, queue.max_offset - 1)
         assert len(next(iter(last.messages)).body) == len(body)
-        # Somebody else takes all there is, again and again: when only the last segment is left the
-        # janitor says so, and the log refuses writes.
+        # Another program repeatedly takes all free space: when only the last segment is left, the
+        # janitor reports it, and the log refuses writes.
         while (look := client.admin.janitor_state().last) is None or not look.alarm:
             volume.fill(0.97)
         volume.fill(0.97)

@@ -53,7 +53,7 @@ class WatchedLog:
         self.store.start()
 
     def rewrite(self, path: str, data: bytes) -> None:
-        """Somebody else writes a file."""
+        """Another program writes a file."""
         files = self.store.new_files()
         files.unlink(path)
         write_file(files, path, data)
@@ -70,11 +70,11 @@ class WatchedLog:
         self.store.pass_time(100, ticks=20)
 
     def set_wall(self, local: str) -> None:
-        """Somebody sets the clock."""
+        """An operator sets the clock."""
         self.clock.set_wall_ms(wall_ms(local))
 
     def touch(self, segment: int) -> None:
-        """A segment was changed now, as its file says."""
+        """Set the modification time of a segment to now."""
         self.store.disk.files().set_mtime(
             segment_path(segment * SEGMENT), self.clock.wall_ms() * 1_000_000
         )

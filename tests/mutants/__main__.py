@@ -1,4 +1,4 @@
-"""`make mutants`: plants each named mistake in a copy of the tree and says which test caught it.
+"""`make mutants`: plants each named mistake in a copy of the tree and reports which test caught it.
 
     python -m tests.mutants [--room ROOM] [--only NAME ...] [--slice K/N | --slice head/N]
                             [--jobs N] [--anchors] [--lists DIRECTORY] [--json FILE]

@@ -1,5 +1,5 @@
-"""A standalone Spark master with two workers, each in a mount namespace of its own when it is told
-to hide directories: there it sees an empty disk where others see the driver's files.
+"""A standalone Spark master with two workers. To hide directories, each worker gets a mount
+namespace of its own: there it sees an empty disk where others see the driver's files.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Stores for the jobs: RocketMQ's, what our engines make of them, and what jobs are told."""
+"""Stores for the jobs: RocketMQ's, what our engines make of them, and arguments of jobs."""
 
 import shutil
 from pathlib import Path

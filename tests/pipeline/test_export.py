@@ -1,4 +1,4 @@
-"""Each message lies in an export exactly once, whatever stopped the runs that made it."""
+"""Each message is in an export exactly once, whatever stopped the runs that wrote it."""
 
 import contextlib
 import json

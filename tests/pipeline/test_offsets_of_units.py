@@ -1,4 +1,4 @@
-"""Consume queue files narrow what is read, if they tell the truth, and never what is found."""
+"""Consume queue files, where they are correct, reduce what is read, and never what is found."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Rebuilt queues and index files under the real RocketMQ: it says what it said of its own."""
+"""Rebuilt queues and index files under the real RocketMQ: its report is that for its own files."""
 
 import shutil
 
@@ -51,7 +51,7 @@ def test_rocketmq_answers_from_a_rebuild_as_from_its_own(name, spark, tmp_path):
 def queries(lines, same_files):
     """Offsets by question; those about tags, which 5.4 and later index, are left out.
 
-    Where items lie in other files than RocketMQ's (it has some twice after a crash, and tags since
+    Where items are in other files than RocketMQ's (it has some twice after a crash, and tags since
     5.4), answers about a moment depend on them: then those about all times are looked at, as sets.
     """
     asked = [(Question.of(line), line["phyOffsets"]) for line in lines if line["kind"] == "query"]

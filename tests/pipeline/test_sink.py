@@ -1,4 +1,4 @@
-"""Rows that Spark writes are messages of a running broker, and their keys tell them apart."""
+"""Rows that Spark writes are messages of a running broker, and their keys distinguish them."""
 
 import pytest
 from pyspark.errors import PySparkException

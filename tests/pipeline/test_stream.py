@@ -1,4 +1,4 @@
-"""Streams as Spark runs them: limits, checkpoints, what comes later, what stands still."""
+"""Streams as Spark runs them: limits, checkpoints, what arrives later, what stops progress."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Drivers and workers are killed at random: no gap comes of it and, told apart, nothing twice.
+"""Drivers and workers are killed at random: no gap results and, after deduplication, no duplicate.
 
 One log is followed twice: by the broker's address into another topic, and by its directory into
 Parquet files. SIGKILL ends the whole driver, Java included, twice; a Python worker in between. The

@@ -1,4 +1,4 @@
-"""What the driver's half of a stream says, asked without Spark: offsets, limits, losses."""
+"""The driver's half of a stream, called without Spark: offsets, limits, losses."""
 
 import json
 import logging

@@ -73,7 +73,7 @@ def test_an_error_in_an_executor_keeps_its_class_and_its_sentence():
 
 
 def test_the_commands_are_there_without_what_they_need(monkeypatch):
-    """`stratamq --help` imports neither Spark nor Arrow; a job says what to install."""
+    """`stratamq --help` imports neither Spark nor Arrow; a job names what to install."""
     program = (
         "import sys, typer, stratamq_pipeline.commands as commands\n"
         "commands.register(typer.Typer())\n"

@@ -11,7 +11,7 @@ HOST = bytes([10, 1, 2, 3, 0, 0, 42, 159])
 
 
 class WrittenLog:
-    """Nobody vouches for its end, as of a directory of RocketMQ's."""
+    """Its end is not confirmed, as in a directory of RocketMQ."""
 
     def __init__(self, root: Path, segment_bytes: int = 4096) -> None:
         self.root = root

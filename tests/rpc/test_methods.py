@@ -1,4 +1,4 @@
-"""Every RPC of the services has its method, framed by hand where the contract says so."""
+"""Every RPC of the services has its method, framed by hand where the contract requires it."""
 
 from stratamq.api.v1 import (
     commitlog_pb2,

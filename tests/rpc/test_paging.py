@@ -1,4 +1,4 @@
-"""Tables in pages, and what changed in a table since somebody looked."""
+"""Tables in pages, and what changed in a table since the last query."""
 
 import pytest
 from hypothesis import given

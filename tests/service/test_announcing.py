@@ -1,5 +1,5 @@
 """A service whose run file cannot be written: on a full volume it runs and is found later; where
-something else lies in the way it is refused."""
+another file blocks the path, the service is refused."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Every service as a process in which one background task dies: the process ends and says why."""
+"""In every service, when one background task dies, the process ends and reports the cause."""
 
 import subprocess
 import sys

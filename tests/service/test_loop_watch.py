@@ -1,4 +1,4 @@
-"""The thread that sees an event loop which stands still."""
+"""The thread that detects a blocked event loop."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""One process of a room; whatever lies at the lock's name is told, not thrown."""
+"""One process of a room; whatever exists at the lock's path is reported, without a traceback."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What a running broker says of its store, in the lines of `tests/interop/rocketmq`'s `dump`.
+"""What a running broker reports of its store, in the lines of `tests/interop/rocketmq`'s `dump`.
 
 The questions are those `Dump.java` asks; its README explains every kind of line. Lines are yielded
-in its order, so that the answers of RocketMQ and of our services can be laid side by side.
+in its order, so that the answers of RocketMQ and of our services can be compared line by line.
 """
 
 import hashlib
@@ -165,7 +165,7 @@ def pull(
 
 
 def split(content: bytes) -> Iterator[bytes]:
-    """Single frames out of frames that lie one behind the other."""
+    """Single frames out of adjacent frames."""
     position = 0
     while position < len(content):
         size = int.from_bytes(content[position : position + 4])
@@ -278,7 +278,7 @@ def offsets_by_time(broker: Broker, asked: list[tuple[str, int, int]], boundary:
 
 
 def index_lines(broker: Broker) -> list[Line]:
-    """What the service says of its files, the length left out: the newest may be in memory only."""
+    """The service's report of its files, without the length: the newest may be in memory only."""
     status = broker.index.GetIndexStatus(index_pb2.GetIndexStatusRequest())
     return [
         {

@@ -1,7 +1,7 @@
 """Whole brokers for tests: the real service processes over one store directory.
 
 Ports are free ones that the services announce in `<root>/stratamq/run/`. Nothing sleeps: a start is
-over when every service's health says SERVING, a stop when the processes have ended. What a process
+over when every service's health is SERVING, a stop when the processes have ended. What a process
 wrote is kept in a file and shown when something fails.
 """
 
@@ -43,7 +43,7 @@ _CHANNEL_OPTIONS = (
 DEADLINE_S = 120.0
 """For a start or a stop of one process: generous, because test machines are small and busy."""
 PATIENCE = ("commitlog.sync_flush_timeout_ms=60000", "commitlog.disk_stall_ms=60000")
-"""A disk that others keep busy is slow and does not stand still."""
+"""A disk that other programs keep busy is slow, not stalled."""
 _LOOK_S = 0.01
 _SHOWN_CHARACTERS = 4_000
 
@@ -53,7 +53,7 @@ class BrokerFailedError(AssertionError):
 
 
 def geometry_settings(geometry: Geometry) -> list[str]:
-    """The settings that say what `geometry.properties` says."""
+    """The settings that correspond to `geometry.properties`."""
     return [
         f"commitlog.segment_bytes={geometry.log_bytes}",
         f"dispatcher.queue_file_bytes={geometry.queue_units * 20}",
@@ -103,7 +103,7 @@ class Broker:
         )
 
     def wait_ready(self, room: str, deadline_s: float = DEADLINE_S) -> None:
-        """Until the service has announced itself and its health says SERVING."""
+        """Until the service has announced itself and its health is SERVING."""
         deadline = self._now() + deadline_s
         address = self._announced(room, deadline)
         channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)

@@ -1,7 +1,7 @@
-"""The store directories that the real RocketMQ wrote, and what it says of them.
+"""The store directories that the real RocketMQ wrote, and what it reports of them.
 
-`tests/fixtures/rocketmq-store/README.md` tells how they were made. Modification times are kept to
-the nanosecond, because RocketMQ 4.x searches by them.
+`tests/fixtures/rocketmq-store/README.md` describes their making. Modification times are kept to the
+nanosecond, because RocketMQ 4.x searches by them.
 """
 
 import gzip
@@ -64,7 +64,7 @@ def geometry(root: Path) -> Geometry:
 
 
 def expected(name: str, *kinds: str) -> Iterator[dict[str, Any]]:
-    """What RocketMQ says of a store, line by line; all kinds of lines, or the named ones."""
+    """What RocketMQ reports of a store, line by line; all kinds of lines, or the named ones."""
     for line in _expected_lines(name):
         if not kinds or line["kind"] in kinds:
             yield line

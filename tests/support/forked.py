@@ -67,7 +67,7 @@ def _ask(**question: object) -> int:
 
 
 class Forked:
-    """`python -m MODULE ARGUMENTS`, as far as `subprocess.Popen` tells of it."""
+    """`python -m MODULE ARGUMENTS`, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(
         self, module: str, arguments: Sequence[str], output: Path, environment: Mapping[str, str]

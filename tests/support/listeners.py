@@ -1,4 +1,4 @@
-"""A follower of the log as tests need one: it believes nothing it is told."""
+"""A follower of the log for tests: it verifies everything that it receives."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A commit log and what happens to it: small words for puts, kills, power losses and starts.
+"""A commit log under test: short methods for puts, kills, power losses and starts.
 
     store = Store(segment_bytes=4096)
     store.start()
@@ -119,7 +119,7 @@ def raw_frame(body: bytes = b"body", topic: str = "orders", **fields: Any) -> by
 
 @dataclass
 class Answers:
-    """What the engine said, in the order it said it."""
+    """The engine's answers, in their order."""
 
     puts: list[list[PutResult]] = field(default_factory=list)
     batches: list[BatchResult] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Store:
     """One store directory, and the log process on it if one runs. Settings are those of `start`."""
 
     new_walkers: Callable[[Files], Walkers | None] = staticmethod(lambda files: None)
-    """Who walks ahead of a recovery over these files; None: nobody."""
+    """What walks ahead of a recovery over these files; None: nothing."""
 
     def __init__(
         self,
@@ -291,7 +291,7 @@ class Store:
         self.settle()
         return answers[0]
 
-    # --- what lies on disk ---
+    # --- what is on disk ---
 
     def segments(self) -> dict[int, bytes]:
         """Content of each segment file as any reader sees it, by its offset."""

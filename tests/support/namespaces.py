@@ -1,13 +1,13 @@
-"""Two machines that are none: network namespaces with one link between them.
+"""Two simulated machines: network namespaces with one link between them.
 
     with Link() as link:
         subprocess.run([*link.near.prefix, "ip", "address"])
         link.cut(link.far)
         link.mend(link.far)
 
-A namespace has no name and no place in the file system: it lives as long as its keeper, a process
-that ends when its standard input does, however the test ends; the link goes with it. Addresses are
-the same in every test and meet nobody's.
+A namespace has no name and no path in the file system: it exists as long as its keeper, a process
+that ends when its standard input does, however the test ends; the link ends with it. Addresses are
+the same in every test and conflict with no others.
 """
 
 import os
@@ -22,7 +22,7 @@ _NAME = "wire"
 
 
 class NamespaceError(Exception):
-    """A namespace or the link could not be made; the sentence holds what the tool said."""
+    """A namespace or the link could not be made; the message holds the tool's output."""
 
 
 class Machine:
@@ -52,7 +52,7 @@ class Machine:
         return ["nsenter", f"--net={self.namespace}", "--"]
 
     def ip(self, *arguments: str) -> None:
-        """NamespaceError says what was wrong."""
+        """NamespaceError names the cause."""
         done = subprocess.run(
             [*self.prefix, "ip", *arguments], capture_output=True, text=True, timeout=_LIMIT_S
         )

@@ -31,7 +31,7 @@ class RocketMQFailedError(AssertionError):
 
 
 def geometry_file(root: Path, geometry: Geometry) -> None:
-    """Say how large the files of a store are, where the harness looks for it."""
+    """Write the file sizes of a store to where the harness reads them."""
     (root / "geometry.properties").write_text(
         f"log-bytes={geometry.log_bytes}\nqueue-units={geometry.queue_units}\n"
         f"slots={geometry.slots}\nitems={geometry.items}\n"
@@ -39,7 +39,7 @@ def geometry_file(root: Path, geometry: Geometry) -> None:
 
 
 def dump(version: str, root: Path, scratch: Path, **options: Option) -> list[Line]:
-    """What RocketMQ says of a copy of the directory, after loading, recovery and dispatch."""
+    """What RocketMQ reports of a copy of the directory, after loading, recovery and dispatch."""
     return list(_lines(version, scratch, "dump", str(root), *_words(options)))
 
 
@@ -49,7 +49,7 @@ def write(version: str, root: Path, scratch: Path, **options: Option) -> list[Li
 
 
 class Running:
-    """A command of the harness that goes on beside the test; `lines` are what it has said."""
+    """A command of the harness that runs beside the test; `lines` is its output so far."""
 
     def __init__(self, version: str, scratch: Path, *words: str, **options: Option) -> None:
         _build(version)
@@ -70,7 +70,7 @@ class Running:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def finish(self) -> list[Line]:
-        """Wait until it ends by itself; all that it said."""
+        """Wait until it ends by itself; returns all its output."""
         code = self._process.wait(_DEADLINE_S)
         if code:
             written = self._errors.read_text(errors="replace")[-4000:]

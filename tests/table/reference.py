@@ -12,7 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def frames_of(data: bytes) -> list[Frame]:
-    """Frames that lie one behind the other, nothing between or behind them."""
+    """Adjacent frames, nothing between or behind them."""
     frames, position = [], 0
     while position < len(data):
         frame = decode(data, position)

@@ -1,4 +1,4 @@
-"""The columnar decoder says of any frames what the scalar one says of each."""
+"""The columnar decoder gives for any frames what the scalar one gives for each."""
 
 import numpy as np
 import pyarrow as pa

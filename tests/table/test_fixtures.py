@@ -1,4 +1,4 @@
-"""The table says of RocketMQ's own stores what RocketMQ says of them, row for row."""
+"""The table of RocketMQ's own stores equals RocketMQ's report of them, row for row."""
 
 import gzip
 import hashlib

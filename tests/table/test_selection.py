@@ -1,4 +1,4 @@
-"""Which rows are wanted: every bound inclusive or not as its name says, alone and together."""
+"""Which rows match: each bound is inclusive or exclusive as named, alone and combined."""
 
 import numpy as np
 import pytest

@@ -92,7 +92,7 @@ class Story:
         self.cluster.start(self.cluster.nodes[number])
 
     def end(self) -> None:
-        """All is whole in the end, and everything that was promised is there."""
+        """In the end all logs are complete, and every acknowledged message is there."""
         self.cluster.heal()
         for node in self.cluster.nodes:
             self.cluster.start(node)
@@ -117,7 +117,7 @@ def cut_off_from_both(story: Story) -> None:
 
 
 def two_candidates(story: Story) -> None:
-    """Nobody hears anybody, and B and C are promoted."""
+    """All three brokers are isolated, and B and C are promoted."""
     story.apart((A, B), (A, C), (B, C))
     story.cluster.promote(story.cluster.nodes[B])
     story.promote(C)
@@ -125,7 +125,7 @@ def two_candidates(story: Story) -> None:
 
 
 def promised_and_gone_back(story: Story) -> None:
-    """C promises B a term, and is told to follow the old master, which has not heard of it."""
+    """C promises B a term, then is ordered to follow the old master, which does not know it."""
     cluster = story.cluster
     story.apart((A, B), (A, C))
     cluster.promote(cluster.nodes[B])
@@ -142,7 +142,7 @@ def promised_and_gone_back(story: Story) -> None:
 
 
 def half_open(story: Story) -> None:
-    """Two must acknowledge: C stands still, and B does so on an old connection and a new one."""
+    """Two must acknowledge: C is stalled, and B acknowledges on an old connection and a new one."""
     cluster = story.cluster
     cluster.paused.add(C)
     cluster.send(cluster.nodes[A])
@@ -161,7 +161,7 @@ def half_open(story: Story) -> None:
 
 
 def restored_and_promoted(story: Story) -> None:
-    """B is put back to a copy, hears nobody, and is promoted."""
+    """B is restored from a copy, is isolated, and is promoted."""
     cluster = story.cluster
     story.stop(B)
     cluster.back_up(cluster.nodes[B])
@@ -228,7 +228,7 @@ def behind(story: Story) -> None:
 
 
 def alone(story: Story) -> None:
-    """The master hears nobody, and takes messages; then B is promoted."""
+    """The master is isolated, and takes messages; then B is promoted."""
     story.apart((A, B), (A, C))
     story.send(A)
     story.promote(B)
@@ -236,7 +236,7 @@ def alone(story: Story) -> None:
 
 
 def its_own_end(story: Story) -> None:
-    """The old master comes back with messages that nobody else has, and is promoted again."""
+    """The old master returns with messages that no other member has, and is promoted again."""
     story.apart((A, B), (A, C))
     story.send(A)
     story.promote(B)

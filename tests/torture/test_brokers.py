@@ -1,4 +1,4 @@
-"""Two and three brokers keep what they promised under crashes, partitions, lost disks and careless
+"""Two and three brokers keep acknowledged messages under crashes, partitions, lost disks and forced
 promotions. What each rule is for: test_broker_rules.py."""
 
 from stratamq_torture.brokers.simulation import Simulation

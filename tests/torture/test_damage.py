@@ -25,7 +25,7 @@ STRIDE = 5
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """The engines tell of every damage; here they are asked."""
+    """The engines report every damage; here their reports are read."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -1,5 +1,5 @@
-"""Damaged stores under the real services: they start or refuse in a sentence, `stratamq status`
-names what is wrong, and nobody ever shows a traceback."""
+"""Damaged stores under the real services: they start or refuse with a message, `stratamq status`
+names the damage, and no output contains a traceback."""
 
 import os
 import shutil
@@ -108,7 +108,7 @@ def test_status_names_what_a_start_found(template, root, tmp_path, room, path, d
 
 
 def test_a_damaged_message_is_data_loss_everywhere_and_status_says_so(template, root, tmp_path):
-    """In a sealed segment, below all watermarks: nobody looks at it before somebody reads it."""
+    """In a sealed segment, below all watermarks: no service reads it before a client does."""
     victim = template.messages[40]
     with (root / "commitlog" / "00000000000000000000").open("r+b") as segment:
         segment.seek(victim.offset + 50)

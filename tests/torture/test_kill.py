@@ -35,7 +35,7 @@ def test_every_point_says_when_it_strikes():
     assert [name for name, function in POINTS.items() if not function.__doc__] == []
 
 
-# --- the checker bites ---
+# --- the checker detects damage ---
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_second_copy_is_noticed_whatever_its_producer(stage, producer):
 
 
 def damaged(stopped: tuple[Path, LogImage], tmp_path: Path, path: str, position: int) -> list[str]:
-    """What the checker says when one byte of one file is another one."""
+    """What the checker reports when one byte of one file is changed."""
     root, image = stopped
     copy = tmp_path / "store"
     shutil.copytree(root, copy)

@@ -1,4 +1,4 @@
-"""No acknowledgement leaves before its flush; and the look that says so sees one that does."""
+"""No acknowledgement is sent before its flush; the check detects one that is."""
 
 import struct
 

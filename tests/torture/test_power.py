@@ -1,4 +1,4 @@
-"""The power goes while the real services work on a disk that forgets what was not synced."""
+"""A power loss under the real services, on a disk that discards what was not synced."""
 
 import pytest
 from stratamq_torture.processes import power_supply

@@ -1,4 +1,4 @@
-"""The forgetful disk forgets what was not synced, keeps what was, and is a disk otherwise."""
+"""The simulated disk discards unsynced data, keeps synced data, and is else a normal disk."""
 
 import mmap
 import os
@@ -128,7 +128,7 @@ def test_a_sync_of_the_whole_volume_reaches_every_file(disk):
 
 
 def test_a_store_in_a_directory_that_somebody_just_made_is_there_after_a_power_loss(disk):
-    """As `mkdir` and `stratamq up` make it: nobody has synced the directory above it."""
+    """As `mkdir` and `stratamq up` create it: the parent directory is not synced."""
     root = disk.mountpoint / "data/store"
     root.mkdir(parents=True)
     store = RealFiles(root)

@@ -1,5 +1,5 @@
 """A page of the log that the device refuses (EIO, from a file system of FUSE): DATA_LOSS for the
-messages that lie in it, from every call that reads them, and no process ends of it."""
+messages stored in it, from every call that reads them, and no process dies."""
 
 from collections.abc import Iterator
 
@@ -75,7 +75,7 @@ class Stored:
             file.read(1)
 
     def check(self) -> None:
-        """What lies in the page is refused by every call; everything else is there."""
+        """Every call refuses data in the page; everything else is readable."""
         for number, place in enumerate(self.places):
             if number in self.lost:
                 with pytest.raises(CorruptionError):

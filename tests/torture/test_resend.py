@@ -26,7 +26,7 @@ def test_kills_and_cut_connections_store_everything_once():
 
 
 def test_without_a_window_behind_a_start_nothing_is_stored_twice_either():
-    """What the log cannot know again is given up as perhaps stored."""
+    """What the log cannot recognise as a repetition is reported as perhaps stored."""
     settings = ("commitlog.producer_window_bytes=0",)
     report = run_resends(ResendOptions(rounds=8, seed=22, settings=settings))
     assert (report.failures, report.lost) == ([], 0)
@@ -36,7 +36,7 @@ def test_without_a_window_behind_a_start_nothing_is_stored_twice_either():
 
 
 def stored(*messages: tuple[bytes, int]) -> list[ReceivedMessage]:
-    """Bodies with their sequences, as they lie in a log."""
+    """Bodies with their sequences, as stored in a log."""
     encoder = BatchEncoder(FrameShape(bytes(8)))
     encoder.add("t", [(body, encode_item(1, sequence)) for body, sequence in messages])
     frames = bytearray(encoder.finish()[1])

@@ -181,7 +181,7 @@ def forget_generations(patch: Patch) -> None:
 
 
 def cut_nobody(patch: Patch) -> None:
-    """The log believes what a follower says, as far as there is a log."""
+    """The log accepts a follower's position up to its confirmed end, of any history."""
     patch.setattr(
         FollowHub,
         "_cut_to",
