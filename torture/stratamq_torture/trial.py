@@ -17,7 +17,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Progress = Callable[[int, int], None]
-"""Called with how many (seeds, rounds, …) are done, and how many lines tell of broken promises."""
+"""Called with how many (seeds, rounds, …) are done, and how many lines report broken promises."""
 
 
 class TrialFailedError(Exception):

@@ -85,7 +85,7 @@ class Keeper:
         node.looked = own, self.ask(node, own)
 
     def act(self, node: Node) -> None:
-        """Decide by what was heard."""
+        """Decide by the answers received."""
         looked, node.looked = node.looked, None
         engine = node.log
         if looked is None or engine is None or node.changing or node.promotion is not None:

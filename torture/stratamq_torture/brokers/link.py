@@ -85,7 +85,7 @@ class Link:
 
     @property
     def _news(self) -> bool:
-        """The master has confirmed more than the slave's log knows."""
+        """The master's confirmed offset is above the one that the slave's log has received."""
         machine = self._of_slave
         return machine is not None and machine.master_confirmed != self._told_confirmed
 
@@ -95,7 +95,7 @@ class Link:
 
     @property
     def acknowledged(self) -> int:
-        """What the master has heard; −1: nothing."""
+        """The last acknowledgement that the master received; −1: none."""
         return self._of_master.acknowledged if self._of_master is not None else -1
 
     @property
@@ -106,7 +106,7 @@ class Link:
 
     @property
     def idle(self) -> bool:
-        """The slave has all there is, and the master knows it."""
+        """The slave has all there is, and the master has its acknowledgement."""
         master = self.master.log if self.master is not None else None
         waiting = self._down or self._up or self._appends or self._appending
         return (
@@ -117,7 +117,7 @@ class Link:
         )
 
     def half_open(self) -> None:
-        """The slave gives the connection up; its master knows nothing of it."""
+        """The slave gives the connection up; its master receives no notice."""
         if self._serving is not None and self._at_master is not None:
             old = HalfOpen(self._serving, self._at_master, bytes(self._up))
             self._masters.half_open.append(old)

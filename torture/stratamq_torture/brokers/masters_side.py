@@ -90,7 +90,7 @@ class Serving:
         self.report()
 
     def report(self) -> None:
-        """The log hears what its slaves have acknowledged."""
+        """The log receives the acknowledgements of its slaves."""
         if self.over:
             return
         replicas = [

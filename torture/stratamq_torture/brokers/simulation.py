@@ -206,7 +206,7 @@ class Simulation:
         return f"{node.address} at {operation} {path}, {nth} calls from now"
 
     def _cut_off(self) -> str:
-        """Nobody hears one broker, often the master."""
+        """One broker, often the master, is cut off from all others."""
         masters = self.cluster.masters()
         node = self._chance.choice(masters) if masters else self._any()
         for other in self.cluster.nodes:
@@ -234,7 +234,7 @@ class Simulation:
         return f"{node.address} leaves its master, who does not notice"
 
     def _promote(self) -> str:
-        """One of them, or two at once; often the reason is that it cannot hear the master."""
+        """One of them, or two at once; often the reason is that it cannot reach the master."""
         cluster = self.cluster
         slaves = [node for node in cluster.nodes if not node.serves] or cluster.nodes
         wanted = self._chance.sample(slaves, min(len(slaves), self._chance.choice((1, 1, 1, 2))))

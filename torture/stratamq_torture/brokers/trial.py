@@ -35,7 +35,7 @@ def run_seeds(seeds: Iterable[int], operations: int) -> Tally:
 
 
 def simulate(options: BrokersOptions, progress: Progress | None = None) -> Report:
-    """Run the seeds. `progress` hears how many are done, and how many of them failed."""
+    """Run the seeds. `progress` is called with how many are done, and how many of them failed."""
     trial = Seeds("brokers", LOSSES, options.seconds, progress)
     tasks = ranges(options.first_seed, options.seeds, SEEDS_OF_A_TASK)
     work = partial(run_seeds, operations=options.operations)

@@ -18,7 +18,7 @@ class World:
         named = [(str(number), str(number)) for number in range(settings.brokers)]
         self.members = configured_members(named, settings.required)
         self.apart: set[frozenset[int]] = set()
-        """Pairs that cannot hear each other."""
+        """Pairs without a connection between them."""
         self.paused: set[int] = set()
         """Brokers that stand still, as if stopped by a signal."""
         self.situations: Counter[str] = Counter()

@@ -6,7 +6,7 @@
    (`unguarded`).
 3. A message whose bytes are untouched is given, by GetFrame, by its queue and by its unique key.
    It may be missing when the log ends before it: then the log ends at a place that was damaged, and
-   the bytes behind it lie under `stratamq/aside/`.
+   the bytes behind it are under `stratamq/aside/`.
 4. What the log can give again is whole again: after damage to queues, index, their state and
    geometry nothing is missing, at once or after one more start.
 5. New messages take places that no message had which is still served.
@@ -194,7 +194,7 @@ class Reader:
 
     def _take(self, way: str, message: Message, raw: bytes) -> None:
         if NEW_BODY in raw:
-            # What lay here was cut, and the next message has its place.
+            # What was here was cut, and the next message has its place.
             return
         if raw == message.raw:
             self.seen.given[way].add(message.offset)

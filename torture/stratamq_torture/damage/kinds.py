@@ -194,7 +194,7 @@ def link_outside(place: Place, chance: random.Random) -> str | None:
 
 
 def fifo(place: Place, chance: random.Random) -> str | None:
-    """Whoever opens it for reading waits for ever, who is not careful."""
+    """Opening it for reading blocks for ever, unless with O_NONBLOCK."""
     _remove(place.path)
     os.mkfifo(place.path)
     return "a FIFO"

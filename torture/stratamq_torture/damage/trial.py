@@ -41,7 +41,7 @@ class DamageOptions:
     property_checksum: bool = True
     """Off: what a store is worth whose records have no checksum of their own."""
     trace: bool = False
-    """Tell of every round."""
+    """Report every round."""
 
 
 def run_damage(options: DamageOptions, progress: Progress | None = None) -> Report:
@@ -95,7 +95,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 
 def _quiet() -> None:
-    """The engines tell of every damage; here they are asked."""
+    """The engines report every damage; here they are asked."""
     logging.disable(logging.CRITICAL)
 
 

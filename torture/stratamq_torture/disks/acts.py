@@ -184,7 +184,7 @@ def _says_full(scene: Scene) -> bool:
 
 
 def _same(scene: Scene, pids: dict[str, int]) -> None:
-    """Nobody was restarted, and all serve."""
+    """No service was restarted, and all serve."""
     services = scene.stage.services
     for room in pids:
         if services.ended(room):

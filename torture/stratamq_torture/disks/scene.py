@@ -1,4 +1,4 @@
-"""What an act on a bad disk looks at: what `stratamq status`, health and metrics say, and reads."""
+"""What an act on a bad disk looks at: `stratamq status`, health, metrics, and reads."""
 
 import urllib.request
 from collections.abc import Callable

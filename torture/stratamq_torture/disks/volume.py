@@ -105,7 +105,7 @@ class Volume:
         (self._sysfs() / "trigger_fs_error").write_text("torture")
 
     def repair(self) -> None:
-        """Check and mount again. Nobody may have anything open on it."""
+        """Check and mount again. No process may have a file open on it."""
         _run("umount", str(self.path))
         done = subprocess.run(["e2fsck", "-fy", str(self._image)], capture_output=True, text=True)
         if done.returncode > _ERRORS_CORRECTED:

@@ -214,7 +214,7 @@ def followers_without_log(stage: Stage) -> None:
 
 @point
 def clean_restart(stage: Stage) -> None:
-    """Nobody is killed: everything stops in order, in the middle of the load."""
+    """No service is killed: everything stops in order, in the middle of the load."""
     stage.services.stop()
 
 

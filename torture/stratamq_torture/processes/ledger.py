@@ -90,7 +90,7 @@ class Ledger:
                 )
 
     def tried_to_commit(self, offsets: Mapping[Queue, int]) -> None:
-        """Group GROUP is about to say that it has come so far."""
+        """Group GROUP is about to commit this offset."""
         with self._lock:
             for queue, offset in offsets.items():
                 self.committed[queue] = max(offset, self.committed.get(queue, -1))

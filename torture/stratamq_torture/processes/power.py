@@ -70,7 +70,7 @@ def index_watermark(stage: Stage) -> None:
 
 
 def log_restarted(stage: Stage) -> None:
-    """After a kill the cache shows what the disk does not have: recovery must not believe it."""
+    """After a kill the cache shows what the disk does not have: recovery must not rely on it."""
     stage.services.kill(COMMITLOG)
     stage.services.start([COMMITLOG])
     stage.wait(0.2)

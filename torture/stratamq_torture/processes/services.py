@@ -82,7 +82,7 @@ class Services:
             raise ServiceFailedError(f"{room} runs already")
         self._logs.mkdir(parents=True, exist_ok=True)
         command = [*self._prefixes.get(room, ())]
-        # Told to stop when its standard input ends: it must not outlive a trial that was killed.
+        # Asked to stop when its standard input ends: it must not outlive a trial that was killed.
         command += [sys.executable, "-m", "stratamq.service.supervised"]
         command += [f"stratamq_{room}", "--data", str(self.root)]
         for text in self._settings:

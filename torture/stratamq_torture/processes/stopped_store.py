@@ -19,7 +19,7 @@ from stratamq_torture.processes.services import directory_names
 
 
 def check_files(root: Path, image: LogImage, slots: int, items: int) -> list[str]:
-    """What the files say that `image` does not, a sentence each; nothing when they agree."""
+    """Where the files differ from `image`, a sentence each; nothing when they agree."""
     return (
         check_log(root, image) + check_queues(root, image) + check_index(root, image, slots, items)
     )

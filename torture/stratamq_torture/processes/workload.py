@@ -296,7 +296,7 @@ class Workload:
             client.commit_offsets(GROUP, offsets)
         except (UnavailableError, NotWritableError, OffsetOutOfRangeError):
             # The next commit repeats it, here or at the new master; of messages that were lost
-            # unacknowledged the reader hears by its next pull.
+            # unacknowledged the reader learns by its next pull.
             self._ended.wait(RETRY_WAIT_S)
 
     def _pull_once(self, client: Client, queue: Queue, offsets: dict[Queue, int]) -> bool:

@@ -57,9 +57,9 @@ class Member(NamedTuple):
     history: History
     master: bool
     term: int
-    """The highest promised or heard of."""
+    """The highest promised or received from a peer."""
     promised_to: int
-    """The candidate that `term` was promised to; NONE: it was only heard of."""
+    """The candidate that `term` was promised to; NONE: it was only received from a peer."""
     confirmed: int
     members: Members
     rejoining: bool
@@ -119,7 +119,7 @@ class Violation(Exception):
     """A broken promise: the rule's short name and a sentence."""
 
 
-# --- what a log and its list of generations say ---
+# --- what follows from a log and its list of generations ---
 
 
 def last_term(history: History) -> int:
@@ -150,7 +150,7 @@ def reach(member: Member, *, of_empty: bool) -> tuple[int, ...]:
 
 
 def shared_end(master: Member, slave: Member) -> int | None:
-    """Up to here both are one, as the generations with a byte say; None: they share nothing."""
+    """Up to here both are one, by the generations with a byte; None: they share nothing."""
     ends = {generation: end for generation, _, end in stretches(master)}
     for generation, _, end in reversed(stretches(slave)):
         if generation in ends:

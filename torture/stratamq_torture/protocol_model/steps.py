@@ -195,7 +195,7 @@ class Steps:
         return self._shown(self._acknowledge(state, number), number)
 
     def _meet_longer(self, state: State, master: int, other: int) -> State | None:
-        """The master after it heard of a longer history of its own; None if it is none."""
+        """The master after a peer reported a longer history of its own; None if it is none."""
         theirs, rules = state.members[master], self._rules
         if not rules.longer_history:
             return None
@@ -225,7 +225,7 @@ class Steps:
         return self._shown(self._acknowledge(_with(state, number, copied), number), number)
 
     def _acknowledge(self, state: State, number: int) -> State:
-        """An acknowledgement leaves with what it speaks of; it may come late, or never."""
+        """An acknowledgement leaves with the offset it covers; it may come late, or never."""
         slave = state.members[number]
         if self._rules.rejoining and slave.rejoining:
             return state
@@ -284,7 +284,7 @@ class Steps:
         found = tuple(promised)
         return state if found == state.promised else state._replace(promised=found)
 
-    # --- what peers hear of each other ---
+    # --- what peers receive from each other ---
 
     def _hear(self, state: State, number: int, other: int) -> State | None:
         member, theirs = state.members[number], state.members[other]

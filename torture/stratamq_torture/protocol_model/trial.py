@@ -55,7 +55,7 @@ class ProtocolOptions:
 
 
 def check(options: ProtocolOptions, progress: Progress | None = None) -> Report:
-    """Search the scopes. `progress` hears how many are done, and how many broke a promise."""
+    """Search the scopes. `progress` receives how many are done and how many broke a promise."""
     trial = Trial("protocol", options.seconds, progress)
     report = trial.report
     states = 0

@@ -1,6 +1,6 @@
 """Invariants of the files that no consumer would notice at once.
 
-Whoever opens the directory next, RocketMQ among them, believes what is in it: so no file of a
+The next program that opens the directory, perhaps RocketMQ, relies on its content: so no file of a
 follower may ever hold anything above what the log has flushed, not even in the page cache.
 """
 

@@ -290,7 +290,7 @@ class Broker(World):
 
     @property
     def is_quiet(self) -> bool:
-        """Every running follower has heard, applied and made durable all there is."""
+        """Every running follower has received, applied and made durable all there is."""
         engine = self.log.engine
         if engine is None or engine.offsets.appended != engine.offsets.flushed:
             return False

@@ -166,7 +166,7 @@ class Consumers:
                     raise Violation("query", f"{topic}#{key}: {error!r}")
             elif answer is not None:
                 self.questions += 1
-                # An index that has not heard yet that the log was cut answers for the lost history.
+                # An index that has not received the log's cut yet answers for the lost history.
                 told = INDEX not in world.uncut and not world.cache_lies
                 whole = told and life == (index.starts, engine.cut_count)
                 self._judge_answer(topic, key, answer, minimum, position if whole else 0)

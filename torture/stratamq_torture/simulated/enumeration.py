@@ -131,14 +131,14 @@ class Workload:
         self.broker.settle()
 
     def flush_alone(self) -> None:
-        """The log flushes; its followers do not hear of it yet."""
+        """The log flushes; its followers have not received it yet."""
         log = self.broker.log
         for _ in range(20):
             if log.engine is not None and log.scheduler.pending:
                 self.broker.act(log, log.work)
 
     def follow_alone(self) -> None:
-        """The followers hear and apply what they may; the log's flush has not begun."""
+        """The followers receive and apply what they may; the log's flush has not begun."""
         broker = self.broker
         for _ in range(40):
             for room in broker.followers:

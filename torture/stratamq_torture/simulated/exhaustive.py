@@ -43,7 +43,7 @@ def run_workloads(words: list[tuple[str, ...]], crashed: int) -> Tally:
 
 
 def enumerate_all(options: EnumerationOptions, progress: Progress | None = None) -> Report:
-    """Run the cases. `progress` hears how many are done, and how many of them failed."""
+    """Run the cases. `progress` is called with how many are done, and how many of them failed."""
     trial = Seeds("sim, enumerated", LOSSES, options.seconds, progress)
     if options.case:
         tally = Tally()

@@ -54,7 +54,7 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way, and the follower has heard all there is to hear."""
+        """Nothing is under way, and the follower has received all there is."""
         waiting = self._under_way or self._applying or self._asks or self._moved or self._closing
         return self.connected and not waiting
 

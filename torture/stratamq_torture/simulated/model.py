@@ -106,7 +106,7 @@ class Model:
     """Queues may have begun anew at any number: `log` holds what came since."""
     by_offset: dict[int, Message] = field(default_factory=dict)
     gone_from: set[int] = field(default_factory=set)
-    """Where messages lay that are not in the log any more."""
+    """The places of messages that are not in the log any more."""
     aligned: int = 0
     """How many messages ended exactly where one of those had begun."""
     torn: bool = False

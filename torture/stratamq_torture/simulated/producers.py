@@ -60,7 +60,7 @@ class Sizes:
 
 
 class Producers:
-    """Send to the broker's log, and hear its answers."""
+    """Send to the broker's log, and receive its answers."""
 
     def __init__(self, world: World, log: LogRoom, sizes: Sizes) -> None:
         self._world = world

@@ -98,8 +98,8 @@ def _family(broker: "Broker", path: str, file_bytes: int) -> dict[int, bytes]:
 def use(broker: "Broker") -> str:
     """RocketMQ starts, takes a few messages if the log's end is clean, and stops or is killed.
 
-    Not while pages lie whose write-back has failed: it would not write them again, and after its
-    clean stop neither would we.
+    Not while there are pages whose write-back has failed: it would not write them again, and
+    after its clean stop neither would we.
     """
     chance, disk = broker.chance, broker.disk
     disk.clear_faults()

@@ -6,7 +6,7 @@ the end (spec 2.7, 9.3, 9.4). Older files stay as they are.
 
 Of the queues: units up to the first invalid one count, then units at or beyond the log's end are
 dropped, and what was found by an abnormal recovery or is behind the newest unit is dispatched
-again, as spec 6.4 appends it: what the queue believes to have is skipped, a gap is not noticed.
+again, as spec 6.4 appends it: what the queue has by its own end is skipped, a gap is not noticed.
 Everything happens in memory; nothing is changed.
 """
 

@@ -284,7 +284,7 @@ class Simulation:
         return "all is well"
 
     def _all_follow(self) -> bool:
-        """Nobody has ended, or was allowed to stop following."""
+        """No follower has ended, or was allowed to stop following."""
         rooms = self.broker.rooms.values()
         return all(r.running and getattr(r, "failed", None) is None for r in rooms)
 

@@ -45,7 +45,7 @@ def run_seeds(seeds: Iterable[int], operations: int, profile: Profile = DEFAULT)
 
 
 def simulate(options: SimulationOptions, progress: Progress | None = None) -> Report:
-    """Run the seeds. `progress` hears how many are done, and how many of them failed."""
+    """Run the seeds. `progress` is called with how many are done, and how many of them failed."""
     trial = Seeds("sim", LOSSES, options.seconds, progress)
     if options.keep:
         tally = _run_kept(options)
