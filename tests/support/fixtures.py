@@ -17,6 +17,7 @@ from typing import Any
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STORES = FIXTURES / "rocketmq-store"
+TIERS = FIXTURES / "rocketmq-tier"
 VECTORS = FIXTURES / "vectors"
 
 CLEAN_STORES = (
@@ -28,6 +29,7 @@ CLEAN_STORES = (
 )
 CRASHED_STORES = ("4.9.8-crash", "5.5.1-crash")
 ALL_STORES = CLEAN_STORES + CRASHED_STORES
+ALL_TIERS = ("clean", "rolled-expired", "torn-queue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,16 @@ class Geometry:
 
 def unpack(name: str, into: Path) -> Path:
     """Unpack a store below `into`; the path of its root directory."""
-    with tarfile.open(STORES / f"{name}.tar.gz") as archive:
+    return _unpack(STORES, name, into)
+
+
+def unpack_tier(name: str, into: Path) -> Path:
+    """Unpack a tier below `into`: `scenario.json`, `tier/`, `local/`; the path of its root."""
+    return _unpack(TIERS, name, into)
+
+
+def _unpack(folder: Path, name: str, into: Path) -> Path:
+    with tarfile.open(folder / f"{name}.tar.gz") as archive:
         members = archive.getmembers()
         # `extractall(filter=…)` came with Python 3.11.4. Without filters all members are taken.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
@@ -70,6 +81,12 @@ def expected(name: str, *kinds: str) -> Iterator[dict[str, Any]]:
             yield line
 
 
+def expected_of_tier(name: str) -> list[dict[str, Any]]:
+    """What RocketMQ reads from a tier, line by line."""
+    with gzip.open(TIERS / f"{name}.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
 @lru_cache(maxsize=len(ALL_STORES))
 def _expected_lines(name: str) -> tuple[dict[str, Any], ...]:
     with gzip.open(STORES / f"{name}.expected.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -85,6 +102,11 @@ def writes(name: str) -> list[dict[str, Any]]:
 def vectors() -> dict[str, Any]:
     """The golden vectors."""
     return json.loads((VECTORS / "store.json").read_text(encoding="utf-8"))
+
+
+def tier_vectors() -> dict[str, Any]:
+    """The golden vectors of the tiered store."""
+    return json.loads((VECTORS / "tier.json").read_text(encoding="utf-8"))
 
 
 def log_files(root: Path) -> list[tuple[int, bytes]]:

@@ -1,0 +1,41 @@
+"""A record of the log as it is in a queue's tier file: the physical offset is its place there.
+
+Everything else stays, the queue offset too. A record that ends in a checksum of the whole record
+(`property_crc`) gets it anew: the checksum covers the physical offset. RocketMQ leaves the old one,
+which does not hold any more. Spec tier 3.4, 4.4.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.formats import frame_layout as layout
+from stratamq.formats.columns_patch import scatter
+from stratamq.formats.frame_verify import record_checksums
+from stratamq.formats.property_crc import fill_property_crc
+
+I64 = NDArray[np.int64]
+
+CODA_MAGIC = layout.MAGIC_BLANK
+CODA_BYTES = 16
+"""Releases up to 5.2.0 end a full segment with: size (4), magic (4), last store time (8)."""
+
+
+def place_records(buffer: bytearray | memoryview, starts: I64, sizes: I64, base: int) -> None:
+    """Give each record the physical offset `base` + its position in `buffer`, and its checksum.
+
+    `buffer` is private and writable, each record is whole in it.
+    """
+    if not len(starts):
+        return
+    raw = np.frombuffer(buffer, np.uint8)
+    offsets = (starts + base).astype(">i8").view(np.uint8).reshape(len(starts), 8)
+    scatter(raw, starts + layout.PHYSICAL_OFFSET_POSITION, offsets)
+    marked, _ = record_checksums(raw, starts + sizes)
+    view = memoryview(buffer)
+    for start, end in zip(starts[marked].tolist(), (starts + sizes)[marked].tolist(), strict=True):
+        fill_property_crc(view[start:end])
+
+
+def physical_offset_of(record: bytes | memoryview) -> int:
+    place = layout.PHYSICAL_OFFSET_POSITION
+    return int.from_bytes(memoryview(record)[place : place + 8], "big", signed=True)
