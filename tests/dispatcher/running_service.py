@@ -10,6 +10,7 @@ import grpc
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
+from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
@@ -39,6 +40,8 @@ class RunningService:
         """The log's status; None: it does not answer."""
         self.generation = 1
         self.permissions = TopicPermissions()
+        self.members_clock = SimulatedClock()
+        self.members = GroupMembers(self.members_clock)
 
     async def __aenter__(self) -> "RunningService":
         loop = asyncio.get_running_loop()
@@ -56,6 +59,7 @@ class RunningService:
             self.offsets,
             self.bounds,
             LastCommits(SimulatedClock()),
+            self.members,
             self.permissions,
             self._why_not_writable,
         )

@@ -15,6 +15,7 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
@@ -44,6 +45,7 @@ async def main() -> None:
         offsets,
         bounds,
         LastCommits(clock),
+        GroupMembers(clock),
         permissions,
         not_writable,
         config.page_entries,

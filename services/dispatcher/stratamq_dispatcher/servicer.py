@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -31,6 +32,7 @@ from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_listing import GroupListing
+from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
 from stratamq_dispatcher.offset_bounds import OffsetBounds
@@ -45,6 +47,9 @@ MAX_UNITS = 65_536
 """Of one ListUnits answer: about 2 MiB."""
 MAX_STREAM_QUEUES = 10_000
 STREAM_BYTES = 262_144
+DEADLINE_TOLERANCE_S = 0.5
+"""A stream that is cancelled so shortly before its deadline has ended by it: client and service
+count from different moments."""
 QUEUES_AT_ONCE = 128
 """So many queues are described before others get their turn."""
 
@@ -65,6 +70,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
         last_commits: LastCommits,
+        members: GroupMembers,
         permissions: TopicPermissions,
         why_not_writable: Callable[[], Awaitable[tuple[str, str] | None]],
         page_entries: int = PAGE_ENTRIES,
@@ -77,6 +83,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._offsets = offsets
         self._bounds = bounds
         self._last_commits = last_commits
+        self._members = members
         self._permissions = permissions
         self._groups = GroupListing(offsets, bounds)
         self._why_not_writable = why_not_writable
@@ -104,6 +111,10 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         if request.wait_ms > MAX_WAIT_MS:
             raise InvalidRequestError(f"wait_ms is at most {MAX_WAIT_MS}, not {request.wait_ms}")
         self._permissions.require_readable(request.topic)
+        if request.group and request.client_id:
+            address = client_address(context.peer())
+            reader = request.group, request.client_id, address
+            self._members.pulled(*reader, request.topic, request.queue_id)
         query = PullQuery(
             request.topic,
             request.queue_id,
@@ -126,21 +137,46 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             raise InvalidRequestError(f"more than {MAX_STREAM_QUEUES} queues in one stream")
         _check_not_negative("max_bytes", request.max_bytes)
         cursors = []
+        read: dict[str, set[int]] = {}
         for number, queue in enumerate(request.queues):
             _check_topic(queue.topic)
             self._permissions.require_readable(queue.topic)
             end = queue.end_offset if queue.HasField("end_offset") else None
             cursors.append(Cursor(queue.topic, queue.queue_id, queue.offset, end))
+            read.setdefault(queue.topic, set()).add(queue.queue_id)
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
         stream = self._puller.stream(cursors, _filter(request), request.max_bytes or STREAM_BYTES)
         # Closed with this call and not some time later: it watches its queues until then.
-        async with contextlib.aclosing(stream):
-            async for index, answer in stream:
-                self._permissions.require_readable(cursors[index].topic)
-                head = _head(pb.PullStreamResponse, answer)
-                head.stream_index = index
-                yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
+        with self._membership(request, context, read):
+            async with contextlib.aclosing(stream):
+                async for index, answer in stream:
+                    self._permissions.require_readable(cursors[index].topic)
+                    head = _head(pb.PullStreamResponse, answer)
+                    head.stream_index = index
+                    yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
+
+    @contextlib.contextmanager
+    def _membership(
+        self, request: pb.PullStreamRequest, context: Any, queues: dict[str, set[int]]
+    ) -> Iterator[None]:
+        """The client is listed as a member of its group while the stream is open."""
+        if not (request.group and request.client_id):
+            yield
+            return
+        now = asyncio.get_running_loop().time
+        left_s = context.time_remaining()
+        deadline = math.inf if left_s is None else now() + left_s
+        address = client_address(context.peer())
+        stream = self._members.stream(request.group, request.client_id, address, queues)
+        at_deadline = False
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            at_deadline = now() > deadline - DEADLINE_TOLERANCE_S
+            raise
+        finally:
+            stream.end(at_deadline=at_deadline)
 
     # --- queues ---
 
@@ -217,6 +253,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             raise await self._explained(error) from error
         topics = {topic for topic, _, _ in offsets}
         self._last_commits.note(request.group, topics, client_address(context.peer()))
+        if request.client_id:
+            self._members.committed(request.group, request.client_id)
         return pb.CommitOffsetsResponse()
 
     async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Any) -> Any:
@@ -287,6 +325,35 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 last_client=last.client,
             )
         return response
+
+    async def ListGroupMembers(self, request: pb.ListGroupMembersRequest, context: Any) -> Any:
+        self._engine.require_serving()
+        if not request.group:
+            raise InvalidRequestError("the group is empty")
+        incarnation = self._offsets.incarnation
+        place = place_of(request.position, incarnation)
+        found, following = self._members.page(
+            request.group, place, request.max_entries, self._page_entries
+        )
+        return pb.ListGroupMembersResponse(
+            members=[
+                pb.GroupMember(
+                    client_id=one.client_id,
+                    address=one.address,
+                    topics=[
+                        pb.MemberTopic(topic=topic, queue_ids=queue_ids)
+                        for topic, queue_ids in one.topics.items()
+                    ],
+                    since_ms=one.since_ms,
+                    last_seen_ms=one.last_seen_ms,
+                    last_commit_ms=one.last_commit_ms,
+                    streaming=one.streaming,
+                )
+                for one in found
+            ],
+            next_position=position_of(following, incarnation),
+            unlisted_streams=self._members.unlisted_streams,
+        )
 
     async def ExportConsumerOffsets(
         self, request: pb.ExportConsumerOffsetsRequest, context: Any

@@ -13,12 +13,26 @@ from stratamq.cli.listings import show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
 from stratamq.cli.watching import WatchOption, shown
-from stratamq.client import Client, GroupQueue
-from stratamq.errors import NotFoundError
+from stratamq.client import Client, GroupMember, GroupQueue
+from stratamq.errors import InvalidRequestError, NotFoundError
 
 COLUMNS = ("group", "topic", "queueId", "offset", "maxOffset", "lag")
 DETAILED_COLUMNS = (*COLUMNS, "lastCommitTimestamp", "lastClient")
+MEMBER_COLUMNS = (
+    "group",
+    "clientId",
+    "address",
+    "reads",
+    "sinceTimestamp",
+    "lastSeenTimestamp",
+    "lastCommitTimestamp",
+)
 RESET_COLUMNS = ("group", "topic", "queueId", "before", "offset", "maxOffset", "lag")
+
+_NAMED_MEMBERS = 5
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="also while members of the group read: they are named")
+]
 
 groups_app = typer.Typer(
     help="Consumer groups: how far each is in every queue, and where it continues.",
@@ -69,12 +83,18 @@ def describe_group(
     watch: WatchOption = None,
 ) -> None:
     """One group: every queue, the next offset that it reads, how far behind it is; when it
-    committed something of the topic last, and from which address, since the dispatcher started."""
+    committed something of the topic last, and from which address, since the dispatcher started.
+    Then its members: the clients that read with its name now, and which queues."""
 
     def once() -> int:
         with open_client(data, address) as client:
-            found = queues_of_group(client, group)
-        show(output, DETAILED_COLUMNS, [_row(one) for one in found])
+            members = client.group_members(group)
+            found = [one for one in client.groups() if one.group == group]
+        if not found and not members:
+            raise _unknown(group)
+        show(output, DETAILED_COLUMNS, [_row(one) for one in found], "it has committed nothing")
+        rows = [_member_row(one) for one in members]
+        show(output, MEMBER_COLUMNS, rows, "no client reads with this group now")
         return 0
 
     shown(once, watch)
@@ -84,11 +104,38 @@ def queues_of_group(client: Client, group: str, topic: str = "") -> list[GroupQu
     """NotFoundError when it has committed nothing."""
     found = [one for one in client.groups() if one.group == group and topic in ("", one.topic)]
     if not found:
-        where = f" of {topic}" if topic else ""
-        raise NotFoundError(
-            f"there is no group {group}: none of this name has committed anything{where}"
-        )
+        raise _unknown(group, topic)
     return found
+
+
+def _unknown(group: str, topic: str = "") -> NotFoundError:
+    where = f" of {topic}" if topic else ""
+    return NotFoundError(
+        f"there is no group {group}: none of this name has committed anything{where}"
+    )
+
+
+def members_of_group(client: Client, group: str, topic: str = "") -> list[GroupMember]:
+    """Those that read now, with `topic` those that read it."""
+    return [one for one in client.group_members(group) if topic in ("", *one.topics)]
+
+
+def require_no_members(members: list[GroupMember], group: str, force: bool) -> None:
+    """InvalidRequestError that names them; with `force` standard error does."""
+    if not members:
+        return
+    named = [
+        f"{one.client_id} at {one.address or 'this machine'}" for one in members[:_NAMED_MEMBERS]
+    ]
+    if len(members) > _NAMED_MEMBERS:
+        named.append(f"{len(members) - _NAMED_MEMBERS} more")
+    what = (
+        f"the group {group} is in use by {', '.join(named)}: a reader that runs commits its own "
+        "place again"
+    )
+    if not force:
+        raise InvalidRequestError(f"{what}. Stop them, or add --force")
+    print(f"warning: {what}", file=sys.stderr)
 
 
 @groups_app.command("delete")
@@ -96,13 +143,15 @@ def delete_group(
     group: GroupArgument,
     topic: Annotated[str, typer.Option("--topic", "-t", help="only of this one")] = "",
     yes: YesOption = False,
+    force: ForceOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Forget where a group is; a reader of its name begins anew. Messages stay. Stop its readers
-    first: one that runs commits its own place again."""
+    """Forget where a group is; a reader of its name begins anew. Messages stay. Refused while
+    members of the group read: one that runs commits its own place again."""
     with open_client(data, address) as client:
+        require_no_members(members_of_group(client, group, topic), group, force)
         found = queues_of_group(client, group, topic)
         topics = sorted({one.topic for one in found})
         confirm(
@@ -128,17 +177,20 @@ def reset_group(
         str, typer.Option("--topic", "-t", help="only this one, also when the group is new there")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show it, and change nothing")] = False,
+    force: ForceOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Set where a group continues. Stop its readers first: one that runs commits its own place
-    again.
+    """Set where a group continues. Refused while members of the group read: one that runs commits
+    its own place again.
 
     An offset that a queue does not hold becomes the nearest that it does.
     """
     start = parse_start(to, option="--to")
     with open_client(data, address) as client:
+        members = members_of_group(client, group, topic)
+        require_no_members(members, group, force or dry_run)
         resets = client.admin.plan_group_reset(group, start, topic)
         if not dry_run:
             client.admin.reset_group(group, resets)
@@ -171,4 +223,18 @@ def _row(one: GroupQueue) -> Row:
         "lag": one.lag,
         "lastCommitTimestamp": one.last_commit_timestamp_ms,
         "lastClient": one.last_client,
+    }
+
+
+def _member_row(one: GroupMember) -> Row:
+    return {
+        "kind": "member",
+        "group": one.group,
+        "clientId": one.client_id,
+        "address": one.address,
+        "reads": {topic: list(queues) for topic, queues in one.topics.items()},
+        "sinceTimestamp": one.since_ms,
+        "lastSeenTimestamp": one.last_seen_ms,
+        "lastCommitTimestamp": one.last_commit_ms,
+        "streaming": one.streaming,
     }

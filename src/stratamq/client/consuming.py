@@ -251,8 +251,17 @@ class Reading:
     time (`hold`) all do when it asks again (`release`).
     """
 
-    def __init__(self, ranges: Iterable[Range], tags: Iterable[str], max_bytes: int) -> None:
+    def __init__(
+        self,
+        ranges: Iterable[Range],
+        tags: Iterable[str],
+        max_bytes: int,
+        group: str = "",
+        client_id: str = "",
+    ) -> None:
+        """With `group` and `client_id` the dispatcher lists the reader as the group's member."""
         self.ranges = list(ranges)
+        self._member = group, client_id
         self._tags = tag_list(tags)
         self._max_bytes = max_bytes
         self._asked: list[Range] = []
@@ -333,6 +342,8 @@ class Reading:
             queues=queues,
             tags=self._tags,
             max_bytes=self._max_bytes,
+            group=self._member[0],
+            client_id=self._member[1],
         )
 
     def receive(self, response: bytes) -> Iterator[ReceivedMessage]:

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client.operations import Operation, wire_message
-from stratamq.client.values import GroupQueue
+from stratamq.client.values import GroupMember, GroupQueue
 from stratamq.rpc.methods import METHODS
 
 
-def commit_offsets(group: str, offsets: Mapping[tuple[str, int], int]) -> Operation[None]:
+def commit_offsets(
+    group: str, offsets: Mapping[tuple[str, int], int], client_id: str = ""
+) -> Operation[None]:
     request = wire_message(
         dispatcher_pb2.CommitOffsetsRequest,
         group=group,
@@ -16,6 +18,7 @@ def commit_offsets(group: str, offsets: Mapping[tuple[str, int], int]) -> Operat
             wire_message(dispatcher_pb2.GroupOffset, topic=topic, queue_id=queue_id, offset=offset)
             for (topic, queue_id), offset in offsets.items()
         ],
+        client_id=client_id,
     )
     return Operation(METHODS["CommitOffsets"], request, lambda _: None)
 
@@ -50,6 +53,27 @@ def groups() -> Operation[list[GroupQueue]]:
         return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
 
     return Operation(METHODS["ListGroups"], dispatcher_pb2.ListGroupsRequest(), result)
+
+
+def group_members(group: str) -> Operation[list[GroupMember]]:
+    def result(response: dispatcher_pb2.ListGroupMembersResponse) -> list[GroupMember]:
+        found = [
+            GroupMember(
+                group,
+                one.client_id,
+                one.address,
+                {each.topic: tuple(sorted(each.queue_ids)) for each in one.topics},
+                one.since_ms,
+                one.last_seen_ms,
+                one.last_commit_ms,
+                one.streaming,
+            )
+            for one in response.members
+        ]
+        return sorted(found, key=lambda one: one.client_id)
+
+    request = wire_message(dispatcher_pb2.ListGroupMembersRequest, group=group)
+    return Operation(METHODS["ListGroupMembers"], request, result)
 
 
 def delete_group(group: str, topic: str = "") -> Operation[int]:

@@ -171,6 +171,27 @@ class GroupQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A client that reads with a group's name, as its broker's dispatcher knows it.
+
+    Times: wall clock of the broker, in milliseconds. `topics`: the queues that it reads, ascending,
+    by topic. Listed while a stream of it is open, for 5 s behind one that ended at its deadline,
+    and for 45 s behind its last pull; since the dispatcher's start.
+    """
+
+    group: str
+    client_id: str
+    address: str
+    """host:port as the broker sees it; empty over a Unix socket."""
+    topics: Mapping[str, tuple[int, ...]]
+    since_ms: int
+    last_seen_ms: int
+    last_commit_ms: int
+    """0: it has committed nothing since `since_ms`."""
+    streaming: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FollowerState:
     name: str
     connected: bool

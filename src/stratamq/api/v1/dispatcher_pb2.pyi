@@ -20,7 +20,7 @@ TIME_BOUNDARY_UPPER: TimeBoundary
 TIME_BOUNDARY_NEAREST: TimeBoundary
 
 class PullRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "offset", "max_messages", "max_bytes", "tags", "tags_codes", "wait_ms")
+    __slots__ = ("topic", "queue_id", "offset", "max_messages", "max_bytes", "tags", "tags_codes", "wait_ms", "group", "client_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class PullRequest(_message.Message):
     TAGS_FIELD_NUMBER: _ClassVar[int]
     TAGS_CODES_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     offset: int
@@ -37,7 +39,9 @@ class PullRequest(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     tags_codes: _containers.RepeatedScalarFieldContainer[int]
     wait_ms: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., tags_codes: _Optional[_Iterable[int]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    group: str
+    client_id: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., tags_codes: _Optional[_Iterable[int]] = ..., wait_ms: _Optional[int] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("status", "next_offset", "min_offset", "max_offset", "count", "frames")
@@ -68,16 +72,20 @@ class PullQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class PullStreamRequest(_message.Message):
-    __slots__ = ("queues", "tags", "tags_codes", "max_bytes")
+    __slots__ = ("queues", "tags", "tags_codes", "max_bytes", "group", "client_id")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     TAGS_CODES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[PullQueue]
     tags: _containers.RepeatedScalarFieldContainer[str]
     tags_codes: _containers.RepeatedScalarFieldContainer[int]
     max_bytes: int
-    def __init__(self, queues: _Optional[_Iterable[_Union[PullQueue, _Mapping]]] = ..., tags: _Optional[_Iterable[str]] = ..., tags_codes: _Optional[_Iterable[int]] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    group: str
+    client_id: str
+    def __init__(self, queues: _Optional[_Iterable[_Union[PullQueue, _Mapping]]] = ..., tags: _Optional[_Iterable[str]] = ..., tags_codes: _Optional[_Iterable[int]] = ..., max_bytes: _Optional[int] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class PullStreamResponse(_message.Message):
     __slots__ = ("status", "next_offset", "min_offset", "max_offset", "count", "stream_index", "frames")
@@ -194,12 +202,14 @@ class GroupOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("group", "offsets")
+    __slots__ = ("group", "offsets", "client_id")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     group: str
     offsets: _containers.RepeatedCompositeFieldContainer[GroupOffset]
-    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
+    client_id: str
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ()
@@ -282,6 +292,52 @@ class DeleteGroupResponse(_message.Message):
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     queue_count: int
     def __init__(self, queue_count: _Optional[int] = ...) -> None: ...
+
+class ListGroupMembersRequest(_message.Message):
+    __slots__ = ("group", "position", "max_entries")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    position: int
+    max_entries: int
+    def __init__(self, group: _Optional[str] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
+
+class MemberTopic(_message.Message):
+    __slots__ = ("topic", "queue_ids")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class GroupMember(_message.Message):
+    __slots__ = ("client_id", "address", "topics", "since_ms", "last_seen_ms", "last_commit_ms", "streaming")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    STREAMING_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    address: str
+    topics: _containers.RepeatedCompositeFieldContainer[MemberTopic]
+    since_ms: int
+    last_seen_ms: int
+    last_commit_ms: int
+    streaming: bool
+    def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[MemberTopic, _Mapping]]] = ..., since_ms: _Optional[int] = ..., last_seen_ms: _Optional[int] = ..., last_commit_ms: _Optional[int] = ..., streaming: bool = ...) -> None: ...
+
+class ListGroupMembersResponse(_message.Message):
+    __slots__ = ("members", "next_position", "unlisted_streams")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    UNLISTED_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[GroupMember]
+    next_position: int
+    unlisted_streams: int
+    def __init__(self, members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., next_position: _Optional[int] = ..., unlisted_streams: _Optional[int] = ...) -> None: ...
 
 class GetDispatchStatusRequest(_message.Message):
     __slots__ = ()

@@ -79,6 +79,11 @@ class DispatcherServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupResponse.FromString,
                 _registered_method=True)
+        self.ListGroupMembers = channel.unary_unary(
+                '/stratamq.api.v1.DispatcherService/ListGroupMembers',
+                request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupMembersRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupMembersResponse.FromString,
+                _registered_method=True)
         self.GetDispatchStatus = channel.unary_unary(
                 '/stratamq.api.v1.DispatcherService/GetDispatchStatus',
                 request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusRequest.SerializeToString,
@@ -161,6 +166,13 @@ class DispatcherServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListGroupMembers(self, request, context):
+        """Who reads with a group's name now, a page at a time; empty for a group that no client reads with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetDispatchStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -227,6 +239,11 @@ def add_DispatcherServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroup,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'ListGroupMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroupMembers,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupMembersRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupMembersResponse.SerializeToString,
             ),
             'GetDispatchStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDispatchStatus,
@@ -487,6 +504,33 @@ class DispatcherService(object):
             '/stratamq.api.v1.DispatcherService/DeleteGroup',
             stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_dispatcher__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroupMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DispatcherService/ListGroupMembers',
+            stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupMembersRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListGroupMembersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,7 @@ class AsyncConsumer:
         clock: Clock,
         hooks: Hooks,
         group: str | None = None,
+        client_id: str = "",
         follow: bool = False,
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
@@ -75,6 +76,7 @@ class AsyncConsumer:
         self._hooks = hooks
         self._sees_received = hooks.see_received
         self._group = group
+        self._client_id = client_id
         self._follow = follow
         self._refresh_s = refresh_s
         self._look_s = min(refresh_s, LOOK_FOR_ENDS_S)
@@ -316,7 +318,7 @@ class AsyncConsumer:
         async with self._committing:  # or an older commit could overtake a newer one
             offsets = self._reading.uncommitted(given=given)
             if offsets:
-                await self._run(commit_offsets(self._group, offsets))
+                await self._run(commit_offsets(self._group, offsets, self._client_id))
                 self._reading.committed(offsets)
 
     async def _commit_in_time(self) -> None:

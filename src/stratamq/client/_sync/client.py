@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any
 
-from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import group_operations, operations
+from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.calls import Calls
 from stratamq.client._sync.consumer import Consumer
@@ -18,7 +18,6 @@ from stratamq.client.connections import Connections
 from stratamq.client.consuming import (
     EARLIEST,
     Plan,
-    Range,
     Reading,
     Start,
     Subscription,
@@ -31,8 +30,10 @@ from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import Guard
+from stratamq.client.reader_names import reader_name
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import (
+    GroupMember,
     GroupQueue,
     LogState,
     Message,
@@ -42,13 +43,11 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import OffsetOutOfRangeError, StrataError, UnavailableError
+from stratamq.errors import StrataError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Endpoints, parse_target
-from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
-from stratamq.rpc.methods import METHODS
 
 
 class Client:
@@ -222,6 +221,7 @@ class Client:
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
+        client_id: str | None = None,
     ) -> Consumer:
         """Iterate over a topic's messages, in each queue in order:
         `for message in client.consume("orders")`. The queues are read in turn, a piece of
@@ -232,19 +232,21 @@ class Client:
         also what topics and queues get that appear later. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `patience_s`, following
         readers wait for ever; `on_interruption` is called with the error when the wait begins, and
-        with None when something comes again.
+        with None when something comes again. The group lists the reader as its member `client_id`,
+        HOST@PROCESS#NUMBER unless given.
         """
-
+        client_id = client_id or reader_name()
         subscription = Subscription(topic, queues, offset, group, follow, until)
         return Consumer(
             self._connections,
             self._run,
             subscription.plan,
-            Reading((), tags, max_bytes),
+            Reading((), tags, max_bytes, group or "", client_id),
             backoff=Backoff(None if follow else patience_s, self._clock, self._random),
             clock=self._clock,
             hooks=self._hooks,
             group=group,
+            client_id=client_id,
             follow=follow,
             refresh_s=refresh_s,
             commit_interval_s=commit_interval_s,
@@ -280,14 +282,7 @@ class Client:
         nothing that is behind it. CorruptionError at the first damaged frame, and
         OffsetOutOfRangeError where the log does not hold the range, or has deleted it.
         """
-        request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
-        stream = self._connections.open(METHODS["ReadRange"], request)
-        try:
-            while (response := stream.read()) is not None:
-                head, (data,) = READ_RANGE_RESPONSE.decode(response)
-                yield head.offset, data
-        finally:
-            stream.end()
+        return frame_reads.log_frames(self._connections, begin, end)
 
     def queue_frames(
         self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
@@ -299,31 +294,7 @@ class Client:
         when a queue does not hold what is to be read, and UnavailableError when the service
         stops meanwhile.
         """
-        reading = Reading([Range(*one) for one in ranges], (), max_bytes)
-        next_offsets = [begin for _, _, begin, _ in ranges]
-        open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
-        if not open_ranges:
-            return
-        stream = self._connections.open(METHODS["PullStream"], reading.request())
-        try:
-            while (response := stream.read()) is not None:
-                head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
-                number = open_ranges[head.stream_index]
-                topic, queue_id, _, _ = ranges[number]
-                if head.min_offset > next_offsets[number]:
-                    raise OffsetOutOfRangeError(
-                        f"queue {queue_id} of {topic} begins at {head.min_offset} by now: what lay "
-                        f"at {next_offsets[number]} was deleted",
-                        head.min_offset,
-                        head.max_offset,
-                    )
-                next_offsets[number] = head.next_offset
-                yield number, head.next_offset, frames
-        finally:
-            stream.end()
-        for number in open_ranges:
-            if next_offsets[number] < ranges[number][3]:
-                raise UnavailableError("the dispatcher ended the stream")
+        return frame_reads.queue_frames(self._connections, ranges, max_bytes)
 
     def message_by_id(self, message_id: str) -> ReceivedMessage:
         """By its offset message id."""
@@ -377,6 +348,10 @@ class Client:
 
     def groups(self) -> list[GroupQueue]:
         return self._run(group_operations.groups())
+
+    def group_members(self, group: str) -> list[GroupMember]:
+        """The clients that read with the group's name now, by client id."""
+        return self._run(group_operations.group_members(group))
 
     # --- listings and states ---
 
