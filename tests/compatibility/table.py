@@ -31,10 +31,12 @@ class Row:
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows(heading: str = "## Every difference in the answers") -> tuple[Row, ...]:
+    """The rows of the table below this heading of the page."""
     found: list[Row] = []
     inside = False
-    for line in PAGE.read_text().splitlines():
+    lines = PAGE.read_text().splitlines()
+    for line in lines[lines.index(heading) :]:
         cells = [cell.strip() for cell in _CELL.split(line)[1:-1]]
         if tuple(cells) == COLUMNS:
             inside = True

@@ -26,6 +26,7 @@ from stratamq.cli import (
     query,
     replica,
     status,
+    tier,
     topics,
     up,
 )
@@ -53,7 +54,7 @@ COMMANDS = (
     profiles,
 )
 """What people use every day, in the order in which they are listed."""
-OPERATORS_COMMANDS = (replica, janitor, clock)
+OPERATORS_COMMANDS = (replica, janitor, tier, clock)
 COMMANDS_GROUP = "stratamq.commands"
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.

@@ -1,0 +1,168 @@
+"""`stratamq tier`: messages in cheap storage."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.options import OPERATORS, OutputOption
+from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
+from stratamq.files.real import RealFiles
+from stratamq.formats.json_files import parse_json_object
+from stratamq.formats.tier_index import DEFAULT_ITEMS, DEFAULT_SLOTS
+from stratamq.formats.tier_metadata import METADATA_NAME
+
+if TYPE_CHECKING:
+    from stratamq.cli.tier_rows import TierDump
+    from stratamq.tier.reading.rocketmq import OpenedTier
+
+TierDirectory = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        help="a directory with `tier/` and `local/`, or a tier's own directory with --local",
+    ),
+]
+QUEUE_COLUMNS = ("topic", "queueId", "minOffset", "commitOffset", "commitLogCommit",
+                 "minStoreTime", "maxStoreTime")  # fmt: skip
+INDEX_COLUMNS = ("kind", "begin", "end", "state", "items", "base", "size")
+
+
+def register(app: typer.Typer) -> None:
+    tier = typer.Typer(
+        name="tier",
+        help="The tiered store: messages that moved to cheap storage.",
+        no_args_is_help=True,
+    )
+    tier.callback()(_group)
+    tier.command("dump")(dump)
+    app.add_typer(tier, rich_help_panel=OPERATORS)
+
+
+def _group() -> None:
+    """The tiered store: messages that moved to cheap storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a reader has to know beside the files."""
+
+    cluster: str
+    broker: str
+    slots: int
+    items: int
+
+
+def dump(
+    directory: TierDirectory,
+    local: Annotated[
+        Path | None,
+        typer.Option(help="the broker's store directory: `config/`, `tiered_index_file/`"),
+    ] = None,
+    tier: Annotated[
+        Path | None, typer.Option(help="the tier's directory (tieredStoreFilePath)")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="brokerClusterName")] = None,
+    broker: Annotated[str | None, typer.Option(help="brokerName")] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="tieredStoreIndexFileMaxHashSlotNum")
+    ] = None,
+    items: Annotated[
+        int | None, typer.Option(min=1, help="tieredStoreIndexFileMaxIndexNum")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Everything that a tier in RocketMQ's layout has, changing nothing.
+
+    As JSON every message, every answer around the ends of each queue, times, index files and what
+    each key finds. Names and sizes come from the options, else from `scenario.json` in DIR.
+    """
+    scenario = _scenario(directory, cluster, broker, slots, items)
+    root = tier or (directory / "tier" if (directory / "tier").is_dir() else directory)
+    opened, found = _open(root, local or directory / "local", scenario)
+    if output is Output.JSON:
+        _print({"kind": "store", "broker": scenario.broker, "cluster": scenario.cluster,
+                "slots": scenario.slots, "items": scenario.items})  # fmt: skip
+        for row in found.lines():
+            _print(row)
+    else:
+        for columns, rows in ((QUEUE_COLUMNS, found.queues()), (INDEX_COLUMNS, found.indexes())):
+            printer = Printer(output, columns)
+            for row in rows:
+                printer.row(row)
+            printer.flush()
+    if opened.damaged:
+        raise CorruptionError("damaged, and left out: " + "; ".join(opened.damaged))
+
+
+def _open(root: Path, store: Path, scenario: Scenario) -> tuple["OpenedTier", "TierDump"]:
+    # Not at the top: `stratamq --help` should not wait for NumPy.
+    from stratamq.cli.tier_rows import TierDump
+    from stratamq.tier.driver.posix import PosixStorage
+    from stratamq.tier.driver.storage import run
+    from stratamq.tier.reading.rocketmq import open_tier, read_metadata
+
+    if not root.is_dir():
+        raise NotFoundError(f"{root} is no directory: give the tier's with --tier")
+    main, backup = (_content(store / "config" / name) for name in _METADATA_NAMES)
+    if main is None and backup is None:
+        raise NotFoundError(
+            f"no {METADATA_NAME} in {store / 'config'}: give the broker's store directory with "
+            "--local"
+        )
+    storage = PosixStorage(RealFiles(root), time.sleep)
+    opened = run(
+        open_tier(
+            read_metadata(main, backup),
+            scenario.cluster,
+            scenario.broker,
+            _local_index(store / "tiered_index_file"),
+            scenario.slots,
+        ),
+        storage,
+    )
+    return opened, TierDump(opened, storage, scenario.broker)
+
+
+_METADATA_NAMES = (METADATA_NAME, f"{METADATA_NAME}.bak")
+
+
+def _print(row: dict[str, Any]) -> None:
+    print(json.dumps(row, sort_keys=True, separators=(",", ":")))
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _local_index(directory: Path) -> dict[int, bytes]:
+    if not directory.is_dir():
+        return {}
+    return {
+        int(path.name): path.read_bytes()
+        for path in directory.iterdir()
+        if path.is_file() and path.name.isascii() and path.name.isdigit()
+    }
+
+
+def _scenario(
+    directory: Path, cluster: str | None, broker: str | None, slots: int | None, items: int | None
+) -> Scenario:
+    raw = _content(directory / "scenario.json")
+    document = parse_json_object(raw) if raw else {}
+    name = broker if broker is not None else document.get("broker")
+    if name is None:
+        raise InvalidRequestError(
+            f"which broker's tier? {directory} has no scenario.json: give --broker NAME, and "
+            "--cluster NAME unless it is DefaultCluster"
+        )
+    return Scenario(
+        str(cluster or document.get("cluster", "DefaultCluster")),
+        str(name),
+        int(slots or document.get("slots", DEFAULT_SLOTS)),
+        int(items or document.get("items", DEFAULT_ITEMS)),
+    )

@@ -1,0 +1,1 @@
+"""The tiered store as a library: README.md has its design."""

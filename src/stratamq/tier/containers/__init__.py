@@ -1,0 +1,1 @@
+"""A queue's files in the tier: chains of segments that read as one file."""

@@ -1,0 +1,1 @@
+"""The storages of a tier: calls as values, and what performs them."""

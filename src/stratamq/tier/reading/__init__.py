@@ -1,0 +1,1 @@
+"""Reading a tier: messages by offset, time and key."""

@@ -1,0 +1,75 @@
+"""What a consumer gets from a queue in the tier.
+
+Two groups of calls answer a pull: one for its units, one for the records that they name, over any
+number of segments. Spec tier 6.3, 6.4.
+"""
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from stratamq.formats.queue_units import UnitArray
+from stratamq.tier.containers.queue import TierQueue, spans
+from stratamq.tier.driver.calls import Procedure
+from stratamq.tier.reading.records import TierMessage, cut_records
+
+MAX_PULL_MESSAGES = 4096
+MAX_PULL_BYTES = 16 << 20
+
+
+class TierStatus(enum.Enum):
+    """RocketMQ's names."""
+
+    FOUND = 1
+    NO_MESSAGE_IN_QUEUE = 2
+    OFFSET_TOO_SMALL = 3
+    OFFSET_OVERFLOW_ONE = 4
+    OFFSET_OVERFLOW_BADLY = 5
+    NO_MATCHED_MESSAGE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class TierPull:
+    """`next`: where to go on, behind every unit that was read, its record there or not."""
+
+    status: TierStatus
+    next: int
+    messages: tuple[TierMessage, ...] = ()
+
+
+def pull(
+    queue: TierQueue, offset: int, count: int, max_bytes: int = MAX_PULL_BYTES
+) -> Procedure[TierPull]:
+    """Up to `count` messages (1 to 4 096) from queue offset `offset` on; at least one, whatever its
+    size."""
+    if not queue.units:
+        return TierPull(TierStatus.NO_MESSAGE_IN_QUEUE, offset)
+    if offset < queue.minimum:
+        return TierPull(TierStatus.OFFSET_TOO_SMALL, queue.minimum)
+    if offset > queue.end:
+        return TierPull(TierStatus.OFFSET_OVERFLOW_BADLY, queue.end)
+    offset = queue.behind_hole(offset)
+    if offset == queue.end:
+        return TierPull(TierStatus.OFFSET_OVERFLOW_ONE, queue.end)
+    wanted = queue.until_hole(offset, max(1, min(count, MAX_PULL_MESSAGES)))
+    units = yield from queue.read_units(offset, wanted)
+    units = units[: spans(units, max_bytes)]
+    messages = yield from read_records(queue, units, offset)
+    status = TierStatus.FOUND if messages else TierStatus.NO_MATCHED_MESSAGE
+    return TierPull(status, offset + len(units), tuple(messages))
+
+
+def read_records(
+    queue: TierQueue, units: UnitArray, first_offset: int
+) -> Procedure[list[TierMessage]]:
+    """The records of consecutive units, in one range; none of those that are not there."""
+    if not len(units):
+        return []
+    places = units["physical_offset"].astype(np.int64)
+    start = max(int(places.min()), queue.records.minimum)
+    end = min(int((places + units["size"]).max()), queue.records.end)
+    if end <= start:
+        return []
+    data = yield from queue.records.read(start, end - start)
+    return list(cut_records(units, first_offset, data, start))
