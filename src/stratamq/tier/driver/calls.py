@@ -9,16 +9,33 @@ Work on a storage is a `Procedure`: a generator that yields calls and receives t
 
     content, version = yield from ask(Load(path))
 
-It uses neither thread, clock nor loop. A path is names joined by `/`, none of them empty, `.` or
-`..`. Errors of every call: StorageUnavailableError, after which it is open whether the call was
-done; StorageRefusedError, which asking again does not mend.
+It uses neither thread, clock nor loop: `storage.run` and `running.Runner` perform its calls.
+
+A path is names joined by `/`. A name is any text of at most 255 bytes in UTF-8 but the empty one,
+`.` and `..`, without `/` and control characters; a path has at most 1 024 bytes, the limit of S3,
+and does not begin with the name `stratamq`, where a directory has locks and temporary files. Others
+raise InvalidRequestError when the call is made, before any storage sees them.
+
+Errors of every call: StorageUnavailableError, after which it is open whether the call was done or
+will be; StorageRefusedError, which asking again does not mend; BusyError: not done, and the same
+call may succeed later.
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from stratamq.errors import CorruptionError, NotFoundError, StrataError, UnavailableError
+from stratamq.errors import (
+    CorruptionError,
+    InvalidRequestError,
+    NotFoundError,
+    NotWritableError,
+    UnavailableError,
+)
+from stratamq.formats.store_paths import OWN_DIRECTORY
+
+NAME_BYTES = 255
+PATH_BYTES = 1024
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -62,6 +79,11 @@ class Read(Call[bytes]):
     start: int
     length: int
 
+    def __post_init__(self) -> None:
+        check_path(self.path)
+        if self.start < 0 or self.length < 0:
+            raise InvalidRequestError(f"not a range of {self.path}: [{self.start}, +{self.length})")
+
 
 @dataclass(frozen=True, slots=True)
 class Load(Call[tuple[bytes, Version]]):
@@ -69,12 +91,18 @@ class Load(Call[tuple[bytes, Version]]):
 
     path: str
 
+    def __post_init__(self) -> None:
+        check_path(self.path)
+
 
 @dataclass(frozen=True, slots=True)
 class Size(Call[int | None]):
     """In bytes; None: there is no such object."""
 
     path: str
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +113,18 @@ class List(Call[list[Listed]]):
     after: str = ""
     limit: int = 1000
 
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
+
 
 @dataclass(frozen=True, slots=True)
 class Folders(Call[list[str]]):
     """The names of the folders directly in `folder` ("": the root) that objects are in, sorted."""
 
     folder: str
+
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +134,9 @@ class Create(Call[Version]):
     path: str
     data: bytes
 
+    def __post_init__(self) -> None:
+        check_path(self.path)
+
 
 @dataclass(frozen=True, slots=True)
 class Swap(Call[Version]):
@@ -108,6 +145,9 @@ class Swap(Call[Version]):
     path: str
     data: bytes
     version: Version | None
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +161,20 @@ class WriteAt(Call[None]):
     position: int
     data: bytes
 
+    def __post_init__(self) -> None:
+        check_path(self.path)
+        if self.position < 0:
+            raise InvalidRequestError(f"not a position in {self.path}: {self.position}")
+
 
 @dataclass(frozen=True, slots=True)
 class Delete(Call[None]):
     """Also of what is absent."""
 
     path: str
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +195,44 @@ class ShortObjectError(CorruptionError):
     """An object ends before bytes that it is recorded to have."""
 
 
-class AlreadyThereError(StrataError):
+class AlreadyThereError(NotWritableError):
     """`Create`: there is an object of that path."""
 
 
-class SwapLostError(StrataError):
+class SwapLostError(NotWritableError):
     """`Swap`: the content is another one."""
 
 
 class StorageUnavailableError(UnavailableError):
-    """The storage did not answer: whether the call was done is open."""
+    """No usable answer came: the call was done, was not done, or will be done later."""
 
 
-class StorageRefusedError(StrataError):
+class StorageRefusedError(NotWritableError):
     """The storage will not do it: permission, a full volume, a missing bucket. An operator acts."""
+
+
+def check_path(path: str) -> str:
+    """`path` itself; InvalidRequestError unless it is one of an object."""
+    names = path.split("/")
+    for name in names:
+        if not _is_name(name):
+            raise InvalidRequestError(f"{path!r} is no path of an object: {name!r}")
+    if len(path.encode()) > PATH_BYTES:
+        raise InvalidRequestError(f"a path of more than {PATH_BYTES} bytes: {path!r}")
+    if names[0] == OWN_DIRECTORY:
+        raise InvalidRequestError(f"{OWN_DIRECTORY}/ of a storage has no objects: {path!r}")
+    return path
+
+
+def check_folder(folder: str) -> str:
+    """`folder` itself; "" is the root. InvalidRequestError."""
+    return check_path(folder) if folder else folder
+
+
+def _is_name(name: str) -> bool:
+    if name in ("", ".", "..") or any(letter < " " or letter == "\x7f" for letter in name):
+        return False
+    try:
+        return len(name.encode()) <= NAME_BYTES
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False

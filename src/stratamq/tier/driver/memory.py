@@ -21,7 +21,6 @@ from stratamq.tier.driver.calls import (
     StorageRefusedError,
     Swap,
     SwapLostError,
-    Together,
     Version,
     WriteAt,
 )
@@ -45,10 +44,11 @@ class MemoryStorage:
         self._lock = threading.Lock()
 
     def perform(self, call: Call[T]) -> T:
-        if isinstance(call, Together):
-            return cast(T, [self.perform(each) for each in call.calls])
         with self._lock:
             return cast(T, self._perform(call))
+
+    def close(self) -> None:
+        """The content stays."""
 
     def _perform(self, call: Call[Any]) -> Any:
         match call:
@@ -116,9 +116,13 @@ class MemoryStorage:
 def read_exactly(data: bytes, call: Read) -> bytes:
     """The bytes that `call` asks for. ShortObjectError."""
     found = data[call.start : call.start + call.length]
-    if call.start < 0 or len(found) != call.length:
-        raise ShortObjectError(
-            f"{call.path} has {len(data)} bytes, and none at "
-            f"[{call.start + len(found)}, {call.start + call.length})"
-        )
+    if call.start + call.length > len(data):
+        raise short_object(call, len(data))
     return found
+
+
+def short_object(call: Read, size: int) -> ShortObjectError:
+    end = call.start + call.length
+    return ShortObjectError(
+        f"{call.path} has {size} bytes, and none at [{max(size, call.start)}, {end})"
+    )

@@ -31,7 +31,6 @@ from stratamq.tier.driver.calls import (
     StorageUnavailableError,
     Swap,
     SwapLostError,
-    Together,
     Version,
     WriteAt,
 )
@@ -61,8 +60,6 @@ class PosixStorage:
         self._swapping = threading.Lock()
 
     def perform(self, call: Call[T]) -> T:
-        if isinstance(call, Together):
-            return cast(T, [self.perform(each) for each in call.calls])
         path: str = getattr(call, "path", "") or getattr(call, "folder", "")
         _check_names(path)
         try:

@@ -1,37 +1,64 @@
 """A storage, and procedures run on it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from stratamq.tier.driver.calls import Call, Procedure
+from stratamq.tier.driver.calls import Call, Procedure, Together
 
 T = TypeVar("T")
 
 
 class Storage(Protocol):
-    """Performs calls: from any thread, blocking."""
+    """Performs calls: blocking, from any number of threads at once."""
 
     @property
     def positions(self) -> bool:
         """Whether it can write at a position of an object (`WriteAt`)."""
 
     def perform(self, call: Call[T]) -> T:
-        """The call's result, or its error. `Together` may be done at once."""
+        """The call's result, or its error. `Together` is taken apart by who runs a procedure."""
+
+    def close(self) -> None:
+        """Let go of locks and connections. No call comes after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one call: its result, or its error."""
+
+    value: Any
+    error: Exception | None = None
+
+
+def attempt(storage: Storage, call: Call[Any]) -> Outcome:
+    try:
+        return Outcome(storage.perform(call))
+    except Exception as error:  # noqa: BLE001 - raised again, in the procedure
+        return Outcome(None, error)
+
+
+def joined(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of a `Together` whose calls have all ended: the results, or the first error."""
+    failed = next((outcome for outcome in outcomes if outcome.error is not None), None)
+    return failed or Outcome([outcome.value for outcome in outcomes])
 
 
 def run(procedure: Procedure[T], storage: Storage) -> T:
-    """All of the procedure, in the caller's thread.
+    """All of the procedure, in the caller's thread, one call after the other.
 
     Errors of a call are raised in the procedure, where it yielded the call.
     """
-    result: Any = None
-    error: Exception | None = None
+    outcome = Outcome(None)
     while True:
         try:
-            call = procedure.send(result) if error is None else procedure.throw(error)
+            if outcome.error is None:
+                call = procedure.send(outcome.value)
+            else:
+                call = procedure.throw(outcome.error)
         except StopIteration as end:
             return end.value
-        result = error = None
-        try:
-            result = storage.perform(call)
-        except Exception as failure:  # noqa: BLE001 - raised again, in the procedure
-            error = failure
+        if isinstance(call, Together):
+            outcome = joined([attempt(storage, each) for each in call.calls])
+        else:
+            outcome = attempt(storage, call)
