@@ -1,0 +1,94 @@
+"""A queue of a tier of ours, by its manifest."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.tier_manifest import (
+    Manifest,
+    Part,
+    RecordSegment,
+    decode_manifest,
+    decode_parts,
+)
+from stratamq.tier.containers.chain import Chain, Extent, Segment
+from stratamq.tier.containers.queue import TierQueue
+from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Together, ask
+from stratamq.tier.reading.times import TimePoint
+from stratamq.tier.writing.place import QueuePlace
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestQueue:
+    """`points`: the first message of each part."""
+
+    manifest: Manifest
+    queue: TierQueue
+    points: tuple[TimePoint, ...]
+    parts: tuple[tuple[RecordSegment, tuple[Part, ...]], ...]
+
+
+def open_queue(place: QueuePlace) -> Procedure[ManifestQueue | None]:
+    """As of now; None: nothing of the queue is in the tier. CorruptRecordError."""
+    try:
+        raw, _ = yield from ask(Load(place.manifest))
+    except AbsentError:
+        return None
+    return (yield from queue_of(place, decode_manifest(raw)))
+
+
+def queue_of(place: QueuePlace, manifest: Manifest) -> Procedure[ManifestQueue]:
+    """The parts of full segments are loaded, too."""
+    full = [segment for segment in manifest.records if segment.details]
+    loaded = yield from ask(Together([Load(segment.details) for segment in full]))
+    parts_of = {
+        segment.base: decode_parts(raw) for segment, (raw, _) in zip(full, loaded, strict=True)
+    }
+    segments = tuple(
+        (segment, parts_of.get(segment.base, segment.parts)) for segment in manifest.records
+    )
+    parts = [part for _, parts in segments for part in parts]
+    records = Chain(
+        [
+            Segment(
+                segment.base,
+                segment.size,
+                segment.begin_ms,
+                segment.end_ms,
+                tuple(_record_extents(place, manifest, segment, parts)),
+            )
+            for segment, parts in segments
+        ]
+    )
+    queue = TierQueue(
+        manifest.topic,
+        manifest.queue_id,
+        records,
+        Chain(list(_unit_segments(place, manifest, parts))),
+        manifest.minimum,
+        tuple((hole.start, hole.end) for hole in manifest.holes),
+    )
+    points = tuple(TimePoint(part.first, part.begin_ms) for part in parts)
+    return ManifestQueue(manifest, queue, points, segments)
+
+
+def _record_extents(
+    place: QueuePlace, manifest: Manifest, segment: RecordSegment, parts: tuple[Part, ...]
+) -> Iterator[Extent]:
+    if manifest.positions:
+        yield Extent(0, segment.size, place.record_segment(segment.base))
+        return
+    for part in parts:
+        yield Extent(part.position, part.size, part.name)
+
+
+def _unit_segments(place: QueuePlace, manifest: Manifest, parts: list[Part]) -> Iterator[Segment]:
+    if manifest.positions:
+        for unit in manifest.units:
+            extent = Extent(0, unit.size, place.unit_segment(unit.base))
+            yield Segment(unit.base, unit.size, unit.begin_ms, unit.end_ms, (extent,))
+        return
+    for part in parts:
+        size = part.count * QUEUE_UNIT_BYTES
+        extent = Extent(0, size, part.name, part.size)
+        yield Segment(part.first * QUEUE_UNIT_BYTES, size, part.begin_ms, part.end_ms, (extent,))

@@ -1,0 +1,1 @@
+"""Committing a queue's messages to a tier: README.md has the protocol."""

@@ -1,0 +1,39 @@
+"""One writer a broker's tier: the one with the highest epoch."""
+
+from stratamq.errors import NotWritableError
+from stratamq.formats.tier_manifest import Epoch, decode_writer, encode_writer
+from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Swap, SwapLostError, ask
+from stratamq.tier.writing.place import writer_path
+
+_ATTEMPTS = 10
+
+
+class FencedError(NotWritableError):
+    """Another writer, of a later epoch, writes this broker's tier: this one must end."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="fenced")
+
+
+def claim(cluster: str, broker: str, generation: int) -> Procedure[Epoch]:
+    """An epoch of its own for a writer of the log's generation `generation`. FencedError when a
+    writer of a later generation has claimed the tier."""
+    path = writer_path(cluster, broker)
+    for _ in range(_ATTEMPTS):
+        try:
+            raw, version = yield from ask(Load(path))
+            held = decode_writer(raw)
+        except AbsentError:
+            held, version = (0, 0), None
+        if held[0] > generation:
+            raise FencedError(
+                f"{path}: a writer of the log's generation {held[0]} has claimed the tier, and "
+                f"this log is of generation {generation}"
+            )
+        epoch = (generation, held[1] + 1 if held[0] == generation else 1)
+        try:
+            yield from ask(Swap(path, encode_writer(epoch), version))
+        except SwapLostError:
+            continue
+        return epoch
+    raise FencedError(f"{path}: other writers claim the tier all the time")

@@ -1,0 +1,60 @@
+"""Whose queue it is, where its objects are, and what limits their sizes."""
+
+from dataclasses import dataclass
+
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.tier_manifest import MANIFEST_NAME, WRITER_NAME, Epoch
+from stratamq.formats.tier_names import (
+    SegmentType,
+    cluster_folder,
+    queue_path,
+    segment_path,
+)
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class TierLimits:
+    """RocketMQ's settings and their defaults (`tieredStoreCommitLogMaxSize` and so on)."""
+
+    record_segment_bytes: int = 1 << 30
+    unit_segment_bytes: int = 104_857_600 // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES
+    roll_after_ms: int = 24 * HOUR_MS
+    roll_min_bytes: int = 16 << 20
+    join_bytes: int = 4 << 20
+    """Parts that follow each other in a file have one checksum up to this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    cluster: str
+    broker: str
+    topic: str
+    queue_id: int
+
+    @property
+    def path(self) -> str:
+        return queue_path(self.broker, self.topic, self.queue_id)
+
+    @property
+    def manifest(self) -> str:
+        return f"{cluster_folder(self.cluster)}/{self.path}/{MANIFEST_NAME}"
+
+    def record_segment(self, base: int) -> str:
+        return segment_path(self.cluster, self.path, SegmentType.COMMIT_LOG, base)
+
+    def unit_segment(self, base: int) -> str:
+        return segment_path(self.cluster, self.path, SegmentType.CONSUME_QUEUE, base)
+
+    def part(self, base: int, position: int, epoch: Epoch, attempt: str) -> str:
+        """No two attempts of any writer share a name."""
+        start = f"{self.record_segment(base)}.parts/{position:020d}"
+        return f"{start}-{epoch[0]:x}-{epoch[1]:x}-{attempt}"
+
+    def details(self, base: int, epoch: Epoch, attempt: str) -> str:
+        return f"{self.record_segment(base)}.{epoch[0]:x}-{epoch[1]:x}-{attempt}.json"
+
+
+def writer_path(cluster: str, broker: str) -> str:
+    return f"{cluster_folder(cluster)}/{broker}/{WRITER_NAME}"
