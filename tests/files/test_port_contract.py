@@ -94,6 +94,29 @@ def test_writing_outside_the_size_is_refused(files: Files, position, length):
     assert files.entry("a").size == PAGE
 
 
+def test_a_file_that_is_extended_keeps_what_was_there(files: Files):
+    write_file(files, "a", b"0123456789")
+    file = files.open("a", writable=True)
+    file.extend(8, b"abcd")
+    file.extend(0, b"x")
+    file.flush()
+    assert file.size == files.entry("a").size == 12
+    assert read_file(files, "a") == b"x1234567abcd"
+    with pytest.raises(ValueError):
+        file.extend(13, b"beyond")
+    file.close()
+
+
+def test_what_is_extended_is_never_shorter_than_another_made_it(files: Files):
+    files.create("a", 0)
+    slow, fast = files.open("a", writable=True), files.open("a", writable=True)
+    fast.extend(0, b"0123456789")
+    slow.extend(0, b"01")
+    assert read_file(files, "a") == b"0123456789"
+    slow.close()
+    fast.close()
+
+
 def test_reads_are_short_only_at_the_end(files: Files):
     write_file(files, "a", b"0123456789")
     file = files.open("a")
@@ -269,6 +292,16 @@ def test_the_lock_gives_back_the_previous_text_and_leaves_its_own(files: Files):
     assert second.previous_text == b"a rather long text"
     second.close()
     assert read_file(files, "lock") == b"short"
+
+
+def test_a_lock_without_text_leaves_the_text_that_is_there(files: Files):
+    files.lock("lock", b"old").close()
+    lock = files.lock("lock", b"")
+    assert lock.previous_text == b"old"
+    with pytest.raises(BlockingIOError):
+        files.lock("lock", b"")
+    lock.close()
+    assert read_file(files, "lock") == b"old"
 
 
 def test_a_lock_is_refused_to_its_own_process_and_cannot_be_dropped_by_opening(files: Files):

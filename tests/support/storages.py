@@ -6,7 +6,10 @@ from typing import TypeAlias
 
 import pytest
 
+from stratamq.files.real import RealFiles
+from stratamq.files.simulated import SimulatedDisk
 from stratamq.tier.driver.memory import MemoryStorage
+from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import Storage
 
 Opening: TypeAlias = Callable[[], Storage]
@@ -20,7 +23,22 @@ def memory(positions: bool) -> Callable[[pytest.FixtureRequest, Path], Opening]:
     return make
 
 
+def no_pause(seconds: float) -> None:
+    """The lock's holder is waited for by trying again, at once."""
+
+
+def directory(request: pytest.FixtureRequest, directory: Path) -> Opening:
+    return lambda: PosixStorage(RealFiles(directory / "tier"), no_pause)
+
+
+def simulated_directory(request: pytest.FixtureRequest, directory: Path) -> Opening:
+    disk = SimulatedDisk()
+    return lambda: PosixStorage(disk.files(), no_pause)
+
+
 MAKERS: dict[str, Callable[[pytest.FixtureRequest, Path], Opening]] = {
     "memory": memory(positions=False),
     "memory-positions": memory(positions=True),
+    "directory": directory,
+    "simulated-directory": simulated_directory,
 }

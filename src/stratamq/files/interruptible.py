@@ -121,6 +121,10 @@ class _InterruptibleFile:
         self._check()
         self._file.write(position, data)
 
+    def extend(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        self._check()
+        self._file.extend(position, data)
+
     def zero(self, position: int, length: int) -> None:
         self._check()
         self._file.zero(position, length)

@@ -109,6 +109,10 @@ class File(Protocol):
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """All of `data` by `pwrite`, inside the present size. Dirties its pages even if equal."""
 
+    def extend(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """`write` where the file grows to hold all of `data`; it never becomes shorter, whatever
+        another process appends meanwhile. `position` is not beyond the end."""
+
     def zero(self, position: int, length: int) -> None:
         """Make a range read as zeros, allocated; durable after `flush` whatever was cached."""
 
@@ -188,6 +192,7 @@ class Files(Protocol):
 
         The descriptor stays open and the file is never opened again by this process: closing any
         other descriptor of it would drop the lock. Raises BlockingIOError when another holds it.
+        With an empty `text` nothing is written and nothing synced.
         """
 
 

@@ -74,6 +74,15 @@ class RealFile:
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         left = memoryview(data).cast("B")
         self._check_range(position, len(left))
+        self._write(position, left)
+
+    def extend(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        left = memoryview(data).cast("B")
+        self._check_range(position, 0)
+        self._write(position, left)
+        self.size = max(self.size, position + len(left))
+
+    def _write(self, position: int, left: memoryview) -> None:
         while left:
             written = os.pwrite(self._fd(), left, position)
             left = left[written:]
@@ -313,10 +322,11 @@ class RealFiles:
                 if not stat.S_ISREG(status.st_mode):
                     raise OSError(errno.EINVAL, "not a regular file", path)
                 previous = os.pread(descriptor, status.st_size, 0)
-                os.pwrite(descriptor, text, 0)
-                os.ftruncate(descriptor, len(text))
-                os.fsync(descriptor)
-                self.sync_directory(parent(path))
+                if text:
+                    os.pwrite(descriptor, text, 0)
+                    os.ftruncate(descriptor, len(text))
+                    os.fsync(descriptor)
+                    self.sync_directory(parent(path))
             except OSError:
                 os.close(descriptor)
                 raise

@@ -64,6 +64,16 @@ class SimulatedFile:
         self.inode.write(position, plain)
         self.inode.mtime_ns = self._process.disk.now_ns()
 
+    def extend(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        plain = memoryview(data).cast("B")
+        self._check_range(position, 0)
+        self._call("extend")
+        self.inode.set_size(max(self.inode.size, position + len(plain)), sparse=True)
+        self._process.need_blocks(self.inode, position, len(plain))
+        self.inode.write(position, plain)
+        self.inode.mtime_ns = self._process.disk.now_ns()
+        self.size = self.inode.size
+
     def zero(self, position: int, length: int) -> None:
         self._check_range(position, length)
         self._call("zero")
@@ -336,12 +346,13 @@ class SimulatedFiles:
         node.lock_owner = self
         lock = SimulatedLock(node, previous)
         try:
-            self._call("lock.write", where)
-            node.set_size(len(text), sparse=False)
-            node.write(0, text)
-            self._call("lock.flush", where)
-            node.flush(node.dirty_pages())
-            self._sync_directory(parent(where))
+            if text:
+                self._call("lock.write", where)
+                node.set_size(len(text), sparse=False)
+                node.write(0, text)
+                self._call("lock.flush", where)
+                node.flush(node.dirty_pages())
+                self._sync_directory(parent(where))
         except OSError:
             lock.close()
             raise

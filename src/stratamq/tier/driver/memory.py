@@ -21,9 +21,11 @@ from stratamq.tier.driver.calls import (
     StorageRefusedError,
     Swap,
     SwapLostError,
+    Together,
     Version,
     WriteAt,
 )
+from stratamq.tier.driver.storage import one_by_one
 
 T = TypeVar("T")
 
@@ -44,6 +46,8 @@ class MemoryStorage:
         self._lock = threading.Lock()
 
     def perform(self, call: Call[T]) -> T:
+        if isinstance(call, Together):
+            return cast(T, one_by_one(self, call))
         with self._lock:
             return cast(T, self._perform(call))
 

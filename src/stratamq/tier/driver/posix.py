@@ -1,19 +1,28 @@
 """A directory as the storage: RocketMQ's POSIX layout, over the file port.
 
-`Create` and `Swap` compare and replace under a lock file of the directory, so that of several
-processes one at a time does; a content's version is its SHA-256, so what is swapped has to differ
-from all that it ever replaced (a manifest counts its revisions). Lock and temporary files are not
-listed.
+    {path of an object}            its bytes; folders are directories, empty ones are not listed
+    stratamq/locks/{00..ff}        empty; Create and Swap hold the one of their path
+    stratamq/new/{00..ff}          what the holder of that lock is writing, before it is renamed
+    stratamq/writers/{folder}      held by the writer of a folder; its text names the process
+
+Create and Swap compare and rename under a lock, so that of all threads and processes one at a time
+does for a path. A version is the content's SHA-256: what is swapped has to differ from all that it
+ever replaced (a manifest counts its revisions). Readers take no lock. A write at a position grows
+the file and never shortens it, whoever else writes; a crash leaves any part of its bytes.
 """
 
 import errno
+import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
-from stratamq.files.paths import base_name, parent
-from stratamq.files.port import File, Files, Kind
+from stratamq.errors import BusyError, NotWritableError
+from stratamq.files.paths import parent
+from stratamq.files.port import Entry, File, Files, Kind, Lock
+from stratamq.formats.store_paths import OWN_DIRECTORY
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
@@ -25,51 +34,74 @@ from stratamq.tier.driver.calls import (
     Listed,
     Load,
     Read,
-    ShortObjectError,
     Size,
     StorageRefusedError,
     StorageUnavailableError,
     Swap,
     SwapLostError,
+    Together,
     Version,
     WriteAt,
+    check_path,
 )
-from stratamq.tier.driver.memory import content_version
+from stratamq.tier.driver.memory import content_version, short_object
+from stratamq.tier.driver.storage import one_by_one
 
 T = TypeVar("T")
 
-OURS = "stratamq"
-"""The folder at the root for what is no object: the lock, and what is being written."""
-SWAP_LOCK = f"{OURS}/swap.lock"
+_LOCKS = f"{OWN_DIRECTORY}/locks"
+_NEW = f"{OWN_DIRECTORY}/new"
+_WRITERS = f"{OWN_DIRECTORY}/writers"
+_LOCK_COUNT = 256
 _LOCK_ATTEMPTS = 200
 _LOCK_PAUSE_S = 0.01
 _PASSING = frozenset(
-    (errno.EIO, errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.ENFILE)
-)
-_MAX_NAME_BYTES = 255
+    (errno.EIO, errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.ENFILE,
+     errno.EMFILE, errno.ENOMEM)
+)  # fmt: skip
 
 
 class PosixStorage:
-    """`files`: the directory. `pause` waits that many seconds for another process's swap."""
+    """`files`: the directory. `pause` waits that many seconds for another process's lock."""
 
     positions = True
 
     def __init__(self, files: Files, pause: Callable[[float], None]) -> None:
         self._files = files
         self._pause = pause
-        self._swapping = threading.Lock()
+        self._turns = [threading.Lock() for _ in range(_LOCK_COUNT)]
+        self._writers: list[Lock] = []
 
     def perform(self, call: Call[T]) -> T:
-        path: str = getattr(call, "path", "") or getattr(call, "folder", "")
-        _check_names(path)
+        if isinstance(call, Together):
+            return cast(T, one_by_one(self, call))
         try:
             return cast(T, self._perform(call))
-        except FileNotFoundError:
-            raise AbsentError(f"{path} is not there") from None
         except OSError as error:
+            where: str = getattr(call, "path", "") or getattr(call, "folder", "")
             if error.errno in _PASSING:
-                raise StorageUnavailableError(f"{path}: {error.strerror}") from error
-            raise StorageRefusedError(f"{path}: {error.strerror}") from error
+                raise StorageUnavailableError(f"{where}: {error.strerror}") from error
+            raise StorageRefusedError(f"{where}: {error.strerror}", "storage refused") from error
+
+    def hold_writer(self, folder: str) -> None:
+        """Keep every other process from holding `folder`, until `close`. NotWritableError.
+
+        The lock is this machine's: who writes from another one is fenced by the manifests.
+        """
+        path = f"{_WRITERS}/{check_path(folder).replace('/', ':')}"
+        try:
+            self._writers.append(self._files.lock(path, f"{os.getpid()}\n".encode()))
+        except BlockingIOError:
+            raise NotWritableError(
+                f"another process writes the tier {folder!r} and holds {path} of its directory: "
+                "stop it first",
+                "another writer",
+            ) from None
+
+    def close(self) -> None:
+        writers, self._writers = self._writers, []
+        for lock in writers:
+            lock.close()
 
     def _perform(self, call: Call[Any]) -> Any:
         match call:
@@ -79,75 +111,52 @@ class PosixStorage:
                 data = self._whole(path)
                 return data, content_version(data)
             case Size(path):
-                entry = self._files.entry(path)
+                entry = self._entry(path)
                 return None if entry is None else entry.size
             case List(folder, after, limit):
                 return self._list(folder, after, limit)
             case Folders(folder):
                 return self._folders(folder)
             case Create(path, data):
-                with self._only_one():
+                with self._only_one(path) as temporary:
                     if self._files.entry(path) is not None:
                         raise AlreadyThereError(f"{path} is there")
-                    return self._put(path, data)
+                    return self._put(path, data, temporary)
             case Swap(path, data, version):
-                with self._only_one():
+                with self._only_one(path) as temporary:
                     if self._version(path) != version:
                         raise SwapLostError(f"{path} has another content")
-                    return self._put(path, data)
+                    return self._put(path, data, temporary)
             case WriteAt(path, position, data):
                 return self._write(path, position, data)
             case Delete(path):
-                with suppress(FileNotFoundError):
-                    self._files.unlink(path)
-                    self._files.sync_directory(parent(path))
-                return None
+                return self._delete(path)
         raise TypeError(f"no call: {call!r}")
 
+    # --- reading ---
+
     def _read(self, call: Read) -> bytes:
-        with self._opened(call.path) as file:
-            if call.start < 0 or call.start + call.length > file.size:
-                raise ShortObjectError(
-                    f"{call.path} has {file.size} bytes, fewer than {call.start + call.length}"
-                )
-            return file.read(call.start, call.length)
+        with self._existing(call.path) as file:
+            if call.start + call.length > file.size:
+                raise short_object(call, file.size)
+            data = file.read(call.start, call.length)
+            if len(data) != call.length:
+                raise short_object(call, call.start + len(data))
+            return data
 
     def _whole(self, path: str) -> bytes:
-        with self._opened(path) as file:
+        with self._existing(path) as file:
             return file.read(0, file.size)
 
     def _version(self, path: str) -> Version | None:
         try:
             return content_version(self._whole(path))
-        except FileNotFoundError:
+        except AbsentError:
             return None
 
-    def _put(self, path: str, data: bytes) -> Version:
-        """Written beside, durable, renamed."""
-        temporary = f"{OURS}/{base_name(path)}.new"
-        with suppress(FileNotFoundError):
-            self._files.unlink(temporary)
-        self._files.create(temporary, len(data), sparse=True)
-        with self._opened(temporary, writable=True) as file:
-            file.write(0, data)
-            file.flush()
-        self._files.make_directory(parent(path))
-        self._files.replace(temporary, path)
-        self._files.sync_directory(parent(path))
-        return content_version(data)
-
-    def _write(self, path: str, position: int, data: bytes) -> None:
-        if self._files.entry(path) is None:
-            # Another thread, or a writer that this one replaces, may make it meanwhile.
-            with suppress(FileExistsError):
-                self._files.create(path, 0)
-        with self._opened(path, writable=True) as file:
-            if position > file.size:
-                raise StorageRefusedError(f"{path} ends at {file.size}, before {position}")
-            if position + len(data) > file.size:
-                file.resize(position + len(data))
-            file.write(position, data)
-            file.flush()
+    def _entry(self, path: str) -> Entry | None:
+        entry = self._files.entry(path)
+        return entry if entry is not None and entry.kind is Kind.FILE else None
 
     def _list(self, folder: str, after: str, limit: int) -> list[Listed]:
         found: list[Listed] = []
@@ -158,14 +167,8 @@ class PosixStorage:
         return found
 
     def _walk(self, folder: str, after: str) -> Iterator[Listed]:
-        """By path: a folder sorts as its name with a `/`."""
-        prefix = f"{folder}/" if folder else ""
-        entries = [
-            (prefix + entry.name + ("/" if entry.kind is Kind.DIRECTORY else ""), entry)
-            for entry in self._files.list(folder)
-            if prefix + entry.name != OURS
-        ]
-        for path, entry in sorted(entries, key=lambda one: one[0]):
+        """By path: a folder sorts as its name with a `/`. One directory a level is in memory."""
+        for path, entry in self._sorted(folder):
             if entry.kind is Kind.DIRECTORY:
                 if path > after or after.startswith(path):
                     yield from self._walk(path[:-1], after)
@@ -173,46 +176,112 @@ class PosixStorage:
                 yield Listed(path, entry.size, entry.mtime_ns // 1_000_000)
 
     def _folders(self, folder: str) -> list[str]:
+        below = [entry for _, entry in self._sorted(folder) if entry.kind is Kind.DIRECTORY]
         prefix = f"{folder}/" if folder else ""
-        return [
-            entry.name
-            for entry in self._files.list(folder)
-            if entry.kind is Kind.DIRECTORY
-            and prefix + entry.name != OURS
-            and self._list(prefix + entry.name, "", 1)
-        ]
+        return sorted(entry.name for entry in below if self._list(prefix + entry.name, "", 1))
+
+    def _sorted(self, folder: str) -> list[tuple[str, Entry]]:
+        prefix = f"{folder}/" if folder else ""
+        try:
+            entries = self._files.list(folder)
+        except NotADirectoryError:
+            return []
+        return sorted(
+            (
+                (prefix + entry.name + ("/" if entry.kind is Kind.DIRECTORY else ""), entry)
+                for entry in entries
+                if prefix + entry.name != OWN_DIRECTORY and _is_text(entry.name)
+            ),
+            key=lambda one: one[0],
+        )
+
+    # --- writing ---
+
+    def _put(self, path: str, data: bytes, temporary: str) -> Version:
+        """Written beside, durable, renamed. The caller holds the path's lock."""
+        with suppress(FileNotFoundError):
+            self._files.unlink(temporary)
+        self._files.create(temporary, 0)
+        with self._opened(temporary) as file:
+            file.extend(0, data)
+            file.flush()
+        self._files.make_directory(parent(path))
+        self._files.replace(temporary, path)
+        self._files.sync_directory(parent(path))
+        return content_version(data)
+
+    def _write(self, path: str, position: int, data: bytes) -> None:
+        if self._files.entry(path) is None:
+            if position:
+                raise _hole(path, 0, position)
+            # Another thread, or a writer that this one replaces, may make it meanwhile.
+            with suppress(FileExistsError):
+                self._files.create(path, 0)
+        with self._opened(path) as file:
+            if position > file.size:
+                raise _hole(path, file.size, position)
+            file.extend(position, data)
+            file.flush()
+
+    def _delete(self, path: str) -> None:
+        """Synced also when it is gone: the attempt that unlinked it may have ended before."""
+        if self._entry(path) is not None:
+            with suppress(FileNotFoundError):
+                self._files.unlink(path)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self._files.sync_directory(parent(path))
 
     @contextmanager
-    def _opened(self, path: str, *, writable: bool = False) -> Iterator[File]:
-        file = self._files.open(path, writable=writable)
+    def _existing(self, path: str) -> Iterator[File]:
+        try:
+            file = self._files.open(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise AbsentError(f"{path} is not there") from None
         try:
             yield file
         finally:
             file.close()
 
     @contextmanager
-    def _only_one(self) -> Iterator[None]:
-        """Of all threads, and of all processes that use the directory."""
-        with self._swapping:
-            for _ in range(_LOCK_ATTEMPTS):
-                try:
-                    lock = self._files.lock(SWAP_LOCK, b"")
-                    break
-                except BlockingIOError:
-                    self._pause(_LOCK_PAUSE_S)
-            else:
-                raise StorageUnavailableError(
-                    f"another process has held {SWAP_LOCK} of the tier's directory for "
-                    f"{_LOCK_ATTEMPTS * _LOCK_PAUSE_S:.0f} s"
-                )
+    def _opened(self, path: str) -> Iterator[File]:
+        file = self._files.open(path, writable=True)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    @contextmanager
+    def _only_one(self, path: str) -> Iterator[str]:
+        """Of all threads, and of all processes that use the directory, for this path: the name of
+        its temporary file. BusyError: nothing was done."""
+        number = hashlib.sha256(path.encode()).digest()[0]
+        with self._turns[number]:
+            lock = self._lock(f"{_LOCKS}/{number:02x}")
             try:
-                yield
+                yield f"{_NEW}/{number:02x}"
             finally:
                 lock.close()
 
+    def _lock(self, path: str) -> Lock:
+        for _ in range(_LOCK_ATTEMPTS):
+            try:
+                return self._files.lock(path, b"")
+            except BlockingIOError:
+                self._pause(_LOCK_PAUSE_S)
+        waited_ms = round(_LOCK_ATTEMPTS * _LOCK_PAUSE_S * 1000)
+        raise BusyError(
+            f"another process has held {path} of the tier's directory for {waited_ms} ms", waited_ms
+        )
 
-def _check_names(path: str) -> None:
-    """StorageRefusedError for a path that would leave its folder, or that a file system refuses."""
-    for name in path.split("/") if path else ():
-        if name in ("", ".", "..") or "\0" in name or len(name.encode()) > _MAX_NAME_BYTES:
-            raise StorageRefusedError(f"{path!r} is no path of an object: {name!r}")
+
+def _hole(path: str, size: int, position: int) -> StorageRefusedError:
+    return StorageRefusedError(f"{path} ends at {size}, before {position}", "a hole")
+
+
+def _is_text(name: str) -> bool:
+    """Names that are no UTF-8 are nobody's objects."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

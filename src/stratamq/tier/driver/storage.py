@@ -17,7 +17,8 @@ class Storage(Protocol):
         """Whether it can write at a position of an object (`WriteAt`)."""
 
     def perform(self, call: Call[T]) -> T:
-        """The call's result, or its error. `Together` is taken apart by who runs a procedure."""
+        """The call's result, or its error. A `Together` is done one by one, as by `one_by_one`:
+        who runs a procedure at once over several threads takes it apart."""
 
     def close(self) -> None:
         """Let go of locks and connections. No call comes after it."""
@@ -44,6 +45,15 @@ def joined(outcomes: Sequence[Outcome]) -> Outcome:
     return failed or Outcome([outcome.value for outcome in outcomes])
 
 
+def one_by_one(storage: Storage, together: Together[T]) -> list[T]:
+    """All of the calls come to their end; then the results, or the first error."""
+    outcome = joined([attempt(storage, call) for call in together.calls])
+    if outcome.error is not None:
+        raise outcome.error
+    results: list[T] = outcome.value
+    return results
+
+
 def run(procedure: Procedure[T], storage: Storage) -> T:
     """All of the procedure, in the caller's thread, one call after the other.
 
@@ -58,7 +68,4 @@ def run(procedure: Procedure[T], storage: Storage) -> T:
                 call = procedure.throw(outcome.error)
         except StopIteration as end:
             return end.value
-        if isinstance(call, Together):
-            outcome = joined([attempt(storage, each) for each in call.calls])
-        else:
-            outcome = attempt(storage, call)
+        outcome = attempt(storage, call)
