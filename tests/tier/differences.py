@@ -124,6 +124,14 @@ def _time_search(tier: Tier, their: Line | None, our: Line | None) -> bool:
     return failed and our == their | {"lower": lower, "upper": upper}
 
 
+def _time_of_ipv6(tier: Tier, their: Line | None, our: Line | None) -> bool:
+    if their is None or our is None or their["kind"] != "offsetByTime":
+        return False
+    lower, upper = tier.offset_by_time(our)
+    from_ipv6 = any(":" in found["bornHost"].rpartition(":")[0] for found in tier.of(our))
+    return from_ipv6 and our == their | {"lower": lower, "upper": upper}
+
+
 def _expired_key(tier: Tier, their: Line | None, our: Line | None) -> bool:
     if their is None or our is None or their["kind"] != "query":
         return False
@@ -157,6 +165,7 @@ EXPLANATIONS: dict[str, Callable[[Tier, Line | None, Line | None], bool]] = {
     "tier-minimum-of-a-pull": _minimum,
     "tier-last-time": _last_time,
     "tier-time-search": _time_search,
+    "tier-time-of-ipv6": _time_of_ipv6,
     "tier-keys-of-expired": _expired_key,
     "tier-index-is-read-as-it-is": _index_as_it_is,
 }

@@ -124,6 +124,18 @@ def test_an_old_segment_of_some_size_is_left_for_a_new_one(positions):
     check(storage, MODEL, 507)
 
 
+def test_the_times_of_a_segment_are_those_of_its_messages():
+    storage = MemoryStorage()
+    fill(storage, 60)
+    found = opened(storage)
+    for unit in found.manifest.units:
+        first, last = unit.base // 20, unit.end // 20 - 1
+        assert (unit.begin_ms, unit.end_ms) == (TIME + first * 10, TIME + last * 10)
+    for segment in found.manifest.records:
+        first, last = segment.first, segment.end_offset - 1
+        assert (segment.begin_ms, segment.end_ms) == (TIME + first * 10, TIME + last * 10)
+
+
 def test_files_are_in_rocketmqs_places():
     storage = MemoryStorage()
     fill(storage)
@@ -157,8 +169,7 @@ class _Counting(MemoryStorage):
     calls = 0
 
     def perform(self, call):
-        if not isinstance(call, Together):
-            self.calls += 1
+        self.calls += 1
         return super().perform(call)
 
 
@@ -187,6 +198,13 @@ class StoppedError(Exception):
     """The writer's process has ended."""
 
 
+def perform(storage: MemoryStorage, call: Call) -> object:
+    """A call, or several at once, of which all are done."""
+    if isinstance(call, Together):
+        return [storage.perform(each) for each in call.calls]
+    return storage.perform(call)
+
+
 def performed_before_and_inside(call: Call) -> list[Call | None]:
     """What the storage may have done of a call when the process ends."""
     outcomes: list[Call | None] = [None, call]
@@ -213,12 +231,12 @@ def stop_at(procedure: Procedure, storage: MemoryStorage, number: int, outcome: 
                 raise IndexError
             with suppress(StrataError):
                 if outcomes[outcome] is not None:
-                    storage.perform(outcomes[outcome])
+                    perform(storage, outcomes[outcome])
             return True
         number -= 1
         result = error = None
         try:
-            result = storage.perform(call)
+            result = perform(storage, call)
         except StrataError as failure:
             error = failure
 
@@ -287,11 +305,11 @@ def faulty(storage: MemoryStorage, procedure: Procedure, random: Random) -> bool
                 outcome = random.choice(performed_before_and_inside(call))
                 with suppress(StrataError):
                     if outcome is not None:
-                        storage.perform(outcome)
+                        perform(storage, outcome)
             error = StorageUnavailableError("no answer")
             continue
         try:
-            result = storage.perform(call)
+            result = perform(storage, call)
         except StrataError as failure:
             error = failure
 
@@ -387,7 +405,7 @@ class Running:
         except StopIteration:
             return True
         try:
-            self._answer = (storage.perform(call), None)
+            self._answer = (perform(storage, call), None)
         except StrataError as failure:
             self._answer = (None, failure)
         return False

@@ -7,6 +7,7 @@ for a file whose upload did not end: the local file of its time is read. Spec ti
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
@@ -114,7 +115,12 @@ def _open_queue(
         )
         if len(head) == _HEAD_BYTES:
             first = max(first, queue_offset_of(head))
-    queue = TierQueue(topic, int(path.rpartition("/")[2]), records, units, first)
+    holes = tuple(
+        (before.end // QUEUE_UNIT_BYTES, behind.base // QUEUE_UNIT_BYTES)
+        for before, behind in pairwise(units.segments)
+        if before.end < behind.base
+    )
+    queue = TierQueue(topic, int(path.rpartition("/")[2]), records, units, first, holes)
     return OpenedQueue(topic_id, queue, used)
 
 

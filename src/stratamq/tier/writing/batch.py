@@ -68,8 +68,15 @@ class Piece:
     count: int
     records: bytes
     units: bytes
-    begin_ms: int
-    end_ms: int
+    times: I64
+
+    @property
+    def begin_ms(self) -> int:
+        return int(self.times.min())
+
+    @property
+    def end_ms(self) -> int:
+        return int(self.times.max())
 
 
 def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[Piece]:
@@ -97,8 +104,7 @@ def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[
                 high - low,
                 bytes(view[base : int(ends[high - 1])]),
                 units[low:high].tobytes(),
-                int(batch.times[low:high].min()),
-                int(batch.times[low:high].max()),
+                batch.times[low:high],
             )
         low, room, begins = high, segment_bytes, True
 

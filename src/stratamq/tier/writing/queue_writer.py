@@ -234,18 +234,19 @@ class _Layout:
         start = piece.first * QUEUE_UNIT_BYTES
         files = list(self.manifest.units)
         open_base = start if fresh or not files else files[-1].base
-        units = memoryview(piece.units)
+        units, times = memoryview(piece.units), piece.times
         limit = self._limits.unit_segment_bytes
         for base, count in unit_ranges(piece.first, piece.count, open_base, limit):
             size = count * QUEUE_UNIT_BYTES
             path = self._place.unit_segment(base)
             self._units.append(WriteAt(path, start - base, bytes(units[:size])))
+            begin, end = int(times[:count].min()), int(times[:count].max())
             if files and files[-1].base == base:
                 last = files.pop()
-                files.append(UnitSegment(base, last.size + size, last.begin_ms, piece.end_ms))
-            else:
-                files.append(UnitSegment(base, size, piece.begin_ms, piece.end_ms))
-            start, units = start + size, units[size:]
+                size += last.size
+                begin, end = min(begin, last.begin_ms), max(end, last.end_ms)
+            files.append(UnitSegment(base, size, begin, end))
+            start, units, times = base + size, units[count * QUEUE_UNIT_BYTES :], times[count:]
         self.manifest = replace(self.manifest, units=tuple(files))
 
     def _close_last(self) -> None:
