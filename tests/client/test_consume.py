@@ -192,7 +192,7 @@ def test_a_reader_ends_when_its_log_was_cut_behind_its_back(client):
     """Its plan was made of a longer history than the dispatcher has now."""
     send(client, "cut", 5)
     with client.consume("cut", refresh_s=0.05) as reader:
-        for one in reader._reading.ranges:
+        for one in reader._lanes.all[0].reading.ranges:
             one.end += 3
         assert sorted(bodies(reader)) == [0, 1, 2, 3, 4]
 
@@ -320,7 +320,7 @@ def test_a_regular_commit_that_is_refused_ends_the_reading_with_its_error(client
     def refuse(operation):
         raise InvalidRequestError(f"refused: {operation.method.path}")
 
-    original(reader)._run = refuse
+    original(reader)._lanes.all[0].run = refuse
     assert int(next(reader).body) == 0
     with pytest.raises(InvalidRequestError, match="CommitOffsets"):
         next(reader)

@@ -12,8 +12,8 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import grpc
@@ -21,10 +21,13 @@ import grpc
 from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
-from stratamq.rpc.locating import LONGEST_ANSWER_S, FoundBroker
+from stratamq.rpc.locating import LONGEST_ANSWER_S, FoundBroker, Question, Reply, Survey
 from stratamq.rpc.methods import COMMITLOG, Method
 from stratamq.rpc.stream_errors import stream_error
 
+R = TypeVar("R")
+QuestionPlan = Generator[list[Question], list[Reply], R]
+"""Yields questions, all to be asked at once, and is sent their replies."""
 Done = Callable[[Any, StrataError | None], None]
 """Gets a call's answer, or the error instead."""
 _NOTHING_STORED = "SERVICE_NOT_AVAILABLE"
@@ -207,8 +210,19 @@ class Connections(_Connections):
             if self._look_error is not None:
                 raise self._look_error
 
+    def survey(self) -> Survey:
+        """Which names the brokers at the addresses have. Raises why that is not known."""
+        self._require_open()
+        found = self._asked(self._endpoints.survey())
+        if isinstance(found, StrataError):
+            raise found
+        return found
+
     def _search(self) -> FoundBroker | StrataError:
-        plan = self._endpoints.plan()
+        return self._asked(self._endpoints.plan())
+
+    def _asked(self, plan: QuestionPlan[R]) -> R | StrataError:
+        """Run a plan of questions."""
         try:
             questions = next(plan)
             while True:
@@ -220,7 +234,7 @@ class Connections(_Connections):
                 ]
                 questions = plan.send([_reply(call) for call in calls])
         except StopIteration as end:
-            found: FoundBroker = end.value
+            found: R = end.value
             return found
         except StrataError as error:
             return error
@@ -312,8 +326,18 @@ class AsyncConnections(_Connections):
             if self._look_error is not None:
                 raise self._look_error
 
+    async def survey(self) -> Survey:
+        """As `Connections.survey`."""
+        self._require_open()
+        found = await self._asked(self._endpoints.survey())
+        if isinstance(found, StrataError):
+            raise found
+        return found
+
     async def _search(self) -> FoundBroker | StrataError:
-        plan = self._endpoints.plan()
+        return await self._asked(self._endpoints.plan())
+
+    async def _asked(self, plan: QuestionPlan[R]) -> R | StrataError:
         try:
             questions = next(plan)
             while True:
@@ -325,7 +349,7 @@ class AsyncConnections(_Connections):
                 ]
                 questions = plan.send(list(await asyncio.gather(*map(_async_reply, calls))))
         except StopIteration as end:
-            found: FoundBroker = end.value
+            found: R = end.value
             return found
         except StrataError as error:
             return error

@@ -63,6 +63,8 @@ class ReceivedMessage:
 
     deserializer: Callable[[bytes], Any] | None = None
     """Of the client that received it."""
+    broker = ""
+    """The name of the broker that has it, where a reader reads brokers of several names."""
 
     def __init__(self, frame: bytes, head: tuple[int, ...] | None = None) -> None:
         """`head`: the frame's first fields, by whom has read them already."""

@@ -4,7 +4,8 @@ A target is one of
 
     a directory                                    the store; services announce themselves in it
     host:port                                      any service, which knows where the others are
-    host:port,host:port,…                          the same of several members of one cluster
+    host:port,host:port,…                          the same of several members of one cluster, or
+                                                   of brokers of several names
     commitlog=host:port,dispatcher=host:port,…     the services one by one
 
 What is behind a `host:port` is asked over the network: whoever has the `Endpoints` runs its plan
@@ -13,14 +14,14 @@ What is behind a `host:port` is asked over the network: whoever has the `Endpoin
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stratamq.errors import ConfigurationError, InvalidRequestError, UnavailableError
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
-from stratamq.rpc.locating import FoundBroker, LocatePlan, locate
+from stratamq.rpc.locating import FoundBroker, LocatePlan, SurveyPlan, locate, survey
 from stratamq.rpc.methods import HA, JANITOR, ROOMS, SERVICES, Method
 
 CHANNEL_OPTIONS = (
@@ -47,11 +48,17 @@ class Endpoints:
         root: Path | None = None,
         addresses: Mapping[str, str] | None = None,
         seeds: Sequence[str] = (),
+        broker: str = "",
+        own: Collection[str] = (),
     ) -> None:
-        """`seeds` are addresses of any services; `addresses`, by room, win over everything."""
+        """`seeds` are addresses of any services; `addresses`, by room, win over everything.
+        `broker`: the name of the brokers among which one is looked for, "" any; `own` are seeds
+        that had that name."""
         self.root = root
         self._addresses = dict(addresses or {})
         self._seeds = tuple(seeds)
+        self.broker = broker
+        self._own = frozenset(own)
         self._hints: tuple[str, ...] = ()
         self._found: FoundBroker | None = None
 
@@ -66,7 +73,19 @@ class Endpoints:
         return len(self._seeds) + len(self._hints) > 1
 
     def plan(self) -> LocatePlan:
-        return locate((*self._seeds, *self._hints), self._found)
+        return locate((*self._seeds, *self._hints), self._found, self.broker, self._own)
+
+    def survey(self) -> SurveyPlan:
+        """Which names the brokers at the seeds have."""
+        return survey(self._seeds)
+
+    def choose(self, broker: str, own: Collection[str]) -> None:
+        """From now on look among the brokers of this name."""
+        self.broker, self._own = broker, frozenset(own)
+
+    def of_broker(self, broker: str, own: Sequence[str], silent: Sequence[str]) -> "Endpoints":
+        """Those of one name alone: `own` seeds have it, `silent` ones may."""
+        return Endpoints(seeds=(*own, *silent), broker=broker, own=own)
 
     def hint(self, address: str) -> None:
         """A broker of this cluster has named this address of another one."""
@@ -116,8 +135,20 @@ class Endpoints:
         return endpoint.address
 
 
-def parse_target(target: str | os.PathLike[str]) -> Endpoints:
-    """InvalidRequestError when `target` is none of the four kinds."""
+def parse_target(target: str | os.PathLike[str], broker: str = "") -> Endpoints:
+    """InvalidRequestError when `target` is none of the four kinds, or `broker`, a broker's name,
+    does not go with its kind."""
+    found = _parsed(target)
+    if broker and not found.searched:
+        raise InvalidRequestError(
+            f"a broker is chosen by its name ({broker}) among addresses HOST:PORT,HOST:PORT; "
+            f"{target} is one broker"
+        )
+    found.broker = broker
+    return found
+
+
+def _parsed(target: str | os.PathLike[str]) -> Endpoints:
     if isinstance(target, os.PathLike) or os.path.isdir(target):
         root = Path(target)
         if not root.is_dir():

@@ -7,9 +7,12 @@ No I/O: `locate` is a plan that yields questions, all to be asked at once, and g
 2. Of several brokers each log is asked for its role and term. The master of the highest term is
    taken; without a master the broker that was taken before, if it answers, then one whose log
    answers, then any.
+
+The addresses may be of brokers of several names, shards: `survey` finds the names, and `locate`
+looks among the brokers of one of them.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,17 +57,59 @@ class FoundBroker:
 LocatePlan = Generator[list[Question], list[Reply], FoundBroker]
 
 
-def locate(seeds: Sequence[str], before: FoundBroker | None) -> LocatePlan:
-    """The broker to use. UnavailableError when no address answers, InvalidRequestError when another
-    program does, or when the addresses are not of one cluster."""
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is behind some addresses. `names`: the addresses of each broker name. `silent`: those of
+    which no name is known now, and why."""
+
+    names: Mapping[str, tuple[str, ...]]
+    silent: Mapping[str, StrataError]
+
+
+SurveyPlan = Generator[list[Question], list[Reply], Survey]
+
+
+def survey(seeds: Sequence[str]) -> SurveyPlan:
+    """UnavailableError when no address leads to a broker whose name is known, InvalidRequestError
+    when other programs answer at all of them."""
+    addresses = list(dict.fromkeys(seeds))
+    replies = yield [_describe(address) for address in addresses]
+    silent: dict[str, StrataError] = {}
+    names: dict[str, list[str]] = {}
+    for one in _brokers(addresses, replies, silent):
+        if one.name:
+            names.setdefault(one.name, []).append(one.asked)
+        else:
+            silent[one.asked] = UnavailableError(
+                f"the broker at {one.asked} gives no name: its log service is not running"
+            )
+    if not names:
+        raise _no_answer(silent)
+    return Survey({name: tuple(names[name]) for name in sorted(names)}, silent)
+
+
+def locate(
+    seeds: Sequence[str],
+    before: FoundBroker | None,
+    name: str = "",
+    own: Collection[str] = (),
+) -> LocatePlan:
+    """The broker to use, with `name` among those of this name; what answers at one of the addresses
+    `own` and gives no name counts as one of them. UnavailableError when no address answers,
+    InvalidRequestError when another program does, or when the addresses are not of one cluster."""
     known = [] if before is None else [*before.addresses.values()]
     brokers: list[FoundBroker] = []
     errors: dict[str, StrataError] = {}
+    others: set[str] = set()
     first = [*seeds, *known] if len(seeds) > 1 else [*seeds]
     for addresses in (first, [one for one in known if one not in first]):
         if addresses and not brokers:
             replies = yield [_describe(address) for address in dict.fromkeys(addresses)]
-            brokers = _distinct(_brokers(dict.fromkeys(addresses), replies, errors))
+            found = _distinct(_brokers(dict.fromkeys(addresses), replies, errors))
+            others |= {one.name for one in found} - {name, ""}
+            brokers = [one for one in found if not name or _is_of(one, name, own, before)]
+    if not brokers and others and name:
+        raise _none_of(name, others, errors)
     if not brokers:
         raise _no_answer({seed: errors[seed] for seed in seeds})
     if len(brokers) == 1:
@@ -76,6 +121,20 @@ def locate(seeds: Sequence[str], before: FoundBroker | None) -> LocatePlan:
     ]
     by_asked = {one.asked: state for one, state in zip(with_logs, states, strict=True)}
     return _chosen(brokers, by_asked, before)
+
+
+def _is_of(one: FoundBroker, name: str, own: Collection[str], before: FoundBroker | None) -> bool:
+    if one.name:
+        return one.name == name
+    known = set() if before is None else {*before.addresses.values()}
+    return one.asked in own or not known.isdisjoint(one.addresses.values())
+
+
+def _none_of(name: str, others: Collection[str], errors: Mapping[str, StrataError]) -> StrataError:
+    there = f"no broker of the name {name} answers; there are {', '.join(sorted(others))}"
+    if errors:
+        return UnavailableError("; ".join([there, *(one.message for one in errors.values())]))
+    return InvalidRequestError(there)
 
 
 def _describe(address: str) -> Question:
@@ -130,8 +189,8 @@ def _chosen(
     names = sorted({one.name for one in brokers if one.name})
     if len(names) > 1:
         raise InvalidRequestError(
-            f"the addresses are of brokers of different names ({', '.join(names)}): name the "
-            "members of one cluster, which share a name (commitlog.broker_name)"
+            f"the addresses are of brokers of different names ({', '.join(names)}), and this call "
+            "is of one of them: choose it, connect(..., broker=NAME) or --broker NAME"
         )
     masters: dict[int, FoundBroker] = {}
     answering: set[str] = set()

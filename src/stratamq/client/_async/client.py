@@ -11,6 +11,8 @@ from stratamq.client._async import frame_reads
 from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.calls import AsyncCalls
 from stratamq.client._async.consumer import AsyncConsumer
+from stratamq.client._async.lane import AsyncLane
+from stratamq.client._async.lanes import AsyncOneLane
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.sending import AsyncSending
 from stratamq.client.connections import AsyncConnections
@@ -28,8 +30,9 @@ from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.ordering import ordered_place
-from stratamq.client.primitives import AsyncGuard
+from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.reader_names import reader_name
+from stratamq.client.reading_settings import ALONE, ReadingSettings
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import (
     GroupMember,
@@ -234,22 +237,36 @@ class AsyncClient:
         with None when something comes again. The group lists the reader as its member `client_id`,
         HOST@PROCESS#NUMBER unless given.
         """
-        client_id = client_id or reader_name()
+        settings = ReadingSettings(
+            group, client_id or reader_name(), follow, refresh_s, commit_interval_s
+        )
         subscription = Subscription(topic, queues, offset, group, follow, until)
-        return AsyncConsumer(
+        return self._reader(
+            subscription.plan, tags, max_bytes, settings, patience_s, on_interruption
+        )
+
+    def _reader(
+        self,
+        make_plan: Callable[[], Plan],
+        tags: Iterable[str],
+        max_bytes: int = 0,
+        settings: ReadingSettings = ALONE,
+        patience_s: float | None = 30.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
+    ) -> AsyncConsumer:
+        closed = AsyncEvent()
+        lane = AsyncLane(
             self._connections,
             self._run,
-            subscription.plan,
-            Reading((), tags, max_bytes, group or "", client_id),
-            backoff=Backoff(None if follow else patience_s, self._clock, self._random),
-            clock=self._clock,
-            hooks=self._hooks,
-            group=group,
-            client_id=client_id,
-            follow=follow,
-            refresh_s=refresh_s,
-            commit_interval_s=commit_interval_s,
+            make_plan,
+            Reading((), tags, max_bytes, settings.group or "", settings.client_id),
+            settings,
+            backoff=Backoff(None if settings.follow else patience_s, self._clock, self._random),
+            closed=closed,
             on_interruption=on_interruption,
+        )
+        return AsyncConsumer(
+            AsyncOneLane(lane), clock=self._clock, hooks=self._hooks, closed=closed
         )
 
     def between(
@@ -260,15 +277,7 @@ class AsyncClient:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        return AsyncConsumer(
-            self._connections,
-            self._run,
-            make_plan,
-            Reading((), tags, 0),
-            backoff=Backoff(30.0, self._clock, self._random),
-            clock=self._clock,
-            hooks=self._hooks,
-        )
+        return self._reader(make_plan, tags)
 
     async def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""

@@ -1,42 +1,20 @@
 """The reader of topics: an iterator of messages."""
 
 import logging
-import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator
-
-import grpc
+from collections.abc import AsyncIterator, Collection, Generator, Iterator
 
 from stratamq.client._async.calls import run_plan
-from stratamq.client.connections import AsyncConnections, AsyncStream
-from stratamq.client.consuming import (
-    LONGEST_LOOK_S,
-    LOOK_FOR_ENDS_S,
-    Plan,
-    Reading,
-    Start,
-    plan_ends,
-    plan_seek,
-)
-from stratamq.client.group_operations import commit_offsets
+from stratamq.client._async.lane import AsyncLane
+from stratamq.client._async.lanes import AsyncLanes
+from stratamq.client.consuming import Range, Start, plan_seek
 from stratamq.client.hooks import Hooks
-from stratamq.client.operations import AsyncRunOperation
-from stratamq.client.primitives import (
-    AsyncEvent,
-    AsyncLock,
-    AsyncOnce,
-    AsyncOngoing,
-    AsyncWorker,
-)
+from stratamq.client.primitives import AsyncEvent, AsyncOnce
 from stratamq.client.received import ReceivedMessage
-from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.files.port import Clock
-from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.methods import DISPATCHER, METHODS
 
 log = logging.getLogger(__name__)
 
-SHORTEST_COMMIT_INTERVAL_S = 0.01
-PAUSED_LOOK_S = 0.1
 LONGEST_WAIT_S = 365 * 86_400.0
 """What counts as for ever."""
 
@@ -51,65 +29,20 @@ class AsyncConsumer:
     """
 
     def __init__(
-        self,
-        connections: AsyncConnections,
-        run: AsyncRunOperation,
-        make_plan: Callable[[], Plan],
-        reading: Reading,
-        *,
-        backoff: Backoff,
-        clock: Clock,
-        hooks: Hooks,
-        group: str | None = None,
-        client_id: str = "",
-        follow: bool = False,
-        refresh_s: float = 30.0,
-        commit_interval_s: float = 5.0,
-        on_interruption: Callable[[StrataError | None], None] | None = None,
+        self, lanes: AsyncLanes, *, clock: Clock, hooks: Hooks, closed: AsyncEvent
     ) -> None:
-        self._connections = connections
-        self._run = run
-        self._make_plan = make_plan
-        self._reading = reading
-        self._backoff = backoff
+        """`closed` is the lanes' too."""
+        self._lanes = lanes
+        self._lane: AsyncLane | None = None
+        """Whose messages are given."""
+        self._given: Iterator[ReceivedMessage] = iter(())
+        self._broker = ""
         self._clock = clock
         self._hooks = hooks
         self._sees_received = hooks.see_received
-        self._group = group
-        self._client_id = client_id
-        self._follow = follow
-        self._refresh_s = refresh_s
-        self._look_s = min(refresh_s, LOOK_FOR_ENDS_S)
-        """How long a stream of a reader that does not follow lasts."""
-        self._commit_interval_s = max(commit_interval_s, SHORTEST_COMMIT_INTERVAL_S)
-        self._stream: AsyncStream | None = None
-        self._answered = False
-        """By the stream."""
-        self._closed = AsyncEvent()
-        self._moving = False
-        """The stream ends because what is to be read changes. After a cancellation too: the next
-        caller waits for its end."""
-        self._given: Iterator[ReceivedMessage] = iter(())
+        self._closed = closed
         self._asking = False
-        self._answers = AsyncOngoing()
-        self._committing = AsyncLock()
-        self._refusal: StrataError | None = None
-        """Why the regular commit failed for good."""
-        self._on_interruption = on_interruption
-        self._interrupted = False
-        self._begun = AsyncOnce(self._begin)
-
-    async def _begin(self) -> None:
-        """Learn which queues there are and where to begin."""
-        self._reading.extend(await run_plan(self._run, self._make_plan()))
-        if self._group is not None:
-            AsyncWorker(
-                "stratamq-commit",
-                _commit_regularly,
-                weakref.ref(self),
-                self._closed,
-                self._commit_interval_s,
-            ).start()
+        self._begun = AsyncOnce(lanes.begin)
 
     def __await__(self) -> Generator[object, None, "AsyncConsumer"]:  # async only
         """The reader, which has looked where its queues begin and end."""
@@ -156,14 +89,15 @@ class AsyncConsumer:
         try:
             message = await self._next(timeout_s)
             messages = []
-            self._reading.hold()
+            if self._lane is not None:
+                self._lane.reading.hold()
             while message is not None:
                 messages.append(message)
                 more = len(messages) < max_messages
                 message = next(self._given, None) if more else None
-                if message is not None and self._sees_received:
+                if message is not None:
                     try:
-                        self._hooks.received(message)
+                        self._receive(message)
                     except Exception:  # noqa: BLE001 - the next caller gets it
                         self._give_back(message)
                         break
@@ -176,9 +110,16 @@ class AsyncConsumer:
     def _give_back(self, message: ReceivedMessage) -> None:
         """It comes again, and what an interceptor raised for it: first the caller gets those before
         it."""
-        self._reading.give_back(message)
-        self._moving = True
-        self._end_stream()
+        assert self._lane is not None
+        self._lane.reading.give_back(message)
+        self._lane.moving = True
+        self._lane.end_stream()
+
+    def _receive(self, message: ReceivedMessage) -> None:
+        if self._broker:
+            message.broker = self._broker
+        if self._sees_received:
+            self._hooks.received(message)
 
     def _enter(self) -> None:
         if self._asking:
@@ -187,32 +128,35 @@ class AsyncConsumer:
 
     async def _next(self, timeout_s: float | None) -> ReceivedMessage | None:
         """The next message; None behind the last. TimeoutError."""
-        if self._moving:
-            await self._interrupt()
+        for lane in self._lanes.all:
+            if lane.moving:
+                await self._interrupt(lane)
         if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
             if timeout_s != timeout_s:
                 raise InvalidRequestError("timeout_s is no number")
             timeout_s = LONGEST_WAIT_S
-        self._reading.release()
+        if self._lane is not None:
+            self._lane.reading.release()
         end_ns = None
         while not self._closed.is_set():
             # From here to the return nothing waits: no cancellation comes in between.
             message = next(self._given, None)
             if message is not None:
-                if self._sees_received:
-                    self._hooks.received(message)
+                self._receive(message)
                 return message
             await self._begun.done()
-            if timeout_s is None and self._reading.paused:
+            if timeout_s is None and self._lanes.paused:
                 raise InvalidRequestError("all that is left to read is paused: resume it, or poll")
             if timeout_s is not None:
                 now_ns = self._clock.monotonic_ns()
                 end_ns = now_ns + int(timeout_s * 1e9) if end_ns is None else end_ns
                 timeout_s = max(0.0, (end_ns - now_ns) / 1e9)
-            response = await self._answers.result(self._next_response, timeout_s)
-            if response is None:
+            answer = await self._lanes.response(timeout_s)
+            if answer is None:
                 break
-            self._given = self._reading.receive(response)
+            self._lane, response = answer
+            self._broker = self._lane.broker
+            self._given = self._lane.reading.receive(response)
         await self._commit(given=False)
         return None
 
@@ -220,8 +164,16 @@ class AsyncConsumer:
 
     @property
     def positions(self) -> dict[tuple[str, int], int]:
-        """Behind the message that was given last, by (topic, queue id)."""
-        return self._reading.positions
+        """Behind the message that was given last, by (topic, queue id). InvalidRequestError of a
+        reader of brokers of several names: each has queues of its own."""
+        if len(self._lanes.all) > 1:
+            raise InvalidRequestError(
+                "this reader reads the queues of several brokers: choose one, "
+                "connect(..., broker=NAME)"
+            )
+        return {
+            place: at for lane in self._lanes.all for place, at in lane.reading.positions.items()
+        }
 
     async def seek(
         self, to: Start, *, queues: Collection[int] | None = None, topic: str | None = None
@@ -234,10 +186,11 @@ class AsyncConsumer:
         self._enter()
         try:
             await self._begun.done()
-            ranges = self._reading.chosen(queues, topic)
-            offsets = await run_plan(self._run, plan_seek(ranges, to))
-            await self._interrupt()
-            self._reading.seek(ranges, offsets)
+            chosen = self._chosen(queues, topic)
+            offsets = [await run_plan(lane.run, plan_seek(some, to)) for lane, some in chosen]
+            for (lane, ranges), places in zip(chosen, offsets, strict=True):
+                await self._interrupt(lane)
+                lane.reading.seek(ranges, places)
         finally:
             self._asking = False
 
@@ -260,27 +213,54 @@ class AsyncConsumer:
         self._enter()
         try:
             await self._begun.done()
-            ranges = self._reading.chosen(queues, topic)
-            await self._interrupt()
-            for one in ranges:
-                one.paused = paused
+            for lane, ranges in self._chosen(queues, topic):
+                await self._interrupt(lane)
+                for one in ranges:
+                    one.paused = paused
         finally:
             self._asking = False
 
-    async def _interrupt(self) -> None:
+    def _chosen(
+        self, queues: Collection[int] | None, topic: str | None
+    ) -> list[tuple[AsyncLane, list[Range]]]:
+        """Of several brokers those that have such queues."""
+        found: list[tuple[AsyncLane, list[Range]]] = []
+        refusal: InvalidRequestError | None = None
+        for lane in self._lanes.all:
+            try:
+                found.append((lane, lane.reading.chosen(queues, topic)))
+            except InvalidRequestError as error:
+                refusal = error
+        if not found and refusal is not None:
+            raise refusal
+        return found
+
+    async def _interrupt(self, lane: AsyncLane) -> None:
         """End the stream, and forget what came and was not given: it is asked for again."""
-        self._moving = True
-        self._end_stream()
-        await self._answers.ended()
-        self._given = iter(())
-        self._reading.drop_given()
-        self._moving = False
+        lane.moving = True
+        lane.end_stream()
+        await lane.answers.ended()
+        if lane is self._lane:
+            self._given = iter(())
+        lane.reading.drop_given()
+        lane.moving = False
 
     # --- what was taken, and the end ---
 
     async def commit(self) -> None:
         """Store for the group what was given so far, the last message included."""
         await self._commit(given=True)
+
+    async def _commit(self, *, given: bool) -> None:
+        """Everywhere; raises the first error afterwards."""
+        failure: StrataError | None = None
+        for lane in self._lanes.all:
+            try:
+                await lane.commit(given=given)
+            except StrataError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     async def close(self) -> None:
         """Stop reading, from any task, and commit what was taken. A task that waits for a
@@ -304,131 +284,7 @@ class AsyncConsumer:
 
     async def _stop(self) -> None:
         self._closed.set()
-        self._end_stream()
-        await self._answers.ended()
-
-    def _end_stream(self) -> None:
-        stream = self._stream
-        if stream is not None:
-            stream.end()
-
-    async def _commit(self, *, given: bool) -> None:
-        if self._group is None:
-            return
-        async with self._committing:  # or an older commit could overtake a newer one
-            offsets = self._reading.uncommitted(given=given)
-            if offsets:
-                await self._run(commit_offsets(self._group, offsets, self._client_id))
-                self._reading.committed(offsets)
-
-    async def _commit_in_time(self) -> None:
-        """What is refused ends the reading with that error."""
-        try:
-            await self._commit(given=False)
-        except UnavailableError:
-            return  # the reading fails too if it lasts; the next commit takes it all
-        except StrataError as error:
-            if self._connections.leads(error):
-                return  # until the cluster has a master
-            self._refusal = error
-            self._end_stream()
-
-    # --- reading ---
-
-    async def _next_response(self) -> bytes | None:
-        """The next answer; None when everything was read, or the reader was closed."""
-        reading = self._reading
-        while not self._closed.is_set():
-            if self._refusal is not None:
-                raise self._refusal
-            if self._moving or (reading.ended and not self._follow):
-                break
-            try:
-                if reading.paused:
-                    await self._closed.wait(PAUSED_LOOK_S)
-                    continue
-                if not reading.ranges:  # it follows a topic that is not there yet
-                    if not await self._closed.wait(min(1.0, self._refresh_s)):
-                        reading.extend(await run_plan(self._run, self._make_plan()))
-                    continue
-                response = await self._read()
-            except StrataError as error:
-                await self._lost(error)
-                continue
-            if response is not None:
-                self._backoff.reset()
-                self._set_interrupted(None)
-                return response
-            if self._moving:
-                break
-            if not reading.ended and self._refusal is None:
-                await self._lost(UnavailableError("the dispatcher ended the stream"))
-        return None
-
-    async def _read(self) -> bytes | None:
-        """The next answer of a stream that ends when it is time to look again."""
-        stream = self._stream
-        if stream is None:
-            timeout_s = self._refresh_s if self._follow else self._look_s
-            self._stream = stream = await self._connections.open(
-                METHODS["PullStream"], self._reading.request(), timeout_s
-            )
-            self._answered = False
-            if self._closed.is_set() or self._moving or self._refusal is not None:
-                stream.end()
-        response: bytes | None = None
-        try:
-            response = await stream.read()
-        finally:
-            if response is None:
-                stream.end()
-                self._stream = None
-        self._answered |= response is not None
-        return response
-
-    async def _lost(self, error: StrataError) -> None:
-        if self._closed.is_set() or self._moving:
-            return
-        if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
-            if not self._answered:  # what comes slowly must come within some stream
-                self._look_s = min(2 * self._look_s, LONGEST_LOOK_S)
-            await self._look_again()
-            return
-        if not isinstance(error, UnavailableError):
-            raise error
-        delay_s = self._backoff.next_delay_s()
-        if delay_s is None:
-            raise error
-        self._set_interrupted(error)
-        await self._connections.renew(DISPATCHER)
-        await self._closed.wait(delay_s)
-
-    def _set_interrupted(self, error: StrataError | None) -> None:
-        if self._interrupted != (error is not None):
-            self._interrupted = error is not None
-            if self._on_interruption is not None:
-                self._on_interruption(error)
-
-    async def _look_again(self) -> None:
-        """For queues that are new, or that end earlier than they did."""
-        reading = self._reading
-        await self._connections.refresh()
-        try:
-            if self._follow:
-                reading.extend(await run_plan(self._run, self._make_plan()))
-            else:
-                reading.shorten(await run_plan(self._run, plan_ends(reading.unfinished)))
-        except UnavailableError:
-            return  # the next stream fails too if it lasts, and waits
-
-
-async def _commit_regularly(
-    consumer: "weakref.ref[AsyncConsumer]", closed: AsyncEvent, interval_s: float
-) -> None:
-    """Until the reader is closed, or nothing else holds it."""
-    while not await closed.wait(interval_s):
-        reader = consumer()
-        if reader is None:
-            return
-        await reader._commit_in_time()
-        del reader
+        for lane in self._lanes.all:
+            lane.end_stream()
+        for lane in self._lanes.all:
+            await lane.answers.ended()

@@ -12,6 +12,8 @@ from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.calls import Calls
 from stratamq.client._sync.consumer import Consumer
+from stratamq.client._sync.lane import Lane
+from stratamq.client._sync.lanes import OneLane
 from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.sending import Sending
 from stratamq.client.connections import Connections
@@ -29,8 +31,9 @@ from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.ordering import ordered_place
-from stratamq.client.primitives import Guard
+from stratamq.client.primitives import Event, Guard
 from stratamq.client.reader_names import reader_name
+from stratamq.client.reading_settings import ALONE, ReadingSettings
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import (
     GroupMember,
@@ -235,23 +238,35 @@ class Client:
         with None when something comes again. The group lists the reader as its member `client_id`,
         HOST@PROCESS#NUMBER unless given.
         """
-        client_id = client_id or reader_name()
+        settings = ReadingSettings(
+            group, client_id or reader_name(), follow, refresh_s, commit_interval_s
+        )
         subscription = Subscription(topic, queues, offset, group, follow, until)
-        return Consumer(
+        return self._reader(
+            subscription.plan, tags, max_bytes, settings, patience_s, on_interruption
+        )
+
+    def _reader(
+        self,
+        make_plan: Callable[[], Plan],
+        tags: Iterable[str],
+        max_bytes: int = 0,
+        settings: ReadingSettings = ALONE,
+        patience_s: float | None = 30.0,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
+    ) -> Consumer:
+        closed = Event()
+        lane = Lane(
             self._connections,
             self._run,
-            subscription.plan,
-            Reading((), tags, max_bytes, group or "", client_id),
-            backoff=Backoff(None if follow else patience_s, self._clock, self._random),
-            clock=self._clock,
-            hooks=self._hooks,
-            group=group,
-            client_id=client_id,
-            follow=follow,
-            refresh_s=refresh_s,
-            commit_interval_s=commit_interval_s,
+            make_plan,
+            Reading((), tags, max_bytes, settings.group or "", settings.client_id),
+            settings,
+            backoff=Backoff(None if settings.follow else patience_s, self._clock, self._random),
+            closed=closed,
             on_interruption=on_interruption,
         )
+        return Consumer(OneLane(lane), clock=self._clock, hooks=self._hooks, closed=closed)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()
@@ -261,15 +276,7 @@ class Client:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        return Consumer(
-            self._connections,
-            self._run,
-            make_plan,
-            Reading((), tags, 0),
-            backoff=Backoff(30.0, self._clock, self._random),
-            clock=self._clock,
-            hooks=self._hooks,
-        )
+        return self._reader(make_plan, tags)
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""

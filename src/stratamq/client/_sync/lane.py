@@ -1,0 +1,209 @@
+# Generated from _async/lane.py by scripts/gen_sync_client.py (`make client`).
+"""One broker's part of a reader: the stream of its queues, made again where it breaks, and what a
+group has taken of them."""
+
+import weakref
+from collections.abc import Callable
+
+import grpc
+
+from stratamq.client._sync.calls import run_plan
+from stratamq.client.connections import Connections, Stream
+from stratamq.client.consuming import (
+    LONGEST_LOOK_S,
+    LOOK_FOR_ENDS_S,
+    Plan,
+    Reading,
+    plan_ends,
+)
+from stratamq.client.group_operations import commit_offsets
+from stratamq.client.operations import RunOperation
+from stratamq.client.primitives import Event, Lock, Ongoing, Worker
+from stratamq.client.reading_settings import ReadingSettings
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.methods import DISPATCHER, METHODS
+
+PAUSED_LOOK_S = 0.1
+
+
+class Lane:
+    """Of one reader. `answers` runs `next_response`; everything else is called by the reader's one
+    caller, `end_stream` and `commit` by others too."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        run: RunOperation,
+        make_plan: Callable[[], Plan],
+        reading: Reading,
+        settings: ReadingSettings,
+        *,
+        backoff: Backoff,
+        closed: Event,
+        on_interruption: Callable[[StrataError | None], None] | None = None,
+        broker: str = "",
+    ) -> None:
+        """`closed`: the reader's. `broker`: the name of one of several, "" of a single one."""
+        self.broker = broker
+        self.reading = reading
+        self.answers = Ongoing()
+        self.moving = False
+        """The stream ends because what is to be read changes. After a cancellation too: the next
+        caller waits for its end."""
+        self._connections = connections
+        self.run = run
+        self._make_plan = make_plan
+        self._settings = settings
+        self._backoff = backoff
+        self._look_s = min(settings.refresh_s, LOOK_FOR_ENDS_S)
+        """How long a stream of a reader that does not follow lasts."""
+        self._stream: Stream | None = None
+        self._answered = False
+        """By the stream."""
+        self._closed = closed
+        self._committing = Lock()
+        self._refusal: StrataError | None = None
+        """Why the regular commit failed for good."""
+        self._on_interruption = on_interruption
+        self._interrupted = False
+
+    def begin(self) -> None:
+        """Learn which queues there are and where to begin."""
+        self.reading.extend(run_plan(self.run, self._make_plan()))
+        if self._settings.group is not None:
+            Worker(
+                "stratamq-commit",
+                _commit_regularly,
+                weakref.ref(self),
+                self._closed,
+                self._settings.commit_interval_s,
+            ).start()
+
+    def end_stream(self) -> None:
+        stream = self._stream
+        if stream is not None:
+            stream.end()
+
+    # --- what was taken ---
+
+    def commit(self, *, given: bool) -> None:
+        """Store for the group what was taken, with `given` also what was given last."""
+        group = self._settings.group
+        if group is None:
+            return
+        with self._committing:  # or an older commit could overtake a newer one
+            offsets = self.reading.uncommitted(given=given)
+            if offsets:
+                self.run(commit_offsets(group, offsets, self._settings.client_id))
+                self.reading.committed(offsets)
+
+    def _commit_in_time(self) -> None:
+        """What is refused ends the reading with that error."""
+        try:
+            self.commit(given=False)
+        except UnavailableError:
+            return  # the reading fails too if it lasts; the next commit takes it all
+        except StrataError as error:
+            if self._connections.leads(error):
+                return  # until the cluster has a master
+            self._refusal = error
+            self.end_stream()
+
+    # --- reading ---
+
+    def next_response(self) -> bytes | None:
+        """The next answer; None when everything was read, or the reader was closed."""
+        reading, follow = self.reading, self._settings.follow
+        while not self._closed.is_set():
+            if self._refusal is not None:
+                raise self._refusal
+            if self.moving or (reading.ended and not follow):
+                break
+            try:
+                if reading.paused:
+                    self._closed.wait(PAUSED_LOOK_S)
+                    continue
+                if not reading.ranges:  # it follows a topic that is not there yet
+                    if not self._closed.wait(min(1.0, self._settings.refresh_s)):
+                        reading.extend(run_plan(self.run, self._make_plan()))
+                    continue
+                response = self._read()
+            except StrataError as error:
+                self._lost(error)
+                continue
+            if response is not None:
+                self._backoff.reset()
+                self._set_interrupted(None)
+                return response
+            if self.moving:
+                break
+            if not reading.ended and self._refusal is None:
+                self._lost(UnavailableError("the dispatcher ended the stream"))
+        return None
+
+    def _read(self) -> bytes | None:
+        """The next answer of a stream that ends when it is time to look again."""
+        stream = self._stream
+        if stream is None:
+            timeout_s = self._settings.refresh_s if self._settings.follow else self._look_s
+            self._stream = stream = self._connections.open(
+                METHODS["PullStream"], self.reading.request(), timeout_s
+            )
+            self._answered = False
+            if self._closed.is_set() or self.moving or self._refusal is not None:
+                stream.end()
+        response: bytes | None = None
+        try:
+            response = stream.read()
+        finally:
+            if response is None:
+                stream.end()
+                self._stream = None
+        self._answered |= response is not None
+        return response
+
+    def _lost(self, error: StrataError) -> None:
+        if self._closed.is_set() or self.moving:
+            return
+        if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
+            if not self._answered:  # what comes slowly must come within some stream
+                self._look_s = min(2 * self._look_s, LONGEST_LOOK_S)
+            self._look_again()
+            return
+        if not isinstance(error, UnavailableError):
+            raise error
+        delay_s = self._backoff.next_delay_s()
+        if delay_s is None:
+            raise error
+        self._set_interrupted(error)
+        self._connections.renew(DISPATCHER)
+        self._closed.wait(delay_s)
+
+    def _set_interrupted(self, error: StrataError | None) -> None:
+        if self._interrupted != (error is not None):
+            self._interrupted = error is not None
+            if self._on_interruption is not None:
+                self._on_interruption(error)
+
+    def _look_again(self) -> None:
+        """For queues that are new, or that end earlier than they did."""
+        reading = self.reading
+        self._connections.refresh()
+        try:
+            if self._settings.follow:
+                reading.extend(run_plan(self.run, self._make_plan()))
+            else:
+                reading.shorten(run_plan(self.run, plan_ends(reading.unfinished)))
+        except UnavailableError:
+            return  # the next stream fails too if it lasts, and waits
+
+
+def _commit_regularly(lane: "weakref.ref[Lane]", closed: Event, interval_s: float) -> None:
+    """Until the reader is closed, or nothing else holds it."""
+    while not closed.wait(interval_s):
+        reader = lane()
+        if reader is None:
+            return
+        reader._commit_in_time()
+        del reader
