@@ -5,7 +5,7 @@ import pytest
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc.address import advertised_address, seen_from
-from stratamq.rpc.locating import FoundBroker, found_broker, locate
+from stratamq.rpc.locating import FoundBroker, found_broker, locate, survey
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX
 
 SLAVE, MASTER = common_pb2.BROKER_ROLE_SLAVE, common_pb2.BROKER_ROLE_SYNC_MASTER
@@ -154,3 +154,51 @@ def test_every_address_is_named_when_none_answers():
         run(locate(["a:1", "b:1"], None), {("a:1", "DescribeBroker"): other})
     with pytest.raises(InvalidRequestError, match="no service of StrataMQ"):
         run(locate(["a:1"], None), {("a:1", "DescribeBroker"): other})
+
+
+# --- brokers of several names ---
+
+
+def two_names() -> dict:
+    a = broker("a", status(MASTER, 3), "x") | broker("b", status(MASTER, 5), "x")
+    return a | broker("c", status(MASTER, 9), "y")
+
+
+def test_a_survey_has_the_addresses_of_each_name_and_those_that_give_none():
+    nameless = {("d:1", "DescribeBroker"): description(DISPATCHER, "", dispatcher="d:1")}
+    found = run(survey(["c:1", "a:1", "b:2", "d:1", "e:1"]), two_names() | nameless)
+    assert found.names == {"x": ("a:1", "b:2"), "y": ("c:1",)}
+    assert set(found.silent) == {"d:1", "e:1"}
+    assert "its log service is not running" in found.silent["d:1"].message
+    with pytest.raises(UnavailableError):
+        run(survey(["e:1", "f:1"]), {})
+
+
+def test_among_several_names_one_is_chosen():
+    seeds = ["a:1", "b:1", "c:1"]
+    with pytest.raises(InvalidRequestError, match=r"\(x, y\).*broker=NAME.*--broker NAME"):
+        run(locate(seeds, None), two_names())
+    assert run(locate(seeds, None, "x"), two_names()).address(COMMITLOG) == "b:1"
+    assert run(locate(seeds, None, "y"), two_names()).address(COMMITLOG) == "c:1"
+    with pytest.raises(InvalidRequestError, match="the name z answers; there are x, y"):
+        run(locate(seeds, None, "z"), two_names())
+    gone = {key: value for key, value in two_names().items() if not key[0].startswith("c")}
+    with pytest.raises(UnavailableError, match="the name y answers; there are x"):
+        run(locate(seeds, None, "y"), gone)
+
+
+def test_a_broker_that_gives_no_name_is_that_of_its_address_or_the_one_before():
+    """Its log service has stopped; what is stored can be read."""
+    nameless = {
+        (address, "DescribeBroker"): description(DISPATCHER, "", dispatcher="c:2")
+        for address in ("c:1", "c:2")
+    }
+    rest = {key: value for key, value in two_names().items() if not key[0].startswith("c")}
+    network = rest | nameless
+    seeds = ["a:1", "c:2"]
+    assert run(locate(seeds, None, "y", own=["c:2"]), network).address(DISPATCHER) == "c:2"
+    before = run(locate(["c:1"], None), two_names())
+    assert run(locate(seeds, before, "y"), network).address(DISPATCHER) == "c:2"
+    with pytest.raises(InvalidRequestError):
+        run(locate(seeds, None, "y"), network)
+    assert run(locate(seeds, None, "x"), network).address(COMMITLOG) == "a:1"

@@ -4,7 +4,14 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.options import DEFAULT, OPERATORS, AddressOption, DataOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    OPERATORS,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    open_client,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -14,6 +21,7 @@ def register(app: typer.Typer) -> None:
 def clock(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     confirm: Annotated[
         bool, typer.Option("--confirm", help="the wall clock is right: store under its time")
     ] = False,
@@ -22,7 +30,7 @@ def clock(
 
     Store times never go back: confirm only a clock that is right. Exit code 1 while it is doubted.
     """
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         if confirm:
             client.admin.trust_clock()
         doubt = client.log_state().clock_doubt

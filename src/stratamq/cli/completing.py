@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.options import DEFAULT, endpoints
+from stratamq.cli.options import DEFAULT, open_client
 from stratamq.client import Client
 from stratamq.errors import StrataError
 
@@ -29,8 +29,9 @@ def _names(
 ) -> list[str]:
     data = Path(context.params.get("data") or DEFAULT)
     try:
-        where = endpoints(data, context.params.get("address"))
-        with Client(where, timeout_s=ANSWER_S) as client:
+        broker = context.params.get("broker") or ""
+        address = context.params.get("address")
+        with open_client(data, address, broker, 0.0, ANSWER_S) as client:
             return sorted({name for name in names(client) if name.startswith(incomplete)})
     except StrataError:
         return []

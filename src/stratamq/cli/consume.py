@@ -15,7 +15,14 @@ from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import line_row, message_row, tag_names
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
 from stratamq.cli.reading_notes import (
     check_group,
     matching,
@@ -101,6 +108,7 @@ def consume(
     ] = BodyAs.AUTO,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the messages of topics: a line each for people, cut to the terminal's width.
@@ -117,7 +125,7 @@ def consume(
     end = _end(until, follow)
     printer = _Printer(output, body, line_format, raw, len(names) != 1, follow)
     given = 0
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         seen = names if pattern is None else matching(client, pattern, follow=follow)
         require_queues(client, seen, queues or ())
         if group is not None:

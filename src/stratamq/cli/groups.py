@@ -9,9 +9,16 @@ from stratamq.cli.completing import GroupArgument
 from stratamq.cli.confirming import YesOption, confirm
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.listings import show
+from stratamq.cli.listings import broker_field, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client, GroupMember, GroupQueue
 from stratamq.errors import InvalidRequestError, NotFoundError
@@ -49,24 +56,26 @@ def all_groups(
     context: typer.Context,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
     if context.invoked_subcommand is None:
-        list_groups(data, address, output, watch)
+        list_groups(data, address, broker, output, watch)
 
 
 @groups_app.command("list")
 def list_groups(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
     """All groups, with how far behind each is in every queue."""
 
     def once() -> int:
-        with open_client(data, address) as client:
+        with open_client(data, address, broker) as client:
             found = client.groups()
         show(output, COLUMNS, [_row(one) for one in found], "no group has committed anything")
         return 0
@@ -79,6 +88,7 @@ def describe_group(
     group: GroupArgument,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -87,7 +97,7 @@ def describe_group(
     Then its members: the clients that read with its name now, and which queues."""
 
     def once() -> int:
-        with open_client(data, address) as client:
+        with open_client(data, address, broker) as client:
             members = client.group_members(group)
             found = [one for one in client.groups() if one.group == group]
         if not found and not members:
@@ -146,11 +156,12 @@ def delete_group(
     force: ForceOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Forget where a group is; a reader of its name begins anew. Messages stay. Refused while
     members of the group read: one that runs commits its own place again."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         require_no_members(members_of_group(client, group, topic), group, force)
         found = queues_of_group(client, group, topic)
         topics = sorted({one.topic for one in found})
@@ -180,6 +191,7 @@ def reset_group(
     force: ForceOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Set where a group continues. Refused while members of the group read: one that runs commits
@@ -188,7 +200,7 @@ def reset_group(
     An offset that a queue does not hold becomes the nearest that it does.
     """
     start = parse_start(to, option="--to")
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         members = members_of_group(client, group, topic)
         require_no_members(members, group, force or dry_run)
         resets = client.admin.plan_group_reset(group, start, topic)
@@ -197,6 +209,7 @@ def reset_group(
     rows: list[Row] = [
         {
             "kind": "reset",
+            **broker_field(one.broker),
             "group": group,
             "topic": one.topic,
             "queueId": one.queue_id,
@@ -215,6 +228,7 @@ def reset_group(
 def _row(one: GroupQueue) -> Row:
     return {
         "kind": "group",
+        **broker_field(one.broker),
         "group": one.group,
         "topic": one.topic,
         "queueId": one.queue_id,
@@ -229,6 +243,7 @@ def _row(one: GroupQueue) -> Row:
 def _member_row(one: GroupMember) -> Row:
     return {
         "kind": "member",
+        **broker_field(one.broker),
         "group": one.group,
         "clientId": one.client_id,
         "address": one.address,

@@ -10,6 +10,7 @@ from stratamq.cli.options import (
     DEFAULT,
     OPERATORS,
     AddressOption,
+    BrokerOption,
     DataOption,
     OutputOption,
     open_client,
@@ -44,13 +45,14 @@ def register(app: typer.Typer) -> None:
 def status(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """The janitor's last look, and what it has deleted since it was started.
 
     Exit code 1 while an operator must act: the alarm has the reason.
     """
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         state = client.admin.janitor_state()
     printer = Printer(output, COLUMNS)
     if state.last is not None:
@@ -84,10 +86,11 @@ def plan(
     trust_clock: TrustOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What the janitor would do now, and the rule. Nothing is changed."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         look = client.admin.plan_cleaning(manual=manual, trust_clock=trust_clock)
         retention = client.admin.retention()
     _show(output, look)
@@ -101,10 +104,11 @@ def run(
     trust_clock: TrustOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Look now, and delete what may go: expired segments at any hour, the last one never."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         if dry_run:
             look = client.admin.plan_cleaning(manual=True, trust_clock=trust_clock)
         else:
@@ -115,6 +119,7 @@ def run(
 def enable(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the janitor delete from this store by its rule; durable.
@@ -122,23 +127,24 @@ def enable(
     For a store that another program made: until then nothing is deleted from it. `stratamq janitor
     plan` shows what would go. Exit code 1 when the setting janitor.enabled is false.
     """
-    _set(True, data, address, output)
+    _set(True, data, address, broker, output)
 
 
 def disable(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the janitor delete nothing from this store; durable.
 
     A full disk then ends in refused appends. Exit code 1 when the setting janitor.enabled is true.
     """
-    _set(False, data, address, output)
+    _set(False, data, address, broker, output)
 
 
-def _set(enabled: bool, data: Path, address: str | None, output: Output) -> None:
-    with open_client(data, address) as client:
+def _set(enabled: bool, data: Path, address: str | None, broker: str, output: Output) -> None:
+    with open_client(data, address, broker) as client:
         retention = client.admin.set_retention(enabled)
     printer = Printer(output, COLUMNS)
     _retention(printer, retention)

@@ -8,7 +8,14 @@ import typer
 from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
 from stratamq.client import Queue
 from stratamq.errors import NotFoundError
 
@@ -23,10 +30,11 @@ def queues(
     topic: Annotated[str, typer.Argument(help="only this one", autocompletion=topic_names)] = "",
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Queues with messages: the offsets that can be read, and the newest message's time."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         found = client.queues(topic)
         if topic and not found and not client.topics(topic):
             raise NotFoundError(f"there is no topic {topic}")
@@ -38,6 +46,7 @@ def queues(
 def queue_row(queue: Queue) -> Row:
     return {
         "kind": "queue",
+        **broker_field(queue.broker),
         "topic": queue.topic,
         "queueId": queue.queue_id,
         "minOffset": queue.min_offset,
@@ -47,8 +56,16 @@ def queue_row(queue: Queue) -> Row:
     }
 
 
+def broker_field(broker: str) -> Row:
+    """Nothing where all is of one broker."""
+    return {"broker": broker} if broker else {}
+
+
 def show(output: Output, columns: tuple[str, ...], rows: list[Row], nothing: str = "") -> None:
-    """`nothing` goes to standard error when there are no rows."""
+    """`nothing` goes to standard error when there are no rows. The broker is a column where rows
+    have one."""
+    if any("broker" in row for row in rows):
+        columns = ("broker", *columns)
     printer = Printer(output, columns)
     for row in rows:
         printer.row(row)

@@ -15,7 +15,8 @@ from stratamq.errors import CorruptRecordError
 
 REPORTED = frozenset(
     (
-        "kind", "topic", "queueId", "queueOffset", "phyOffset", "size", "msgId", "uniqKey",
+        "kind", "broker", "topic", "queueId", "queueOffset", "phyOffset", "size", "msgId",
+        "uniqKey",
         "bornTimestamp", "storeTimestamp", "bornHost", "storeHost", "sysFlag", "reconsumeTimes",
     )
 )  # fmt: skip
@@ -33,6 +34,7 @@ def message_row(
         body = body_fields(frame.body, frame.sys_flag, body_as)
     return {
         "kind": "message",
+        **({"broker": message.broker} if message.broker else {}),
         "topic": frame.topic,
         "queueId": frame.queue_id,
         "queueOffset": frame.queue_offset,
@@ -58,7 +60,7 @@ def line_row(message: ReceivedMessage, body_as: BodyAs) -> Row:
     """What a line of `consume` shows."""
     return {
         "topic": message.topic,
-        "queueId": message.queue_id,
+        "queueId": f"{message.broker}/{message.queue_id}" if message.broker else message.queue_id,
         "queueOffset": message.queue_offset,
         "storeTimestamp": message.store_timestamp_ms,
         "tag": message.tag,

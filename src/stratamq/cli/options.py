@@ -8,7 +8,7 @@ import typer
 from stratamq.cli.broker import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output
 from stratamq.cli.profiles import selected_place
-from stratamq.client import Client
+from stratamq.client import Client, connect
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.endpoints import Endpoints, parse_target
 
@@ -52,8 +52,17 @@ AddressOption = Annotated[
         envvar=ADDRESS_VARIABLE,
         callback=_address_of_profile,
         metavar="HOST:PORT",
-        help="instead of --data: any service of the broker; or several brokers of one cluster, "
-        "HOST:PORT,HOST:PORT; or each service, commitlog=HOST:PORT,dispatcher=HOST:PORT,…",
+        help="instead of --data: any service of the broker; or several brokers, of one cluster or "
+        "of several names, HOST:PORT,HOST:PORT; or each service, commitlog=HOST:PORT,"
+        "dispatcher=HOST:PORT,…",
+    ),
+]
+BrokerOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="of several --address those of this broker name; otherwise topics, groups and "
+        "messages are those of all",
     ),
 ]
 OutputOption = Annotated[
@@ -65,18 +74,26 @@ OPERATORS = "For operators"
 BUILDERS = "For those who build StrataMQ"
 
 
-def endpoints(data: Path, address: str | None) -> Endpoints:
+def endpoints(data: Path, address: str | None, broker: str = "") -> Endpoints:
     """Where the broker is; InvalidRequestError when no option or run file names it."""
     if address is not None:
-        return parse_target(address)
+        return parse_target(address, broker)
     if not data.is_dir():
         raise InvalidRequestError(
             f"there is no store directory {data}: name one with --data or {DATA_VARIABLE}, "
             "or start a broker with `stratamq up`"
         )
-    return parse_target(data)
+    return parse_target(data, broker)
 
 
-def open_client(data: Path, address: str | None, patience_s: float = 2.0) -> Client:
-    """Nothing is connected yet."""
-    return Client(endpoints(data, address), patience_s=patience_s)
+def open_client(
+    data: Path,
+    address: str | None,
+    broker: str = "",
+    patience_s: float = 2.0,
+    timeout_s: float = 30.0,
+) -> Client:
+    """Nothing is connected yet. InvalidRequestError as `endpoints`."""
+    endpoints(data, address, broker)
+    target = data if address is None else address
+    return connect(target, broker=broker, patience_s=patience_s, timeout_s=timeout_s)

@@ -22,8 +22,15 @@ from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.message_documents import DOCUMENT_HELP
 from stratamq.cli.message_input import Format, MessageInput
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
-from stratamq.cli.produce_sending import Sending
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
+from stratamq.cli.produce_sending import Placing, Sending
 from stratamq.cli.reading_notes import note_send_interruption
 from stratamq.client import Client, Message
 from stratamq.errors import NotFoundError
@@ -98,6 +105,7 @@ def produce(
     ] = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Store messages. Answers when all of them are as safe as the broker promises.
@@ -116,7 +124,7 @@ def produce(
     all_keys = (*([] if ordering_key is None else [ordering_key]), *(keys or ()))
     defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue)
     started = time.monotonic()
-    with open_client(data, address) as client, _open(file) as source:
+    with open_client(data, address, broker) as client, _open(file) as source:
         given = MessageInput(source, input_format, defaults, from_line=from_line, whole=whole)
         sending = Sending(
             client.producer(
@@ -136,11 +144,11 @@ def produce(
         raise typer.Exit(sending.code)
 
 
-def _chooser(
-    client: Client, topic: str, ordering_key: str | None, defaults: Message
-) -> Callable[[Message], int | None]:
-    """The queue of a message, by its ordering key or its own first key; None: any."""
-    queues = sum(one.write_queue_count for one in client.topics(topic))
+def _chooser(client: Client, topic: str, ordering_key: str | None, defaults: Message) -> Placing:
+    """By its ordering key or its own first key: its queue, and among brokers of several names the
+    key alone, which becomes its first key."""
+    found = client.topics(topic)
+    queues = sum(one.write_queue_count for one in found)
     if not queues:
         raise NotFoundError(
             f"there is no topic {topic}, and keys choose among its queues: make it with "
@@ -148,12 +156,14 @@ def _chooser(
         )
     shared = len(defaults.keys)
 
-    def choose(message: Message) -> int | None:
+    def place(message: Message) -> tuple[int | None, str | None]:
         keys = message.keys[shared:] or message.keys
         key = ordering_key if ordering_key is not None else keys[0] if keys else None
-        return message.queue_id if key is None else queue_of_key(key, queues)
+        if key is None:
+            return message.queue_id, None
+        return (None, key) if found[0].broker else (queue_of_key(key, queues), None)
 
-    return choose
+    return place
 
 
 def _show(sending: Sending, output: Output, topic: str, seconds: float) -> None:

@@ -14,20 +14,20 @@ ANSWERS_S = 10.0
 """So long a run that ended early waits for the answers to what it has sent."""
 SOON_S = 0.5
 _SHOWN_FAILURES = 10
+Placing = Callable[[Message], tuple[int | None, str | None]]
+"""The queue of a message, or the key by which its producer chooses one; None: any."""
 
 
 class Sending:
     """`code`: the exit code of the run, known when it has ended. `next_line`: where another one can
     continue, None when everything is stored."""
 
-    def __init__(
-        self, producer: Producer, choose_queue: Callable[[Message], int | None] | None
-    ) -> None:
+    def __init__(self, producer: Producer, place: Placing | None) -> None:
         self.tally = Tally()
         self.code = 0
         self.next_line: int | None = None
         self._producer = producer
-        self._choose_queue = choose_queue
+        self._place = place
         self._fault: StrataError | None = None
         self._interrupted = False
         self._line = 0
@@ -63,11 +63,13 @@ class Sending:
     def _send(self, given: MessageInput, advance: Callable[[int, int], None]) -> None:
         for one in given.messages(self._producer.largest_body_bytes()):
             message = one.message
-            if message.queue_id is None and self._choose_queue is not None:
-                message = replace(message, queue_id=self._choose_queue(message))
+            key: str | None = None
+            if message.queue_id is None and self._place is not None:
+                queue_id, key = self._place(message)
+                message = replace(message, queue_id=queue_id)
             self._line = one.line
             try:
-                delivery = self._producer.send_message(message)
+                delivery = self._producer.send_message(message, ordering_key=key)
             except InvalidRequestError as error:
                 where = "" if given.whole else f"line {one.line}: "
                 raise InvalidRequestError(f"{where}{error}") from error

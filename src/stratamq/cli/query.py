@@ -11,7 +11,14 @@ from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import message_row, tag_names
 from stratamq.cli.moments import TIMES, parse_moment
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
 from stratamq.client import ReceivedMessage
 from stratamq.errors import NotFoundError
 
@@ -45,10 +52,11 @@ def query_key(
     detail: DetailOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Messages of a topic with a key."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         if unique:
             found = client.query_unique_key(topic, key, max_messages=count)
         else:
@@ -73,10 +81,11 @@ def query_msgid(
     body: BodyOption = BodyAs.AUTO,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """The message with an offset message id."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         message = client.message_by_id(message_id)
     _show([message], "", output, body, True)
 
@@ -89,10 +98,11 @@ def query_offset(
     body: BodyOption = BodyAs.AUTO,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """The message that begins at an offset of the log."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         message = client.message_at(physical_offset)
     _show([message], "", output, body, True)
 
@@ -111,12 +121,13 @@ def query_time(
     detail: DetailOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Messages of a topic that were stored within a time, queue by queue."""
     begin_ms = 0 if begin is None else parse_moment(begin)
     with (
-        open_client(data, address) as client,
+        open_client(data, address, broker) as client,
         client.between(topic, begin_ms, _end(end), tags=tag_names(tags)) as reader,
     ):
         messages = list(islice(reader, count + 1))

@@ -36,7 +36,7 @@ def require_queues(client: Client, topics: Collection[str], queue_ids: Collectio
         known = {queue.queue_id for queue in client.queues(topic)}
         if known >= set(queue_ids):
             continue
-        count = sum(one.read_queue_count for one in client.topics(topic))
+        count = max((one.read_queue_count for one in client.topics(topic)), default=0)
         missing = sorted(set(queue_ids) - known - set(range(count)))
         if missing and (known or count):
             raise NotFoundError(
@@ -47,7 +47,7 @@ def require_queues(client: Client, topics: Collection[str], queue_ids: Collectio
 def check_group(client: Client, group: str, topics: Collection[str], offset: str | None) -> None:
     """InvalidRequestError for an offset of a group that has one already; a group that is new to a
     topic is mentioned."""
-    committed = {topic for topic, _ in client.committed_offsets(group)}
+    committed = client.topics_of_group(group)
     for topic in topics:
         known = topic in committed
         if known and offset is not None:
@@ -62,7 +62,7 @@ def check_group(client: Client, group: str, topics: Collection[str], offset: str
 
 def matching(client: Client, pattern: re.Pattern[str], *, follow: bool) -> list[str]:
     """The topics that there are by now; a reader that follows waits for the first."""
-    names = sorted(one.name for one in client.topics() if pattern.fullmatch(one.name))
+    names = sorted({one.name for one in client.topics() if pattern.fullmatch(one.name)})
     if not names and follow:
         note(f"no topic matches {pattern.pattern} yet: waiting for one")
     return names
@@ -108,9 +108,10 @@ def note_bounds(
 
 
 def _named(queues: Collection[Queue], verb: str) -> str:
-    places = [
-        f"queue {one.queue_id} {verb} at {one.max_offset if verb == 'ends' else one.min_offset}"
-        for one in sorted(queues, key=lambda one: one.queue_id)
-    ]
+    places = []
+    for one in sorted(queues, key=lambda one: (one.broker, one.queue_id)):
+        where = f" of broker {one.broker}" if one.broker else ""
+        offset = one.max_offset if verb == "ends" else one.min_offset
+        places.append(f"queue {one.queue_id}{where} {verb} at {offset}")
     more = [f"{len(places) - _NAMED} more"] if len(places) > _NAMED else []
     return ", ".join(places[:_NAMED] + more)

@@ -12,6 +12,7 @@ from stratamq.cli.options import (
     DEFAULT,
     OPERATORS,
     AddressOption,
+    BrokerOption,
     DataOption,
     OutputOption,
     open_client,
@@ -59,6 +60,7 @@ def register(app: typer.Typer) -> None:
 def status(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """On a master its slaves, on a slave how it follows its master; the members, what is wrong.
@@ -66,7 +68,7 @@ def status(
     Exit code 0: every slave is connected and messages are taken, or the master is followed. 1: not
     so.
     """
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         state = client.admin.replication_state()
     if state.following is None:
         _show_slaves(output, state)
@@ -82,13 +84,15 @@ def status(
 
 
 @replica_app.command("resync")
-def resync(data: DataOption = DEFAULT, address: AddressOption = None) -> None:
+def resync(
+    data: DataOption = DEFAULT, address: AddressOption = None, broker: BrokerOption = ""
+) -> None:
     """Let a slave whose log is of another history begin anew, with its master's.
 
     What its log holds is moved to stratamq/aside/ in its directory. It happens when the slave next
     reaches its master, at once if it can; `stratamq replica status` shows when it follows.
     """
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         client.admin.resync()
     typer.echo("the slave begins anew when it next reaches its master")
 
@@ -97,6 +101,7 @@ def resync(data: DataOption = DEFAULT, address: AddressOption = None) -> None:
 def promote(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     role: Annotated[
         BrokerRole | None,
         typer.Option(
@@ -122,7 +127,7 @@ def promote(
     Exit codes: 0 it is the master, 1 it is not.
     """
     wanted = None if role is None else Role[role.name]
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         done = client.admin.promote(wanted, force=force)
     for sentence in done.missing:
         typer.echo(f"missing: {sentence}")
@@ -137,6 +142,7 @@ def promote(
 def demote(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     master: Annotated[
         str | None,
         typer.Option(
@@ -156,7 +162,7 @@ def demote(
 
     Exit codes: 0 it is a slave, 1 it is not.
     """
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         done = client.admin.demote(master or "", force=force)
     for sentence in done.missing:
         typer.echo(f"missing: {sentence}")
@@ -172,6 +178,7 @@ def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="the member, as in ha.members")],
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     force: Annotated[bool, typer.Option("--force", help="although it answers")] = False,
 ) -> None:
     """Take a member that is dead for good out of its cluster: the others count without it.
@@ -183,7 +190,7 @@ def remove(
 
     Exit codes: 0 it is removed, 1 it is not.
     """
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         done = client.admin.remove_member(name, force=force)
     for sentence in done.costs:
         typer.echo(f"note: {sentence}")
@@ -195,6 +202,7 @@ def admit(
     name: Annotated[str, typer.Argument(metavar="NAME", help="the member, as in ha.members")],
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
 ) -> None:
     """Take a removed member in again, or add a new one, at the master.
 
@@ -203,7 +211,7 @@ def admit(
 
     Exit codes: 0 it is admitted, 1 it is not.
     """
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         members = client.admin.admit_member(name)
     typer.echo(_members_in_force(members))
 

@@ -10,7 +10,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    OutputOption,
+    endpoints,
+)
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client
 from stratamq.client.replication_state import ReplicationState
@@ -33,6 +40,7 @@ def register(app: typer.Typer) -> None:
 def status(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -41,11 +49,11 @@ def status(
     Exit code 0: every service is healthy, messages are taken, and the scrubber has found no
     damage. 1: not so.
     """
-    shown(lambda: _show(data, address, output), watch)
+    shown(lambda: _show(data, address, broker, output), watch)
 
 
-def _show(data: Path, address: str | None, output: Output) -> int:
-    where = endpoints(data, address)
+def _show(data: Path, address: str | None, broker: str, output: Output) -> int:
+    where = endpoints(data, address, broker)
     printer = Printer(output, COLUMNS)
     healthy = True
     notes: list[Row] = []

@@ -7,8 +7,15 @@ import typer
 from stratamq.cli.completing import TopicArgument
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.listings import QUEUE_COLUMNS, queue_row, show
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerOption,
+    DataOption,
+    OutputOption,
+    open_client,
+)
 from stratamq.client import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 
@@ -29,10 +36,11 @@ def register(app: typer.Typer) -> None:
 def list_topics(
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """All topics. Permission: 2 write, 4 read, 6 both."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         found = client.topics()
     show(output, COLUMNS, [topic_row(topic) for topic in found], "there is no topic")
 
@@ -42,10 +50,11 @@ def describe_topic(
     topic: TopicArgument,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """One topic's settings, and its queues with messages."""
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         found = client.topics(topic)
         if not found:
             raise NotFoundError(f"there is no topic {topic}")
@@ -70,17 +79,18 @@ def create_topic(
     ] = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a topic; on disk when this returns. One that exists is refused: `topics alter` changes
     it."""
     if not permission:
         raise typer.BadParameter("--permission 0: a new topic can be written, read, or both")
-    with open_client(data, address) as client:
-        known = client.topics(topic) if if_not_exists else []
+    with open_client(data, address, broker) as client:
         wanted = Topic(topic, queue_count, queue_count, permission, ordered)
-        made = known[0] if known else client.admin.create_topic(wanted)
-    show(output, COLUMNS, [topic_row(made)])
+        client.admin.create_topic(wanted, if_not_exists=if_not_exists)
+        made = client.topics(topic)
+    show(output, COLUMNS, [topic_row(one) for one in made])
 
 
 @topics_app.command("alter")
@@ -95,6 +105,7 @@ def alter_topic(
     ordered: Annotated[bool | None, typer.Option("--ordered/--not-ordered")] = None,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change what is named of a topic, and nothing else; on disk when this returns.
@@ -107,20 +118,22 @@ def alter_topic(
             "nothing to change: name --queues, --read-queues, --write-queues, --permission or "
             "--ordered"
         )
-    with open_client(data, address) as client:
-        made = client.admin.alter_topic(
+    with open_client(data, address, broker) as client:
+        client.admin.alter_topic(
             topic,
             read_queue_count=read_queues if read_queues is not None else queue_count,
             write_queue_count=write_queues if write_queues is not None else queue_count,
             permission=permission,
             ordered=ordered,
         )
-    show(output, COLUMNS, [topic_row(made)])
+        made = client.topics(topic)
+    show(output, COLUMNS, [topic_row(one) for one in made])
 
 
 def topic_row(topic: Topic) -> Row:
     return {
         "kind": "topic",
+        **broker_field(topic.broker),
         "topic": topic.name,
         "readQueues": topic.read_queue_count,
         "writeQueues": topic.write_queue_count,

@@ -9,12 +9,14 @@ with connect("./stratamq-data") as client:
 """
 
 from stratamq.client._async.admin import AsyncAdminClient
-from stratamq.client._async.client import AsyncClient, connect_async
+from stratamq.client._async.client import AsyncClient
+from stratamq.client._async.connecting import connect_async
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.delivery import AsyncDelivery
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._sync.admin import AdminClient
-from stratamq.client._sync.client import Client, connect
+from stratamq.client._sync.client import Client
+from stratamq.client._sync.connecting import connect
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.producer import Producer

@@ -244,6 +244,10 @@ def checked_start(start: Start) -> str | int | AtTime:
     return start
 
 
+def refuse_paused() -> None:
+    raise InvalidRequestError("all that is left to read is paused: resume it, or poll")
+
+
 class Reading:
     """One reader's queues: the request that reads on, and what each answer means.
 

@@ -19,6 +19,8 @@ class GroupReset:
     before: int
     offset: int
     max_offset: int
+    broker: str = ""
+    """As `Topic.broker`."""
 
 
 def plan_group_reset(

@@ -6,7 +6,7 @@ one (`scripts/gen_sync_client.py`) by taking `async`, `await` and `Async` away.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
@@ -72,13 +72,27 @@ class Ongoing:
         if ongoing is None:
             if timeout_s is None:
                 return run()
-            ongoing = self._run = futures.Future()
-            Worker("stratamq-read", _complete, ongoing, run).start()
+            ongoing = self.begin(run)
         futures.wait([ongoing], timeout_s)
         if not ongoing.done():
             raise TimeoutError
         self._run = None
         return ongoing.result()
+
+    def begin(self, run: Callable[[], Any]) -> "futures.Future[Any]":
+        """Have it run, if it does not yet."""
+        if self._run is None:
+            self._run = futures.Future()
+            Worker("stratamq-read", _complete, self._run, run).start()
+        return self._run
+
+    @staticmethod
+    def first(several: "Sequence[Ongoing]", timeout_s: float | None) -> int | None:
+        """The number of the first one whose run, which has begun, has ended: its `result` is there.
+        None after `timeout_s`."""
+        runs = [one._run for one in several if one._run is not None]
+        futures.wait(runs, timeout_s, futures.FIRST_COMPLETED)
+        return next((number for number, one in enumerate(runs) if one.done()), None)
 
     def ended(self) -> None:
         """Wait for the end of a run that no caller waits for; its result is dropped."""
@@ -215,14 +229,25 @@ class AsyncOngoing:
         self._task: asyncio.Future[Any] | None = None
 
     async def result(self, run: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        if self._task is None:
-            self._task = asyncio.ensure_future(run())
-        task = self._task
+        task = self.begin(run)
         await asyncio.wait([task], timeout=timeout_s)
         if not task.done():
             raise TimeoutError
         self._task = None
         return task.result()
+
+    def begin(self, run: Callable[[], Awaitable[Any]]) -> "asyncio.Future[Any]":
+        """As `Ongoing.begin`."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(run())
+        return self._task
+
+    @staticmethod
+    async def first(several: "Sequence[AsyncOngoing]", timeout_s: float | None) -> int | None:
+        """As `Ongoing.first`."""
+        tasks = [one._task for one in several if one._task is not None]
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return next((number for number, one in enumerate(tasks) if one.done()), None)
 
     async def ended(self) -> None:
         """As `Ongoing.ended`. A caller that is cancelled leaves the run to the next caller."""

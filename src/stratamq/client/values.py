@@ -81,6 +81,8 @@ class SendResult:
     message_id: str = ""
     unique_key: str = ""
     error: StrataError | None = None
+    broker: str = ""
+    """As `Topic.broker`."""
 
     @property
     def stored(self) -> bool:
@@ -127,6 +129,8 @@ class Topic:
     permission: int = 6
     ordered: bool = False
     system_flags: int = 0
+    broker: str = ""
+    """The broker's name, of a client of brokers of several names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,8 @@ class Queue:
     min_offset: int
     max_offset: int
     newest_store_timestamp_ms: int
+    broker: str = ""
+    """As `Topic.broker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +174,8 @@ class GroupQueue:
     """When the group committed something of this topic last; 0: not since the service started."""
     last_client: str = ""
     """The address that it came from."""
+    broker: str = ""
+    """As `Topic.broker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +197,8 @@ class GroupMember:
     last_commit_ms: int
     """0: it has committed nothing since `since_ms`."""
     streaming: bool
+    broker: str = ""
+    """As `Topic.broker`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,11 @@ class Endpoints:
         """Which broker is the master may change."""
         return len(self._seeds) + len(self._hints) > 1
 
+    @property
+    def mixed(self) -> bool:
+        """The brokers may have several names."""
+        return len(self._seeds) > 1 and not self.broker
+
     def plan(self) -> LocatePlan:
         return locate((*self._seeds, *self._hints), self._found, self.broker, self._own)
 

@@ -201,6 +201,8 @@ def from_rpc_error(error: grpc.RpcError) -> StrataError:
 
 def never_sent(error: StrataError) -> bool:
     """No connection could be made: the request has not left this process, and nothing was done."""
+    if error.fields.get("never_sent"):
+        return True
     return error.fields.get("status") == "UNAVAILABLE" and error.message.startswith(
         "failed to connect to all addresses"
     )

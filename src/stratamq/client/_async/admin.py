@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from stratamq.client import admin_operations, group_operations, replication_state
+from stratamq.client import admin_operations, group_operations, operations, replication_state
 from stratamq.client._async.calls import run_plan
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
@@ -23,7 +23,9 @@ QUEUES_PER_COMMIT = 5_000
 
 
 class AsyncAdminClient:
-    """Of one broker: `AsyncClient.admin`."""
+    """`AsyncClient.admin`. Of brokers of several names topics and groups are changed at all of
+    them, or at none when one has no master; everything else is of one broker, to be chosen by its
+    name."""
 
     def __init__(self, run: AsyncRunOperation) -> None:
         self._run = run
@@ -34,8 +36,11 @@ class AsyncAdminClient:
         """Create a topic or change its settings; durable on return."""
         return await self._run(admin_operations.put_topic(topic))
 
-    async def create_topic(self, topic: Topic) -> Topic:
-        """Durable on return. InvalidRequestError when there is one of this name."""
+    async def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
+        """Durable on return. InvalidRequestError when there is one of this name, unless
+        `if_not_exists`, which leaves it as it is."""
+        if if_not_exists and (known := await self._run(operations.topics(topic.name))):
+            return known[0]
         return await self._run(admin_operations.put_topic(topic, must_be_new=True))
 
     async def alter_topic(

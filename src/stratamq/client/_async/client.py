@@ -1,6 +1,5 @@
 """The asyncio client. Of one event loop; one connection to each service."""
 
-import os
 import random as random_module
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from stratamq.client.consuming import (
     Until,
     plan_between,
 )
-from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
+from stratamq.client.hooks import Hooks
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.ordering import ordered_place
@@ -49,13 +48,14 @@ from stratamq.errors import StrataError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.endpoints import Endpoints, parse_target
+from stratamq.rpc.endpoints import Endpoints
 
 
 class AsyncClient:
-    """One broker, or one cluster of brokers. `patience_s` is how long calls that change nothing,
-    and a producer's first connection, are tried again while their service does not answer. Messages
-    are sent again for `timeout_s` behind the first lost answer, and stored once."""
+    """One broker, or one cluster of brokers of one name; see `connect_async` for several names.
+    `patience_s` is how long calls that change nothing, and a producer's first connection, are tried
+    again while their service does not answer. Messages are sent again for `timeout_s` behind the
+    first lost answer, and stored once."""
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class AsyncClient:
         hooks: Hooks | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
+        elsewhere: bool = False,
     ) -> None:
+        """`elsewhere`: see `AsyncSending`."""
         self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
@@ -79,7 +81,7 @@ class AsyncClient:
         """Of topics that messages with ordering keys went to."""
         self._sending = AsyncSending(
             calls.run, self._connections.closed, self._guard, self._clock, self._random,
-            limit_s=timeout_s, leads=self._connections.leads,
+            limit_s=timeout_s, leads=self._connections.leads, elsewhere=elsewhere,
         )  # fmt: skip
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
         self.admin = AsyncAdminClient(calls.run)
@@ -237,36 +239,60 @@ class AsyncClient:
         with None when something comes again. The group lists the reader as its member `client_id`,
         HOST@PROCESS#NUMBER unless given.
         """
-        settings = ReadingSettings(
-            group, client_id or reader_name(), follow, refresh_s, commit_interval_s
-        )
+        closed = AsyncEvent()
+        lane = self._lane_of_topic(
+            topic, queues, offset, until, tags, follow, group, max_bytes, patience_s, refresh_s,
+            commit_interval_s, client_id or reader_name(),
+            closed=closed, on_interruption=on_interruption,
+        )  # fmt: skip
+        lanes = AsyncOneLane(lane)
+        return AsyncConsumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
+
+    def _lane_of_topic(
+        self,
+        topic: Topics,
+        queues: Collection[int] | None,
+        offset: Start,
+        until: Until | None,
+        tags: Iterable[str],
+        follow: bool,
+        group: str | None,
+        max_bytes: int,
+        patience_s: float | None,
+        refresh_s: float,
+        commit_interval_s: float,
+        client_id: str,
+        **shared: Any,
+    ) -> AsyncLane:
+        """Of a reader as `consume` makes it; `shared`: see `_lane`."""
+        settings = ReadingSettings(group, client_id, follow, refresh_s, commit_interval_s)
         subscription = Subscription(topic, queues, offset, group, follow, until)
-        return self._reader(
-            subscription.plan, tags, max_bytes, settings, patience_s, on_interruption
+        return self._lane(
+            subscription.plan, tags, max_bytes, settings, None if follow else patience_s, **shared
         )
 
-    def _reader(
+    def _lane(
         self,
         make_plan: Callable[[], Plan],
         tags: Iterable[str],
-        max_bytes: int = 0,
-        settings: ReadingSettings = ALONE,
-        patience_s: float | None = 30.0,
+        max_bytes: int,
+        settings: ReadingSettings,
+        patience_s: float | None,
+        *,
+        closed: AsyncEvent,
         on_interruption: Callable[[StrataError | None], None] | None = None,
-    ) -> AsyncConsumer:
-        closed = AsyncEvent()
-        lane = AsyncLane(
+        broker: str = "",
+    ) -> AsyncLane:
+        return AsyncLane(
             self._connections,
             self._run,
             make_plan,
             Reading((), tags, max_bytes, settings.group or "", settings.client_id),
             settings,
-            backoff=Backoff(None if settings.follow else patience_s, self._clock, self._random),
+            backoff=Backoff(patience_s, self._clock, self._random),
             closed=closed,
             on_interruption=on_interruption,
-        )
-        return AsyncConsumer(
-            AsyncOneLane(lane), clock=self._clock, hooks=self._hooks, closed=closed
+            broker=broker,
         )
 
     def between(
@@ -274,10 +300,17 @@ class AsyncClient:
     ) -> AsyncConsumer:
         """Iterate over what was stored from `begin_ms` to `end_ms`, both inclusive."""
 
+        closed = AsyncEvent()
+        lanes = AsyncOneLane(self._lane_between(topic, begin_ms, end_ms, tags, closed=closed))
+        return AsyncConsumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
+
+    def _lane_between(
+        self, topic: str, begin_ms: int, end_ms: int, tags: Iterable[str], **shared: Any
+    ) -> AsyncLane:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        return self._reader(make_plan, tags)
+        return self._lane(make_plan, tags, 0, ALONE, 30.0, **shared)
 
     async def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""
@@ -353,6 +386,10 @@ class AsyncClient:
         """The next offsets a group will read, by (topic, queue id)."""
         await self._run(group_operations.commit_offsets(group, offsets))
 
+    async def topics_of_group(self, group: str) -> set[str]:
+        """Those of which it has committed something."""
+        return {topic for topic, _ in await self.committed_offsets(group)}
+
     async def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
         return await self._run(group_operations.committed_offsets(group, topic))
 
@@ -398,30 +435,3 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def connect_async(
-    target: str | os.PathLike[str],
-    *,
-    timeout_s: float = 30.0,
-    patience_s: float = 0.0,
-    serializer: Serializer | None = None,
-    deserializer: Deserializer | None = None,
-    interceptors: Sequence[Interceptor] = (),
-    clock: Clock | None = None,
-    random: Random | None = None,
-) -> AsyncClient:
-    """An asyncio client of the broker at `target`: its store directory, `host:port` of any of its
-    services, several of these of one cluster (`a:10911,b:10911`), or
-    `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
-
-    `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
-    one that was received; `interceptors` see every message."""
-    return AsyncClient(
-        parse_target(target),
-        timeout_s=timeout_s,
-        patience_s=patience_s,
-        hooks=Hooks(serializer, deserializer, tuple(interceptors)),
-        clock=clock,
-        random=random,
-    )

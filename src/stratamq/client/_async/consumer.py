@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Generator, Iterator
 from stratamq.client._async.calls import run_plan
 from stratamq.client._async.lane import AsyncLane
 from stratamq.client._async.lanes import AsyncLanes
-from stratamq.client.consuming import Range, Start, plan_seek
+from stratamq.client.consuming import Range, Start, plan_seek, refuse_paused
 from stratamq.client.hooks import Hooks
 from stratamq.client.primitives import AsyncEvent, AsyncOnce
 from stratamq.client.received import ReceivedMessage
@@ -39,7 +39,10 @@ class AsyncConsumer:
         self._broker = ""
         self._clock = clock
         self._hooks = hooks
-        self._sees_received = hooks.see_received
+        self._receives = hooks.see_received
+        """Something is done with each message."""
+        self._moving = False
+        """A lane is moving, perhaps."""
         self._closed = closed
         self._asking = False
         self._begun = AsyncOnce(lanes.begin)
@@ -95,7 +98,7 @@ class AsyncConsumer:
                 messages.append(message)
                 more = len(messages) < max_messages
                 message = next(self._given, None) if more else None
-                if message is not None:
+                if message is not None and self._receives:
                     try:
                         self._receive(message)
                     except Exception:  # noqa: BLE001 - the next caller gets it
@@ -112,13 +115,13 @@ class AsyncConsumer:
         it."""
         assert self._lane is not None
         self._lane.reading.give_back(message)
-        self._lane.moving = True
+        self._moving = self._lane.moving = True
         self._lane.end_stream()
 
     def _receive(self, message: ReceivedMessage) -> None:
         if self._broker:
             message.broker = self._broker
-        if self._sees_received:
+        if self._hooks.see_received:
             self._hooks.received(message)
 
     def _enter(self) -> None:
@@ -128,9 +131,11 @@ class AsyncConsumer:
 
     async def _next(self, timeout_s: float | None) -> ReceivedMessage | None:
         """The next message; None behind the last. TimeoutError."""
-        for lane in self._lanes.all:
-            if lane.moving:
-                await self._interrupt(lane)
+        if self._moving:
+            for lane in self._lanes.all:
+                if lane.moving:
+                    await self._interrupt(lane)
+            self._moving = False
         if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
             if timeout_s != timeout_s:
                 raise InvalidRequestError("timeout_s is no number")
@@ -142,11 +147,12 @@ class AsyncConsumer:
             # From here to the return nothing waits: no cancellation comes in between.
             message = next(self._given, None)
             if message is not None:
-                self._receive(message)
+                if self._receives:
+                    self._receive(message)
                 return message
             await self._begun.done()
             if timeout_s is None and self._lanes.paused:
-                raise InvalidRequestError("all that is left to read is paused: resume it, or poll")
+                refuse_paused()
             if timeout_s is not None:
                 now_ns = self._clock.monotonic_ns()
                 end_ns = now_ns + int(timeout_s * 1e9) if end_ns is None else end_ns
@@ -156,6 +162,7 @@ class AsyncConsumer:
                 break
             self._lane, response = answer
             self._broker = self._lane.broker
+            self._receives = self._hooks.see_received or bool(self._broker)
             self._given = self._lane.reading.receive(response)
         await self._commit(given=False)
         return None
@@ -171,9 +178,7 @@ class AsyncConsumer:
                 "this reader reads the queues of several brokers: choose one, "
                 "connect(..., broker=NAME)"
             )
-        return {
-            place: at for lane in self._lanes.all for place, at in lane.reading.positions.items()
-        }
+        return self._lanes.all[0].reading.positions if self._lanes.all else {}
 
     async def seek(
         self, to: Start, *, queues: Collection[int] | None = None, topic: str | None = None
@@ -237,7 +242,7 @@ class AsyncConsumer:
 
     async def _interrupt(self, lane: AsyncLane) -> None:
         """End the stream, and forget what came and was not given: it is asked for again."""
-        lane.moving = True
+        self._moving = lane.moving = True
         lane.end_stream()
         await lane.answers.ended()
         if lane is self._lane:

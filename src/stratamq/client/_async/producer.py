@@ -124,7 +124,9 @@ class AsyncProducer:
             await self._work.give_turn()
         return AsyncDelivery(self._waiters, batch, run, index)
 
-    async def send_message(self, message: Message, *, alone: bool = False) -> AsyncDelivery:
+    async def send_message(
+        self, message: Message, *, alone: bool = False, ordering_key: str | None = None
+    ) -> AsyncDelivery:
         """The same for a `Message`. Those that do not wait for the disk, and whatever is sent
         `alone`, go by a call of their own beside the stream. InvalidRequestError for delayed and
         half messages."""
@@ -136,6 +138,7 @@ class AsyncProducer:
                 keys=message.keys,
                 properties=message.properties,
                 queue_id=message.queue_id,
+                ordering_key=ordering_key,
                 unique_key=message.unique_key,
                 flag=message.flag,
                 sys_flag=message.sys_flag,

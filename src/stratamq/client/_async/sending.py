@@ -13,6 +13,7 @@ from stratamq.client.values import SendResult
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.status import never_sent
 
 _FRESH_NS = 1_000_000_000
 """A place of the log is asked for anew when it is older. The younger it is, the surer it lies in
@@ -32,10 +33,14 @@ class AsyncSending:
         *,
         limit_s: float,
         leads: Callable[[StrataError | None], bool],
+        elsewhere: bool = False,
     ) -> None:
-        """`leads`: another broker may take what was refused with an error."""
+        """`leads`: another broker of the cluster may take what was refused with an error.
+        `elsewhere`: the caller has other clusters, so that what was never sent, or was refused for
+        want of a master, is an error at once."""
         self._run = run
         self._leads = leads
+        self._elsewhere = elsewhere
         self._closed = closed
         self._guard = guard
         self._clock = clock
@@ -58,12 +63,15 @@ class AsyncSending:
             try:
                 results = await self._run(operation)
             except UnavailableError as error:
+                if self._elsewhere and never_sent(error) and not unanswered:
+                    raise
                 delay_s = backoff.next_delay_s() if numbers is not None else None
                 if delay_s is None or await self._closed.wait(delay_s):
                     raise perhaps_stored(error, "no answer") from error
                 unanswered = True
                 continue
-            if self._leads(refused(results)):  # until the cluster has a master
+            # Until the cluster has a master.
+            if not self._elsewhere and self._leads(refused(results)):
                 delay_s = backoff.next_delay_s()
                 if delay_s is not None and not await self._closed.wait(delay_s):
                     continue

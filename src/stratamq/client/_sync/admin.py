@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from stratamq.client import admin_operations, group_operations, replication_state
+from stratamq.client import admin_operations, group_operations, operations, replication_state
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
@@ -24,7 +24,9 @@ QUEUES_PER_COMMIT = 5_000
 
 
 class AdminClient:
-    """Of one broker: `Client.admin`."""
+    """`Client.admin`. Of brokers of several names topics and groups are changed at all of
+    them, or at none when one has no master; everything else is of one broker, to be chosen by its
+    name."""
 
     def __init__(self, run: RunOperation) -> None:
         self._run = run
@@ -35,8 +37,11 @@ class AdminClient:
         """Create a topic or change its settings; durable on return."""
         return self._run(admin_operations.put_topic(topic))
 
-    def create_topic(self, topic: Topic) -> Topic:
-        """Durable on return. InvalidRequestError when there is one of this name."""
+    def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
+        """Durable on return. InvalidRequestError when there is one of this name, unless
+        `if_not_exists`, which leaves it as it is."""
+        if if_not_exists and (known := self._run(operations.topics(topic.name))):
+            return known[0]
         return self._run(admin_operations.put_topic(topic, must_be_new=True))
 
     def alter_topic(

@@ -73,7 +73,7 @@ class Calls:
         if error is None or address is None or not never_sent(error):
             return error
         found = explained(address, error)
-        found.fields.update(error.fields)
+        found.fields.update(error.fields, never_sent=True)
         return found
 
     def _look_elsewhere(

@@ -1,7 +1,6 @@
 # Generated from _async/client.py by scripts/gen_sync_client.py (`make client`).
 """The synchronous client. Thread-safe; one connection to each service."""
 
-import os
 import random as random_module
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from stratamq.client.consuming import (
     Until,
     plan_between,
 )
-from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
+from stratamq.client.hooks import Hooks
 from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.ordering import ordered_place
@@ -50,13 +49,14 @@ from stratamq.errors import StrataError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.endpoints import Endpoints, parse_target
+from stratamq.rpc.endpoints import Endpoints
 
 
 class Client:
-    """One broker, or one cluster of brokers. `patience_s` is how long calls that change nothing,
-    and a producer's first connection, are tried again while their service does not answer. Messages
-    are sent again for `timeout_s` behind the first lost answer, and stored once."""
+    """One broker, or one cluster of brokers of one name; see `connect_async` for several names.
+    `patience_s` is how long calls that change nothing, and a producer's first connection, are tried
+    again while their service does not answer. Messages are sent again for `timeout_s` behind the
+    first lost answer, and stored once."""
 
     def __init__(
         self,
@@ -67,7 +67,9 @@ class Client:
         hooks: Hooks | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
+        elsewhere: bool = False,
     ) -> None:
+        """`elsewhere`: see `Sending`."""
         self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
@@ -80,7 +82,7 @@ class Client:
         """Of topics that messages with ordering keys went to."""
         self._sending = Sending(
             calls.run, self._connections.closed, self._guard, self._clock, self._random,
-            limit_s=timeout_s, leads=self._connections.leads,
+            limit_s=timeout_s, leads=self._connections.leads, elsewhere=elsewhere,
         )  # fmt: skip
         self._intake = Intake(ProducerSettings(), self._clock, self._random)
         self.admin = AdminClient(calls.run)
@@ -238,45 +240,78 @@ class Client:
         with None when something comes again. The group lists the reader as its member `client_id`,
         HOST@PROCESS#NUMBER unless given.
         """
-        settings = ReadingSettings(
-            group, client_id or reader_name(), follow, refresh_s, commit_interval_s
-        )
+        closed = Event()
+        lane = self._lane_of_topic(
+            topic, queues, offset, until, tags, follow, group, max_bytes, patience_s, refresh_s,
+            commit_interval_s, client_id or reader_name(),
+            closed=closed, on_interruption=on_interruption,
+        )  # fmt: skip
+        lanes = OneLane(lane)
+        return Consumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
+
+    def _lane_of_topic(
+        self,
+        topic: Topics,
+        queues: Collection[int] | None,
+        offset: Start,
+        until: Until | None,
+        tags: Iterable[str],
+        follow: bool,
+        group: str | None,
+        max_bytes: int,
+        patience_s: float | None,
+        refresh_s: float,
+        commit_interval_s: float,
+        client_id: str,
+        **shared: Any,
+    ) -> Lane:
+        """Of a reader as `consume` makes it; `shared`: see `_lane`."""
+        settings = ReadingSettings(group, client_id, follow, refresh_s, commit_interval_s)
         subscription = Subscription(topic, queues, offset, group, follow, until)
-        return self._reader(
-            subscription.plan, tags, max_bytes, settings, patience_s, on_interruption
+        return self._lane(
+            subscription.plan, tags, max_bytes, settings, None if follow else patience_s, **shared
         )
 
-    def _reader(
+    def _lane(
         self,
         make_plan: Callable[[], Plan],
         tags: Iterable[str],
-        max_bytes: int = 0,
-        settings: ReadingSettings = ALONE,
-        patience_s: float | None = 30.0,
+        max_bytes: int,
+        settings: ReadingSettings,
+        patience_s: float | None,
+        *,
+        closed: Event,
         on_interruption: Callable[[StrataError | None], None] | None = None,
-    ) -> Consumer:
-        closed = Event()
-        lane = Lane(
+        broker: str = "",
+    ) -> Lane:
+        return Lane(
             self._connections,
             self._run,
             make_plan,
             Reading((), tags, max_bytes, settings.group or "", settings.client_id),
             settings,
-            backoff=Backoff(None if settings.follow else patience_s, self._clock, self._random),
+            backoff=Backoff(patience_s, self._clock, self._random),
             closed=closed,
             on_interruption=on_interruption,
+            broker=broker,
         )
-        return Consumer(OneLane(lane), clock=self._clock, hooks=self._hooks, closed=closed)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()
     ) -> Consumer:
         """Iterate over what was stored from `begin_ms` to `end_ms`, both inclusive."""
 
+        closed = Event()
+        lanes = OneLane(self._lane_between(topic, begin_ms, end_ms, tags, closed=closed))
+        return Consumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
+
+    def _lane_between(
+        self, topic: str, begin_ms: int, end_ms: int, tags: Iterable[str], **shared: Any
+    ) -> Lane:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        return self._reader(make_plan, tags)
+        return self._lane(make_plan, tags, 0, ALONE, 30.0, **shared)
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log."""
@@ -350,6 +385,10 @@ class Client:
         """The next offsets a group will read, by (topic, queue id)."""
         self._run(group_operations.commit_offsets(group, offsets))
 
+    def topics_of_group(self, group: str) -> set[str]:
+        """Those of which it has committed something."""
+        return {topic for topic, _ in self.committed_offsets(group)}
+
     def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
         return self._run(group_operations.committed_offsets(group, topic))
 
@@ -395,30 +434,3 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def connect(
-    target: str | os.PathLike[str],
-    *,
-    timeout_s: float = 30.0,
-    patience_s: float = 0.0,
-    serializer: Serializer | None = None,
-    deserializer: Deserializer | None = None,
-    interceptors: Sequence[Interceptor] = (),
-    clock: Clock | None = None,
-    random: Random | None = None,
-) -> Client:
-    """A client of the broker at `target`: its store directory, `host:port` of any of its
-    services, several of these of one cluster (`a:10911,b:10911`), or
-    `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
-
-    `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
-    one that was received; `interceptors` see every message."""
-    return Client(
-        parse_target(target),
-        timeout_s=timeout_s,
-        patience_s=patience_s,
-        hooks=Hooks(serializer, deserializer, tuple(interceptors)),
-        clock=clock,
-        random=random,
-    )

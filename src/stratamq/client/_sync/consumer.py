@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from stratamq.client._sync.calls import run_plan
 from stratamq.client._sync.lane import Lane
 from stratamq.client._sync.lanes import Lanes
-from stratamq.client.consuming import Range, Start, plan_seek
+from stratamq.client.consuming import Range, Start, plan_seek, refuse_paused
 from stratamq.client.hooks import Hooks
 from stratamq.client.primitives import Event, Once
 from stratamq.client.received import ReceivedMessage
@@ -38,7 +38,10 @@ class Consumer:
         self._broker = ""
         self._clock = clock
         self._hooks = hooks
-        self._sees_received = hooks.see_received
+        self._receives = hooks.see_received
+        """Something is done with each message."""
+        self._moving = False
+        """A lane is moving, perhaps."""
         self._closed = closed
         self._asking = False
         self._begun = Once(lanes.begin)
@@ -83,7 +86,7 @@ class Consumer:
                 messages.append(message)
                 more = len(messages) < max_messages
                 message = next(self._given, None) if more else None
-                if message is not None:
+                if message is not None and self._receives:
                     try:
                         self._receive(message)
                     except Exception:  # noqa: BLE001 - the next caller gets it
@@ -100,13 +103,13 @@ class Consumer:
         it."""
         assert self._lane is not None
         self._lane.reading.give_back(message)
-        self._lane.moving = True
+        self._moving = self._lane.moving = True
         self._lane.end_stream()
 
     def _receive(self, message: ReceivedMessage) -> None:
         if self._broker:
             message.broker = self._broker
-        if self._sees_received:
+        if self._hooks.see_received:
             self._hooks.received(message)
 
     def _enter(self) -> None:
@@ -116,9 +119,11 @@ class Consumer:
 
     def _next(self, timeout_s: float | None) -> ReceivedMessage | None:
         """The next message; None behind the last. TimeoutError."""
-        for lane in self._lanes.all:
-            if lane.moving:
-                self._interrupt(lane)
+        if self._moving:
+            for lane in self._lanes.all:
+                if lane.moving:
+                    self._interrupt(lane)
+            self._moving = False
         if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
             if timeout_s != timeout_s:
                 raise InvalidRequestError("timeout_s is no number")
@@ -130,11 +135,12 @@ class Consumer:
             # From here to the return nothing waits: no cancellation comes in between.
             message = next(self._given, None)
             if message is not None:
-                self._receive(message)
+                if self._receives:
+                    self._receive(message)
                 return message
             self._begun.done()
             if timeout_s is None and self._lanes.paused:
-                raise InvalidRequestError("all that is left to read is paused: resume it, or poll")
+                refuse_paused()
             if timeout_s is not None:
                 now_ns = self._clock.monotonic_ns()
                 end_ns = now_ns + int(timeout_s * 1e9) if end_ns is None else end_ns
@@ -144,6 +150,7 @@ class Consumer:
                 break
             self._lane, response = answer
             self._broker = self._lane.broker
+            self._receives = self._hooks.see_received or bool(self._broker)
             self._given = self._lane.reading.receive(response)
         self._commit(given=False)
         return None
@@ -159,9 +166,7 @@ class Consumer:
                 "this reader reads the queues of several brokers: choose one, "
                 "connect(..., broker=NAME)"
             )
-        return {
-            place: at for lane in self._lanes.all for place, at in lane.reading.positions.items()
-        }
+        return self._lanes.all[0].reading.positions if self._lanes.all else {}
 
     def seek(
         self, to: Start, *, queues: Collection[int] | None = None, topic: str | None = None
@@ -219,7 +224,7 @@ class Consumer:
 
     def _interrupt(self, lane: Lane) -> None:
         """End the stream, and forget what came and was not given: it is asked for again."""
-        lane.moving = True
+        self._moving = lane.moving = True
         lane.end_stream()
         lane.answers.ended()
         if lane is self._lane:

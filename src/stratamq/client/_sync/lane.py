@@ -71,6 +71,10 @@ class Lane:
     def begin(self) -> None:
         """Learn which queues there are and where to begin."""
         self.reading.extend(run_plan(self.run, self._make_plan()))
+        self.commit_regularly()
+
+    def commit_regularly(self) -> None:
+        """With a group, from now on."""
         if self._settings.group is not None:
             Worker(
                 "stratamq-commit",

@@ -125,7 +125,9 @@ class Producer:
             self._work.give_turn()
         return Delivery(self._waiters, batch, run, index)
 
-    def send_message(self, message: Message, *, alone: bool = False) -> Delivery:
+    def send_message(
+        self, message: Message, *, alone: bool = False, ordering_key: str | None = None
+    ) -> Delivery:
         """The same for a `Message`. Those that do not wait for the disk, and whatever is sent
         `alone`, go by a call of their own beside the stream. InvalidRequestError for delayed and
         half messages."""
@@ -137,6 +139,7 @@ class Producer:
                 keys=message.keys,
                 properties=message.properties,
                 queue_id=message.queue_id,
+                ordering_key=ordering_key,
                 unique_key=message.unique_key,
                 flag=message.flag,
                 sys_flag=message.sys_flag,

@@ -1,0 +1,161 @@
+"""The brokers behind several addresses, by name, each with a client of its own."""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from stratamq.client.connections import AsyncConnections
+from stratamq.client.primitives import AsyncLock
+from stratamq.client.shard_routes import ShardRoutes, of_broker
+from stratamq.client.values import Role
+from stratamq.errors import NotFoundError, StrataError, UnavailableError
+from stratamq.files.port import Clock, Random
+from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.endpoints import Endpoints
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_NS = 30_000_000_000
+"""Addresses of which no name is known are asked again after so long."""
+
+
+class AsyncShards:
+    """Of one client. A name that was seen stays, whether its brokers answer or not."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        connections: AsyncConnections,
+        make_client: Callable[[Endpoints], Any],
+        patience_s: float,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._endpoints = endpoints
+        self._connections = connections
+        self._make_client = make_client
+        self._patience_s = patience_s
+        self._clock = clock
+        self._random = random
+        self._looking = AsyncLock()
+        self._looked_ns = 0
+        self._names: dict[str, list[str]] = {}
+        """The addresses of each."""
+        self._silent: dict[str, StrataError] = {}
+        self._clients: dict[str, Any] = {}
+
+    async def clients(self) -> dict[str, Any]:
+        """By broker name; empty when all have one name, as far as they answer. Raises why no name
+        is known, after the client's patience."""
+        if self._names and not (self._silent and self._due()):
+            return self._clients
+        async with self._looking:
+            if not self._names:
+                await self._look_patiently()
+            elif self._due():
+                # When nothing answers, what asks a broker gets the error.
+                with contextlib.suppress(UnavailableError):
+                    await self._look()
+        return self._clients
+
+    def _due(self) -> bool:
+        return self._clock.monotonic_ns() - self._looked_ns > LOOK_AGAIN_NS
+
+    async def read(
+        self, ask: Callable[[Any], Any], *, whole: bool = False
+    ) -> list[tuple[str, Any]]:
+        """What each broker answers, by name. Of one that is away a warning is logged; raises its
+        error when no other one answers, or the answer is to be `whole`. NotFoundError when all
+        that answer raise it."""
+        found: list[tuple[str, Any]] = []
+        away: list[StrataError] = []
+        missing: NotFoundError | None = None
+        for name, client in (await self.clients()).items():
+            try:
+                found.append((name, await ask(client)))
+            except UnavailableError as error:
+                away.append(of_broker(error, name))
+            except NotFoundError as error:
+                missing = error
+        if away and (whole or not (found or missing)):
+            raise away[0]
+        if not found and missing is not None:
+            raise missing
+        for error in away:
+            log.warning("left out: %s", error.message)
+        return found
+
+    async def routed(self, routes: ShardRoutes, topic: str, now_ns: int) -> dict[str, Any]:
+        """The brokers, once they were asked about the topic where that is due."""
+        brokers = await self.clients()
+        if brokers and routes.stale(topic, brokers, now_ns):
+            found = await self.read(lambda client: client.topics(topic))
+            routes.learn(topic, {name: next(iter(some), None) for name, some in found}, now_ns)
+        return brokers
+
+    async def change(self, names: list[str], do: Callable[[Any, str], Any]) -> list[Any]:
+        """Do it at each of these brokers. Nothing is done when one of them has no master now; an
+        error later names those where it is done, and those where it is not."""
+        clients = await self.clients()
+        for name in names:
+            try:
+                state = await clients[name].log_state()
+            except UnavailableError as error:
+                raise UnavailableError(f"nothing was changed: {of_broker(error, name)}") from error
+            if state.role is Role.SLAVE:
+                raise UnavailableError(
+                    f"nothing was changed: broker {name} has no master: {state.not_writable_reason}"
+                )
+        done: list[Any] = []
+        for number, name in enumerate(names):
+            try:
+                done.append(await do(clients[name], name))
+            except StrataError as error:
+                of_broker(error, name)
+                error.message += f"; done at {', '.join(names[:number]) or 'none'}, not at " + (
+                    ", ".join(names[number:])
+                )
+                raise
+        return done
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    async def _look_patiently(self) -> None:
+        backoff = Backoff(self._patience_s, self._clock, self._random)
+        while True:
+            try:
+                return await self._look()
+            except UnavailableError:
+                delay_s = backoff.next_delay_s()
+                if delay_s is None or await self._connections.closed.wait(delay_s):
+                    raise
+
+    async def _look(self) -> None:
+        self._looked_ns = self._clock.monotonic_ns()
+        found = await self._connections.survey()
+        for name, addresses in found.names.items():
+            known = self._names.setdefault(name, [])
+            known += [one for one in addresses if one not in known]
+        named = {one for addresses in self._names.values() for one in addresses}
+        before, self._silent = (
+            self._silent,
+            {address: error for address, error in found.silent.items() if address not in named},
+        )
+        for address, error in self._silent.items():
+            if address not in before:
+                log.warning(
+                    "if it is of another name than %s, a broker is left out: %s",
+                    ", ".join(sorted(self._names)),
+                    error.message,
+                )
+        if len(self._names) == 1:
+            (name,) = self._names
+            self._endpoints.choose(name, self._names[name])
+            return
+        for name, addresses in sorted(self._names.items()):
+            if name not in self._clients:
+                where = self._endpoints.of_broker(name, addresses, list(self._silent))
+                self._clients[name] = self._make_client(where)

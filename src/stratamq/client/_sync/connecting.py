@@ -1,0 +1,53 @@
+# Generated from _async/connecting.py by scripts/gen_sync_client.py (`make client`).
+"""From what people call a broker to a client of it."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from stratamq.client._sync.client import Client
+from stratamq.client._sync.sharded_client import ShardedClient
+from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
+from stratamq.files.port import Clock, Random
+from stratamq.rpc.endpoints import Endpoints, parse_target
+
+
+def connect(
+    target: str | os.PathLike[str],
+    *,
+    timeout_s: float = 30.0,
+    patience_s: float = 0.0,
+    broker: str = "",
+    serializer: Serializer | None = None,
+    deserializer: Deserializer | None = None,
+    interceptors: Sequence[Interceptor] = (),
+    clock: Clock | None = None,
+    random: Random | None = None,
+) -> Client:
+    """A client of the broker at `target`: its store directory, `host:port` of any of its
+    services, several of these (`a:10911,b:10911`), or
+    `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
+
+    Several addresses may be of one cluster, whose master is followed, or of brokers of several
+    names (shards), each with its own queues of a topic: messages go to all of them in turn, or by
+    their ordering key to one queue of one of them; readers read all; topics and groups are listed
+    with the broker's name, and changed everywhere. What is of one broker (a queue by its number, an
+    offset, a log) raises InvalidRequestError there: `broker` chooses one by its name.
+
+    `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
+    one that was received; `interceptors` see every message."""
+    return client_at(
+        parse_target(target, broker),
+        timeout_s=timeout_s,
+        patience_s=patience_s,
+        hooks=Hooks(serializer, deserializer, tuple(interceptors)),
+        clock=clock,
+        random=random,
+    )
+
+
+def client_at(endpoints: Endpoints, **settings: Any) -> Client:
+    """A client of what is there, which may be brokers of several names."""
+    if endpoints.mixed:
+        return ShardedClient(endpoints, **settings)
+    return Client(endpoints, **settings)

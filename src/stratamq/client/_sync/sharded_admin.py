@@ -1,0 +1,91 @@
+# Generated from _async/sharded_admin.py by scripts/gen_sync_client.py (`make client`).
+"""What operators change at all brokers of several names: topics and groups."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from stratamq.client._sync.admin import AdminClient
+from stratamq.client._sync.shards import Shards
+from stratamq.client.consuming import Start
+from stratamq.client.group_reset import GroupReset
+from stratamq.client.operations import RunOperation
+from stratamq.client.values import Topic
+from stratamq.errors import InvalidRequestError, NotFoundError
+
+
+class ShardedAdmin(AdminClient):
+    """See `AdminClient`."""
+
+    def __init__(self, run: RunOperation, shards: Shards) -> None:
+        super().__init__(run)
+        self._shards = shards
+
+    def put_topic(self, topic: Topic) -> Topic:
+        names = list(self._shards.clients())
+        if not names:
+            return super().put_topic(topic)
+        made = self._shards.change(names, lambda client, _: client.admin.put_topic(topic))
+        return made[0]
+
+    def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
+        """At all brokers; with `if_not_exists` at those that have none of this name."""
+        names = list(self._shards.clients())
+        if not names:
+            return super().create_topic(topic, if_not_exists=if_not_exists)
+        have = self._that_have(topic.name)
+        if have and not if_not_exists:
+            raise InvalidRequestError(
+                f"there is a topic {topic.name} at {', '.join(have)}: nothing was changed"
+            )
+        made = self._shards.change(
+            names if not have else [name for name in names if name not in have],
+            lambda client, _: client.admin.create_topic(topic),
+        )
+        return made[0] if made else topic
+
+    def alter_topic(self, name: str, **changes: Any) -> Topic:
+        if not self._shards.clients():
+            return super().alter_topic(name, **changes)
+        have = self._that_have(name)
+        if not have:
+            raise NotFoundError(f"there is no topic {name}")
+        made = self._shards.change(
+            have, lambda client, _: client.admin.alter_topic(name, **changes)
+        )
+        return made[0]
+
+    def _that_have(self, topic: str) -> list[str]:
+        found = self._shards.read(lambda client: client.topics(topic), whole=True)
+        return [name for name, some in found if some]
+
+    def plan_group_reset(self, group: str, to: Start, topic: str = "") -> list[GroupReset]:
+        if not self._shards.clients():
+            return super().plan_group_reset(group, to, topic)
+        found = self._shards.read(
+            lambda client: client.admin.plan_group_reset(group, to, topic), whole=True
+        )
+        return [replace(one, broker=name) for name, some in found for one in some]
+
+    def reset_group(self, group: str, resets: Sequence[GroupReset]) -> None:
+        if not self._shards.clients():
+            return super().reset_group(group, resets)
+        by_broker: dict[str, list[GroupReset]] = {}
+        for one in resets:
+            by_broker.setdefault(one.broker, []).append(one)
+        if unknown := set(by_broker) - set(self._shards.clients()):
+            raise InvalidRequestError(f"there is no broker {min(unknown)!r}: plan the reset anew")
+        self._shards.change(
+            list(by_broker),
+            lambda client, name: client.admin.reset_group(group, by_broker[name]),
+        )
+        return None
+
+    def delete_group(self, group: str, topic: str = "") -> int:
+        names = list(self._shards.clients())
+        if not names:
+            return super().delete_group(group, topic)
+        counts = self._shards.change(
+            names, lambda client, _: client.admin.delete_group(group, topic)
+        )
+        return sum(counts)

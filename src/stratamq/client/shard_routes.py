@@ -1,0 +1,120 @@
+"""Where the messages of a topic go when brokers of several names take them. No I/O.
+
+A slot is a queue of the topic at a broker. Messages without a place take the brokers in turn, each
+as often as it has queues; a key chooses a slot by its hash among all of them, by broker name and
+queue number, so that it keeps its slot as long as the brokers' queues stay, whether they answer or
+not.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from stratamq.client.values import Topic
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+
+FRESH_NS = 30_000_000_000
+"""So long a topic's queues are believed."""
+AWAY_NS = 5_000_000_000
+"""So long nothing is sent to a broker that took nothing, unless a key chooses it."""
+NEVER_NS = 1 << 62
+"""Of a broker that is away until it is back."""
+_WRITE = 2
+
+
+@dataclass(slots=True)
+class _Route:
+    asked_ns: int
+    counts: dict[str, int] = field(default_factory=dict)
+    """Queues for writing by broker, 0 where it has none. What is missing has not answered."""
+    exists: set[str] = field(default_factory=set)
+    """Brokers that have the topic, whether it can be written there or not."""
+    turn: int = 0
+
+
+class ShardRoutes:
+    """Of one client or producer."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, _Route] = {}
+        self._away_ns: dict[str, int] = {}
+
+    def stale(self, topic: str, brokers: Collection[str], now_ns: int) -> bool:
+        """The brokers are to be asked about the topic, then `learn`."""
+        route = self._routes.get(topic)
+        if route is None or now_ns - route.asked_ns > FRESH_NS:
+            return True
+        missing = any(name not in route.counts for name in brokers)
+        return missing and now_ns - route.asked_ns > AWAY_NS
+
+    def learn(self, topic: str, answers: Mapping[str, Topic | None], now_ns: int) -> None:
+        """What each broker that answered has; None: no such topic. Those that did not keep what was
+        known of them."""
+        route = self._routes.setdefault(topic, _Route(now_ns))
+        route.asked_ns = now_ns
+        for name, one in answers.items():
+            writable = one is not None and one.permission & _WRITE
+            route.counts[name] = one.write_queue_count if one is not None and writable else 0
+            (route.exists.discard if one is None else route.exists.add)(name)
+
+    def away(self, broker: str, now_ns: int) -> None:
+        """It took nothing; NEVER_NS: nor will it, until it is `back`."""
+        self._away_ns[broker] = now_ns
+
+    def back(self, broker: str) -> None:
+        self._away_ns.pop(broker, None)
+
+    def in_turn(self, topic: str, brokers: Collection[str], now_ns: int) -> list[str]:
+        """The brokers that may take a message, in the order in which they are tried. A topic that
+        is nowhere may be made anywhere; one that can be written nowhere is refused by who has it.
+        """
+        route = self._routes[topic]
+        places = [
+            (number, name)
+            for name in sorted(brokers)
+            for number in range(route.counts.get(name, 0))
+        ]
+        if not places:
+            places = [(0, name) for name in sorted(route.exists & set(brokers) or brokers)]
+        places.sort()
+        begin = route.turn % len(places)
+        route.turn += 1
+        order = dict.fromkeys(name for _, name in places[begin:] + places[:begin])
+        gone = {name for name, since in list(self._away_ns.items()) if now_ns - since < AWAY_NS}
+        return [*(one for one in order if one not in gone), *(one for one in order if one in gone)]
+
+    def of_queue(self, topic: str, queue_id: int) -> str:
+        """The one broker that has this queue. InvalidRequestError when several have, or none."""
+        counts = self._routes[topic].counts
+        found = sorted(name for name, count in list(counts.items()) if queue_id < count)
+        if len(found) == 1:
+            return found[0]
+        where = f"on several brokers ({', '.join(found)})" if found else "on none of the brokers"
+        raise InvalidRequestError(
+            f"queue {queue_id} of {topic} is {where}: choose one, connect(..., broker=NAME) or "
+            "--broker NAME"
+        )
+
+    def slots(self, topic: str, brokers: Collection[str]) -> list[tuple[str, int]]:
+        """All (broker, queue id), for keys. UnavailableError while the queues of one are not known:
+        the key's slot is not known then, either."""
+        counts = self._routes[topic].counts
+        missing = sorted(name for name in brokers if name not in counts)
+        if missing:
+            raise UnavailableError(
+                f"a key chooses among the queues of {topic} at all brokers, and those at "
+                f"{', '.join(missing)} are not known: it has not answered yet"
+            )
+        return [(name, number) for name in sorted(brokers) for number in range(counts[name])]
+
+
+def took_nothing(error: StrataError) -> bool:
+    """Another broker may be given the message: nothing of it is stored at this one."""
+    return isinstance(error, UnavailableError) and not error.fields.get("perhaps_stored")
+
+
+def of_broker(error: StrataError, broker: str) -> StrataError:
+    """The error with the name of the broker that it is about."""
+    if error.fields.get("broker") != broker:
+        error.fields["broker"] = broker
+        error.message = f"broker {broker}: {error.message}"
+    return error
