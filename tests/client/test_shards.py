@@ -210,6 +210,17 @@ def test_what_is_perhaps_stored_goes_to_no_other_broker(own, opened):
         assert body not in bodies(at_other.consume("t"))
 
 
+def test_with_all_brokers_away_a_message_is_refused_and_nothing_is_stored(own, opened):
+    with opened(own.address, timeout_s=1.0) as client:
+        created(client, "t", 1)
+        for name in ("a", "b"):
+            own.kill(name)
+        for topic in ("t", "unknown"):
+            with pytest.raises(UnavailableError) as refused:
+                client.send(topic, b"1")
+            assert not refused.value.fields.get("perhaps_stored")
+
+
 # --- reading ---
 
 

@@ -16,8 +16,8 @@ FRESH_NS = 30_000_000_000
 """So long a topic's queues are believed."""
 AWAY_NS = 5_000_000_000
 """So long nothing is sent to a broker that took nothing, unless a key chooses it."""
-NEVER_NS = 1 << 62
-"""Of a broker that is away until it is back."""
+_NEVER_NS = 1 << 62
+"""Later than any clock shows."""
 _WRITE = 2
 
 
@@ -38,13 +38,21 @@ class ShardRoutes:
         self._routes: dict[str, _Route] = {}
         self._away_ns: dict[str, int] = {}
 
-    def stale(self, topic: str, brokers: Collection[str], now_ns: int) -> bool:
-        """The brokers are to be asked about the topic, then `learn`."""
+    def knows(self, topic: str) -> bool:
+        return topic in self._routes
+
+    def to_ask(self, topic: str, brokers: Collection[str], now_ns: int) -> list[str]:
+        """Those that are to be asked about the topic, then `learn`. One that is away is not, so
+        that it costs the others' messages no time."""
         route = self._routes.get(topic)
+        here = [name for name in brokers if not self._is_away(name, now_ns)]
         if route is None or now_ns - route.asked_ns > FRESH_NS:
-            return True
-        missing = any(name not in route.counts for name in brokers)
-        return missing and now_ns - route.asked_ns > AWAY_NS
+            return here
+        return [name for name in here if name not in route.counts]
+
+    def _is_away(self, broker: str, now_ns: int) -> bool:
+        since_ns = self._away_ns.get(broker)
+        return since_ns is not None and now_ns - since_ns < AWAY_NS
 
     def learn(self, topic: str, answers: Mapping[str, Topic | None], now_ns: int) -> None:
         """What each broker that answered has; None: no such topic. Those that did not keep what was
@@ -56,9 +64,11 @@ class ShardRoutes:
             route.counts[name] = one.write_queue_count if one is not None and writable else 0
             (route.exists.discard if one is None else route.exists.add)(name)
 
-    def away(self, broker: str, now_ns: int) -> None:
-        """It took nothing; NEVER_NS: nor will it, until it is `back`."""
-        self._away_ns[broker] = now_ns
+    def away(self, broker: str, now_ns: int, *, until_back: bool = False) -> bool:
+        """It took nothing; `until_back`: nor will it before `back`. True when that is new."""
+        new = broker not in self._away_ns
+        self._away_ns[broker] = _NEVER_NS if until_back else now_ns
+        return new
 
     def back(self, broker: str) -> None:
         self._away_ns.pop(broker, None)
@@ -79,7 +89,7 @@ class ShardRoutes:
         begin = route.turn % len(places)
         route.turn += 1
         order = dict.fromkeys(name for _, name in places[begin:] + places[:begin])
-        gone = {name for name, since in list(self._away_ns.items()) if now_ns - since < AWAY_NS}
+        gone = {name for name in order if self._is_away(name, now_ns)}
         return [*(one for one in order if one not in gone), *(one for one in order if one in gone)]
 
     def of_queue(self, topic: str, queue_id: int) -> str:

@@ -75,7 +75,7 @@ class AsyncClient:
         self._connections = AsyncConnections(endpoints, timeout_s)
         calls = AsyncCalls(self._connections, timeout_s, patience_s, self._clock, self._random)
         self._patience_s = patience_s
-        self._run = calls.run
+        self._run, self._run_soon = calls.run, calls.run_soon
         self._guard = AsyncGuard()
         self._queue_counts: dict[str, int] = {}
         """Of topics that messages with ordering keys went to."""

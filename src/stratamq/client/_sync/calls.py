@@ -11,7 +11,7 @@ from stratamq.client.operations import Operation, RunOperation, merge_page
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.locating import explained
+from stratamq.rpc.locating import LONGEST_ANSWER_S, explained
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER
 from stratamq.rpc.status import from_rpc_error, never_sent
 
@@ -40,8 +40,14 @@ class Calls:
         self._random = random
 
     def run(self, operation: Operation[R]) -> R:
-        backoff = Backoff(self._patience_s, self._clock, self._random)
-        timeout_s = self._timeout_s + operation.wait_s
+        return self._run(operation, self._timeout_s + operation.wait_s, self._patience_s)
+
+    def run_soon(self, operation: Operation[R]) -> R:
+        """Once, for those who would rather go on without an answer."""
+        return self._run(operation, min(self._timeout_s, LONGEST_ANSWER_S), 0.0)
+
+    def _run(self, operation: Operation[R], timeout_s: float, patience_s: float) -> R:
+        backoff = Backoff(patience_s, self._clock, self._random)
         moved_once = False
         while True:
             error: StrataError | None

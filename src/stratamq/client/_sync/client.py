@@ -76,7 +76,7 @@ class Client:
         self._connections = Connections(endpoints, timeout_s)
         calls = Calls(self._connections, timeout_s, patience_s, self._clock, self._random)
         self._patience_s = patience_s
-        self._run = calls.run
+        self._run, self._run_soon = calls.run, calls.run_soon
         self._guard = Guard()
         self._queue_counts: dict[str, int] = {}
         """Of topics that messages with ordering keys went to."""

@@ -178,7 +178,9 @@ class ShardedClient(Client):
             if results and not all(_is_refused(one) for one in results):
                 self._routes.back(name)
                 return results
-            self._routes.away(name, self._clock.monotonic_ns())
+            why = failure if not results else results[0].error
+            assert why is not None
+            self._shards.pass_over(self._routes, name, of_broker(why, name))
         if not results and failure is not None:
             raise failure
         return results

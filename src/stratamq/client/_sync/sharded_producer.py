@@ -1,6 +1,7 @@
 # Generated from _async/sharded_producer.py by scripts/gen_sync_client.py (`make client`).
 """The producer of a client of several addresses: one for each broker name."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,12 +13,14 @@ from stratamq.client._sync.shards import Shards
 from stratamq.client.deliveries import Deliveries
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.ordering import ordered_place
-from stratamq.client.shard_routes import NEVER_NS, ShardRoutes, of_broker, took_nothing
+from stratamq.client.shard_routes import ShardRoutes, of_broker, took_nothing
 from stratamq.client.units import Run, Unit
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.batch_frames import Row
+
+log = logging.getLogger(__name__)
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 
@@ -185,7 +188,7 @@ class ShardedProducer(Producer):
                 closed = "perhaps_stored" in error.fields  # this producer, with some of it given up
                 if closed or not took_nothing(error) or name == order[-1]:
                     raise failure from error
-            self._routes.away(name, self._clock.monotonic_ns())
+            self._shards.pass_over(self._routes, name, failure)
         raise AssertionError("a message has a broker")
 
     def _producer(self, name: str) -> Producer:
@@ -213,9 +216,11 @@ class ShardedProducer(Producer):
             self._routes.back(name)
             self._interrupted.discard(name)
         else:
-            self._routes.away(name, NEVER_NS)
-            self._interrupted.add(name)
             error = of_broker(error, name)
+            new = self._routes.away(name, 0, until_back=True)
+            self._interrupted.add(name)
+            if new and self._all_interruptions is None:
+                log.warning("nothing is sent there for now: %s", error.message)
         if self._all_interruptions is not None and (error is not None or not self._interrupted):
             self._all_interruptions(error)
 

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from stratamq.client import operations
 from stratamq.client.connections import Connections
 from stratamq.client.primitives import Lock
 from stratamq.client.shard_routes import ShardRoutes, of_broker
-from stratamq.client.values import Role
+from stratamq.client.values import Role, Topic
 from stratamq.errors import NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
@@ -88,10 +89,22 @@ class Shards:
     def routed(self, routes: ShardRoutes, topic: str, now_ns: int) -> dict[str, Any]:
         """The brokers, once they were asked about the topic where that is due."""
         brokers = self.clients()
-        if brokers and routes.stale(topic, brokers, now_ns):
-            found = self.read(lambda client: client.topics(topic))
-            routes.learn(topic, {name: next(iter(some), None) for name, some in found}, now_ns)
+        asked = routes.to_ask(topic, brokers, now_ns)
+        found: dict[str, Topic | None] = {}
+        for name in asked:
+            try:
+                some = brokers[name]._run_soon(operations.topics(topic))
+                found[name] = some[0] if some else None
+            except UnavailableError as error:
+                self.pass_over(routes, name, of_broker(error, name))
+        if asked or not routes.knows(topic):
+            routes.learn(topic, found, now_ns)
         return brokers
+
+    def pass_over(self, routes: ShardRoutes, name: str, error: StrataError) -> None:
+        """It took nothing, and gets nothing for a while."""
+        if routes.away(name, self._clock.monotonic_ns()):
+            log.warning("nothing is sent there for now: %s", error.message)
 
     def change(self, names: list[str], do: Callable[[Any, str], Any]) -> list[Any]:
         """Do it at each of these brokers. Nothing is done when one of them has no master now; an
