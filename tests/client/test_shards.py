@@ -1,13 +1,15 @@
 """Clients of brokers of different names: their topics' queues are read and written as one."""
 
+import asyncio
+import contextlib
 import logging
 import os
 
 import pytest
 
-from stratamq.client import EARLIEST, GroupReset, Message, Topic
+from stratamq.client import EARLIEST, GroupReset, Message, Topic, connect_async
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
-from tests.support.brokers import COMMITLOG
+from tests.support.brokers import COMMITLOG, DISPATCHER
 from tests.support.freezing import freeze, thaw
 from tests.support.shards import Shards
 from tests.support.waiting import until
@@ -265,6 +267,45 @@ def test_a_group_continues_at_every_broker_where_it_was(client):
     assert not [one for one in client.groups() if one.group == "g"]
 
 
+def test_a_reader_that_fails_leaves_no_message_out(client):
+    created(client, "failing")
+    with client.producer() as producer:
+        for number in range(200):
+            producer.send("failing", b"%d" % number)
+    given: list[bytes] = []
+    for stop in (1, 7, 30, 55, 90):
+        with pytest.raises(ZeroDivisionError), client.consume("failing", group="z") as reader:
+            for number, message in enumerate(reader):
+                if number == stop:
+                    raise ZeroDivisionError  # this one was not processed
+                given.append(message.body)
+    with client.consume("failing", group="z") as reader:
+        many = reader.getmany(3, PATIENCE_S)
+        given += bodies(many)
+    with client.consume("failing", group="z") as reader:
+        given += bodies(reader)
+    assert sorted(given) == sorted(b"%d" % number for number in range(200)), "each once"
+
+
+def test_a_cancelled_wait_loses_no_message(shards, run):
+    async def scenario():
+        async with connect_async(shards.address, patience_s=PATIENCE_S) as client:
+            await client.admin.create_topic(Topic("cancelled", 2, 2))
+            given: list[bytes] = []
+            async with client.consume("cancelled", follow=True) as reader:
+                sent = 0
+                while len(given) < 40:
+                    if sent < 40:
+                        await client.send("cancelled", b"%d" % sent)
+                        sent += 1
+                    with contextlib.suppress(TimeoutError):
+                        message = await asyncio.wait_for(anext(reader), 0.003)
+                        given.append(message.body)
+            return given
+
+    assert sorted(run(scenario())) == sorted(b"%d" % number for number in range(40)), "each once"
+
+
 def test_a_following_reader_is_a_member_at_every_broker_and_can_seek_and_pause(client):
     created(client, "followed")
     options = {"group": "f", "client_id": "me", "follow": True}
@@ -313,6 +354,23 @@ def test_reading_goes_on_while_a_broker_is_away_and_says_so(own, opened, caplog)
             found = next(reader)
             assert (found.body, found.broker) == (b"from b", "b")
             assert events[-1] is None, "and its end"
+
+
+def test_a_frozen_broker_holds_up_no_message_of_the_other(own, opened):
+    with opened(own.address, patience_s=PATIENCE_S, timeout_s=2.0) as client:
+        created(client, "t", 1)
+        sent = [client.send("t", b"%d" % number) for number in range(2)]
+        with client.consume("t", follow=True, refresh_s=0.5) as reader:
+            assert {next(reader).body for _ in range(2)} == {b"0", b"1"}
+            freeze(own["b"].pid(COMMITLOG))
+            freeze(own["b"].pid(DISPATCHER))
+            with opened(own.address, broker="a") as at_a:
+                for number in range(2, 40):
+                    at_a.send("t", b"%d" % number)
+                    assert next(reader).body == b"%d" % number
+            thaw(own["b"].pid(COMMITLOG))
+            thaw(own["b"].pid(DISPATCHER))
+    assert {one.broker for one in sent} == {"a", "b"}
 
 
 def test_a_reader_that_does_not_follow_ends_with_what_kept_it_from_a_broker(own, opened, caplog):
