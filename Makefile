@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-bare test-spark test-interop test-compose mutants lint format demo demo-spark bench torture torture-ci protos client docs clean
+.PHONY: help venv check test test-bare test-spark test-interop test-compose s3-server mutants lint format demo demo-spark bench torture torture-ci protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -37,6 +37,9 @@ test-bare:  ## a slice in a Debian 12 with nothing but Python and make, as root 
 
 test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
 	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
+
+s3-server: venv  ## a second S3 server for the tests of the tier, the Versity S3 Gateway; needs Go
+	GOBIN="$(CURDIR)/$(BIN)" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 mutants: venv  ## plant named mistakes one by one: a test of their room must catch each
 	$(BIN)/python -m tests.mutants $(ARGS)

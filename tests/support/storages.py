@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from obstore.store import MemoryStore
 
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.tier.driver.memory import MemoryStorage
+from stratamq.tier.driver.objects import ObjectStorage, open_objects
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import Storage
+from tests.support.s3_servers import S3Server
 
 Opening: TypeAlias = Callable[[], Storage]
 
@@ -36,9 +39,29 @@ def simulated_directory(request: pytest.FixtureRequest, directory: Path) -> Open
     return lambda: PosixStorage(disk.files(), no_pause)
 
 
+def object_memory(request: pytest.FixtureRequest, directory: Path) -> Opening:
+    """obstore's own store in memory: its calls without a wire."""
+    store = MemoryStore()
+    return lambda: ObjectStorage(store)
+
+
+def bucket(server: str) -> Callable[[pytest.FixtureRequest, Path], Opening]:
+    """An empty bucket of a server, and a prefix in it whose names need escaping."""
+
+    def make(request: pytest.FixtureRequest, directory: Path) -> Opening:
+        started: S3Server = request.getfixturevalue(server)
+        name = started.new_bucket()
+        return lambda: open_objects(started.settings(f"s3://{name}/a tier/100%25/ü"))
+
+    return make
+
+
 MAKERS: dict[str, Callable[[pytest.FixtureRequest, Path], Opening]] = {
     "memory": memory(positions=False),
     "memory-positions": memory(positions=True),
     "directory": directory,
     "simulated-directory": simulated_directory,
+    "object-memory": object_memory,
+    "moto": bucket("moto"),
+    "versitygw": bucket("versitygw"),
 }

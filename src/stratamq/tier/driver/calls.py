@@ -52,7 +52,8 @@ Procedure = Generator[Call[Any], Any, T]
 
 def ask(call: Call[T]) -> Procedure[T]:
     """The result of one call."""
-    return (yield call)
+    result: T = yield call
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from stratamq.tier.driver.calls import Call, Procedure, Together
 
@@ -67,5 +67,5 @@ def run(procedure: Procedure[T], storage: Storage) -> T:
             else:
                 call = procedure.throw(outcome.error)
         except StopIteration as end:
-            return end.value
+            return cast(T, end.value)
         outcome = attempt(storage, call)
