@@ -287,7 +287,10 @@ class Reading:
     @property
     def paused(self) -> bool:
         """Nothing is left to read but what is paused."""
-        return any(one.paused for one in self.ranges) and not self.unfinished
+        for one in self.ranges:  # at every answer: several times as fast as `any`
+            if one.paused:
+                return not self.unfinished
+        return False
 
     @property
     def positions(self) -> dict[tuple[str, int], int]:

@@ -62,7 +62,9 @@ class AsyncConsumer:
         InvalidRequestError when all that is left to read is paused."""  # async only
         self._enter()
         try:
-            message = await self._next(None)
+            message = self._at_hand()
+            if message is None:
+                message = await self._next(None)
         finally:
             self._asking = False
         if message is None:
@@ -129,6 +131,19 @@ class AsyncConsumer:
             raise RuntimeError("another task waits for this reader's next message")
         self._asking = True
 
+    def _at_hand(self) -> ReceivedMessage | None:
+        """The next message, if it has come. Nothing waits from here until it is given: no
+        cancellation comes in between."""
+        if self._moving or self._lane is None:
+            return None
+        self._lane.reading.release()
+        if self._closed.is_set():
+            return None
+        message = next(self._given, None)
+        if message is not None and self._receives:
+            self._receive(message)
+        return message
+
     async def _next(self, timeout_s: float | None) -> ReceivedMessage | None:
         """The next message; None behind the last. TimeoutError."""
         if self._moving:
@@ -140,16 +155,8 @@ class AsyncConsumer:
             if timeout_s != timeout_s:
                 raise InvalidRequestError("timeout_s is no number")
             timeout_s = LONGEST_WAIT_S
-        if self._lane is not None:
-            self._lane.reading.release()
         end_ns = None
-        while not self._closed.is_set():
-            # From here to the return nothing waits: no cancellation comes in between.
-            message = next(self._given, None)
-            if message is not None:
-                if self._receives:
-                    self._receive(message)
-                return message
+        while (message := self._at_hand()) is None and not self._closed.is_set():
             await self._begun.done()
             if timeout_s is None and self._lanes.paused:
                 refuse_paused()
@@ -164,8 +171,9 @@ class AsyncConsumer:
             self._broker = self._lane.broker
             self._receives = self._hooks.see_received or bool(self._broker)
             self._given = self._lane.reading.receive(response)
-        await self._commit(given=False)
-        return None
+        if message is None:
+            await self._commit(given=False)
+        return message
 
     # --- where it reads ---
 

@@ -121,7 +121,7 @@ class AsyncLane:
         while not self._closed.is_set():
             if self._refusal is not None:
                 raise self._refusal
-            if self.moving or (reading.ended and not follow):
+            if self.moving or (not follow and reading.ended):
                 break
             try:
                 if reading.paused:

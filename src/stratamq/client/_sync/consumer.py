@@ -52,7 +52,9 @@ class Consumer:
     def __next__(self) -> ReceivedMessage:
         self._enter()
         try:
-            message = self._next(None)
+            message = self._at_hand()
+            if message is None:
+                message = self._next(None)
         finally:
             self._asking = False
         if message is None:
@@ -117,6 +119,19 @@ class Consumer:
             raise RuntimeError("another thread waits for this reader's next message")
         self._asking = True
 
+    def _at_hand(self) -> ReceivedMessage | None:
+        """The next message, if it has come. Nothing waits from here until it is given: no
+        cancellation comes in between."""
+        if self._moving or self._lane is None:
+            return None
+        self._lane.reading.release()
+        if self._closed.is_set():
+            return None
+        message = next(self._given, None)
+        if message is not None and self._receives:
+            self._receive(message)
+        return message
+
     def _next(self, timeout_s: float | None) -> ReceivedMessage | None:
         """The next message; None behind the last. TimeoutError."""
         if self._moving:
@@ -128,16 +143,8 @@ class Consumer:
             if timeout_s != timeout_s:
                 raise InvalidRequestError("timeout_s is no number")
             timeout_s = LONGEST_WAIT_S
-        if self._lane is not None:
-            self._lane.reading.release()
         end_ns = None
-        while not self._closed.is_set():
-            # From here to the return nothing waits: no cancellation comes in between.
-            message = next(self._given, None)
-            if message is not None:
-                if self._receives:
-                    self._receive(message)
-                return message
+        while (message := self._at_hand()) is None and not self._closed.is_set():
             self._begun.done()
             if timeout_s is None and self._lanes.paused:
                 refuse_paused()
@@ -152,8 +159,9 @@ class Consumer:
             self._broker = self._lane.broker
             self._receives = self._hooks.see_received or bool(self._broker)
             self._given = self._lane.reading.receive(response)
-        self._commit(given=False)
-        return None
+        if message is None:
+            self._commit(given=False)
+        return message
 
     # --- where it reads ---
 
