@@ -81,10 +81,11 @@ class Ongoing:
 
     def begin(self, run: Callable[[], Any]) -> "futures.Future[Any]":
         """Have it run, if it does not yet."""
-        if self._run is None:
-            self._run = futures.Future()
-            Worker("stratamq-read", _complete, self._run, run).start()
-        return self._run
+        ongoing = self._run
+        if ongoing is None:
+            ongoing = self._run = futures.Future()
+            Worker("stratamq-read", _complete, ongoing, run).start()
+        return ongoing  # `ended`, of another thread, may have dropped it
 
     @staticmethod
     def first(several: "Sequence[Ongoing]", timeout_s: float | None) -> int | None:
