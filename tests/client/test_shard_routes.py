@@ -58,10 +58,11 @@ def test_keys_have_all_slots_of_brokers_that_were_seen_whether_they_answer_or_no
 
 def test_a_queue_by_its_number_is_of_one_broker():
     made = routes(Topic("t", 2, 2), Topic("t", 1, 1))
-    assert made.of_queue("t", 1) == "a"
+    assert made.of_queue("t", 1, BOTH) == "a"
     for queue_id in (0, 2):
         with pytest.raises(InvalidRequestError, match="--broker NAME"):
-            made.of_queue("t", queue_id)
+            made.of_queue("t", queue_id, BOTH)
+    assert made.of_queue("t", 9, ["a"]) == "a", "which refuses it"
 
 
 def test_brokers_are_asked_again_after_a_while_but_not_those_that_are_away():

@@ -356,6 +356,33 @@ def test_reading_goes_on_while_a_broker_is_away_and_says_so(own, opened, caplog)
             assert events[-1] is None, "and its end"
 
 
+def test_a_broker_whose_name_was_not_known_is_taken_up_when_it_answers(own, opened, caplog):
+    with opened(own.address, patience_s=PATIENCE_S) as client:
+        created(client, "t", 1)
+    own.kill("b")
+    with (
+        caplog.at_level(logging.WARNING),
+        opened(own.address, timeout_s=5.0) as client,
+        client.producer() as producer,
+        client.consume("t", follow=True, refresh_s=0.3) as reader,
+    ):
+        assert "a broker is left out" in caplog.text
+        assert client.log_state().broker_name == "a"
+        assert client.send("t", b"1", queue_id=0).broker == "a"
+        assert producer.send("t", b"2").result(PATIENCE_S).broker == "a"
+        assert {reader.poll(PATIENCE_S).body for _ in range(2)} == {b"1", b"2"}
+        own.start_again("b")
+        with opened(own.address, broker="b", patience_s=PATIENCE_S) as at_b:
+            at_b.send("t", b"3")
+        found = reader.poll(PATIENCE_S)
+        assert (found.body, found.broker) == (b"3", "b")
+        assert {client.send("t", b"4").broker for _ in range(4)} == {"a", "b"}
+        later = [producer.send("t", b"5") for _ in range(4)]
+        assert {one.result(PATIENCE_S).broker for one in later} == {"a", "b"}
+        with pytest.raises(InvalidRequestError, match="broker=NAME"):
+            client.log_state()
+
+
 def test_a_frozen_broker_holds_up_no_message_of_the_other(own, opened):
     with opened(own.address, patience_s=PATIENCE_S, timeout_s=2.0) as client:
         created(client, "t", 1)

@@ -92,8 +92,11 @@ class ShardRoutes:
         gone = {name for name in order if self._is_away(name, now_ns)}
         return [*(one for one in order if one not in gone), *(one for one in order if one in gone)]
 
-    def of_queue(self, topic: str, queue_id: int) -> str:
-        """The one broker that has this queue. InvalidRequestError when several have, or none."""
+    def of_queue(self, topic: str, queue_id: int, brokers: Collection[str]) -> str:
+        """The one broker that has this queue. InvalidRequestError when several have, or none of
+        several."""
+        if len(brokers) == 1:
+            return next(iter(brokers))
         counts = self._routes[topic].counts
         found = sorted(name for name, count in list(counts.items()) if queue_id < count)
         if len(found) == 1:

@@ -85,7 +85,10 @@ class Endpoints:
         return survey(self._seeds)
 
     def choose(self, broker: str, own: Collection[str]) -> None:
-        """From now on look among the brokers of this name."""
+        """From now on look among the brokers of this name, "" any. What was found as one of several
+        names is forgotten."""
+        if not broker or (self._found is not None and self._found.name not in (broker, "")):
+            self._found = None
         self.broker, self._own = broker, frozenset(own)
 
     def of_broker(self, broker: str, own: Sequence[str], silent: Sequence[str]) -> "Endpoints":

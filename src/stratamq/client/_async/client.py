@@ -66,7 +66,7 @@ class AsyncClient:
         hooks: Hooks | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        elsewhere: bool = False,
+        elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         """`elsewhere`: see `AsyncSending`."""
         self._hooks = hooks or Hooks()

@@ -33,11 +33,11 @@ class AsyncSending:
         *,
         limit_s: float,
         leads: Callable[[StrataError | None], bool],
-        elsewhere: bool = False,
+        elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         """`leads`: another broker of the cluster may take what was refused with an error.
-        `elsewhere`: the caller has other clusters, so that what was never sent, or was refused for
-        want of a master, is an error at once."""
+        `elsewhere`: whether the caller has other clusters, so that what was never sent, or was
+        refused for want of a master, is an error at once."""
         self._run = run
         self._leads = leads
         self._elsewhere = elsewhere
@@ -63,7 +63,7 @@ class AsyncSending:
             try:
                 results = await self._run(operation)
             except UnavailableError as error:
-                if self._elsewhere and never_sent(error) and not unanswered:
+                if self._elsewhere() and never_sent(error) and not unanswered:
                     raise
                 delay_s = backoff.next_delay_s() if numbers is not None else None
                 if delay_s is None or await self._closed.wait(delay_s):
@@ -71,7 +71,7 @@ class AsyncSending:
                 unanswered = True
                 continue
             # Until the cluster has a master.
-            if not self._elsewhere and self._leads(refused(results)):
+            if not self._elsewhere() and self._leads(refused(results)):
                 delay_s = backoff.next_delay_s()
                 if delay_s is not None and not await self._closed.wait(delay_s):
                     continue

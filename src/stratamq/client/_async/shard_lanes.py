@@ -180,7 +180,7 @@ class AsyncShardLanes:
         """The brokers by name, after a while."""
         if await self._closed.wait(self._refresh_s):
             return {}
-        return await self._shards.clients()
+        return await self._shards.clients(int(self._refresh_s * 1e9))
 
     def _ended(self) -> None:
         """Everything is read. Raises what kept the reader from a broker, once: it is asked again

@@ -37,8 +37,11 @@ class AsyncShardedClient(AsyncClient):
     def __init__(self, endpoints: Endpoints, *, patience_s: float = 0.0, **settings: Any) -> None:
         super().__init__(endpoints, patience_s=patience_s, **settings)
 
+        def several() -> bool:
+            return self._shards.several()
+
         def make_client(where: Endpoints) -> AsyncClient:
-            return AsyncClient(where, patience_s=patience_s, elsewhere=True, **settings)
+            return AsyncClient(where, patience_s=patience_s, elsewhere=several, **settings)
 
         self._shards = AsyncShards(
             endpoints, self._connections, make_client, patience_s, self._clock, self._random
@@ -145,7 +148,7 @@ class AsyncShardedClient(AsyncClient):
         for number, message in enumerate(messages):
             brokers = await self._routed(message.topic)
             if message.queue_id is not None:
-                order = [self._routes.of_queue(message.topic, message.queue_id)]
+                order = [self._routes.of_queue(message.topic, message.queue_id, brokers)]
             else:
                 now_ns = self._clock.monotonic_ns()
                 order = self._routes.in_turn(message.topic, brokers, now_ns)
@@ -194,6 +197,9 @@ class AsyncShardedClient(AsyncClient):
             )
         except StrataError as error:
             raise of_broker(error, name) from error
+        for one in results:
+            if one.error is not None:
+                of_broker(one.error, name)
         return [replace(one, broker=name) for one in results]
 
     def producer(
@@ -275,6 +281,10 @@ class AsyncShardedClient(AsyncClient):
             follow=follow, refresh_s=refresh_s, on_interruption=on_interruption,
         )  # fmt: skip
         return AsyncConsumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
+
+    async def services(self) -> dict[str, str]:
+        await self._shards.clients()
+        return await super().services()
 
     # --- the end ---
 

@@ -172,7 +172,7 @@ class AsyncShardedProducer(AsyncProducer):
 
     def _order(self, topic: str, queue_id: int | None, brokers: Iterable[str]) -> list[str]:
         if queue_id is not None:
-            return [self._routes.of_queue(topic, queue_id)]
+            return [self._routes.of_queue(topic, queue_id, list(brokers))]
         return self._routes.in_turn(topic, list(brokers), self._clock.monotonic_ns())
 
     async def _in_turn(

@@ -46,22 +46,27 @@ class AsyncShards:
         self._silent: dict[str, StrataError] = {}
         self._clients: dict[str, Any] = {}
 
-    async def clients(self) -> dict[str, Any]:
-        """By broker name; empty when all have one name, as far as they answer. Raises why no name
-        is known, after the client's patience."""
-        if self._names and not (self._silent and self._due()):
+    async def clients(self, longest_age_ns: int = LOOK_AGAIN_NS) -> dict[str, Any]:
+        """By broker name; empty when every address has given the same name. Raises why no name is
+        known, after the client's patience. Addresses that gave none are asked again when the last
+        answer is older than `longest_age_ns`."""
+        if self._names and not (self._silent and self._is_older(longest_age_ns)):
             return self._clients
         async with self._looking:
             if not self._names:
                 await self._look_patiently()
-            elif self._due():
+            elif self._is_older(longest_age_ns):
                 # When nothing answers, what asks a broker gets the error.
                 with contextlib.suppress(UnavailableError):
                     await self._look()
         return self._clients
 
-    def _due(self) -> bool:
-        return self._clock.monotonic_ns() - self._looked_ns > LOOK_AGAIN_NS
+    def several(self) -> bool:
+        """More than one name is known."""
+        return len(self._names) > 1
+
+    def _is_older(self, age_ns: int) -> bool:
+        return self._clock.monotonic_ns() - self._looked_ns > age_ns
 
     async def read(
         self, ask: Callable[[Any], Any], *, whole: bool = False
@@ -167,7 +172,10 @@ class AsyncShards:
         if len(self._names) == 1:
             (name,) = self._names
             self._endpoints.choose(name, self._names[name])
-            return
+            if not (self._silent or self._clients):
+                return
+        else:
+            self._endpoints.choose("", ())
         for name, addresses in sorted(self._names.items()):
             if name not in self._clients:
                 where = self._endpoints.of_broker(name, addresses, list(self._silent))

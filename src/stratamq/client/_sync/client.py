@@ -67,7 +67,7 @@ class Client:
         hooks: Hooks | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        elsewhere: bool = False,
+        elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         """`elsewhere`: see `Sending`."""
         self._hooks = hooks or Hooks()

@@ -181,7 +181,7 @@ class ShardLanes:
         """The brokers by name, after a while."""
         if self._closed.wait(self._refresh_s):
             return {}
-        return self._shards.clients()
+        return self._shards.clients(int(self._refresh_s * 1e9))
 
     def _ended(self) -> None:
         """Everything is read. Raises what kept the reader from a broker, once: it is asked again

@@ -38,8 +38,11 @@ class ShardedClient(Client):
     def __init__(self, endpoints: Endpoints, *, patience_s: float = 0.0, **settings: Any) -> None:
         super().__init__(endpoints, patience_s=patience_s, **settings)
 
+        def several() -> bool:
+            return self._shards.several()
+
         def make_client(where: Endpoints) -> Client:
-            return Client(where, patience_s=patience_s, elsewhere=True, **settings)
+            return Client(where, patience_s=patience_s, elsewhere=several, **settings)
 
         self._shards = Shards(
             endpoints, self._connections, make_client, patience_s, self._clock, self._random
@@ -146,7 +149,7 @@ class ShardedClient(Client):
         for number, message in enumerate(messages):
             brokers = self._routed(message.topic)
             if message.queue_id is not None:
-                order = [self._routes.of_queue(message.topic, message.queue_id)]
+                order = [self._routes.of_queue(message.topic, message.queue_id, brokers)]
             else:
                 now_ns = self._clock.monotonic_ns()
                 order = self._routes.in_turn(message.topic, brokers, now_ns)
@@ -195,6 +198,9 @@ class ShardedClient(Client):
             )
         except StrataError as error:
             raise of_broker(error, name) from error
+        for one in results:
+            if one.error is not None:
+                of_broker(one.error, name)
         return [replace(one, broker=name) for one in results]
 
     def producer(
@@ -276,6 +282,10 @@ class ShardedClient(Client):
             follow=follow, refresh_s=refresh_s, on_interruption=on_interruption,
         )  # fmt: skip
         return Consumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
+
+    def services(self) -> dict[str, str]:
+        self._shards.clients()
+        return super().services()
 
     # --- the end ---
 
