@@ -159,7 +159,7 @@ def test_every_change_has_a_greater_version():
     versions.append(topics.version)
     topics.put(TopicConfig("a", 9, 9))
     versions.append(topics.version)
-    topics.import_json(exported(topics))
+    topics.import_json(exported(topics), {})
     versions.append(topics.version)
     assert versions == sorted(set(versions))
 
@@ -175,7 +175,7 @@ def test_a_slave_takes_over_its_masters_topics_and_keeps_what_only_its_own_log_h
     master.writable("new")
     slave = table(SimulatedDisk())
     slave.discover([("only-here", 0), ("new", 6)])
-    slave.import_json(exported(master))
+    slave.import_json(exported(master), {})
     assert slave.get("orders") == master.get("orders")
     assert slave.get("new") == TopicConfig("new", 7, 4)
     assert slave.get("only-here")
@@ -188,7 +188,7 @@ def test_topics_that_are_no_document_are_refused_and_change_nothing(raw):
     _, topics = with_file(rocketmqs())
     before = topics.list()
     with pytest.raises(StrataError):
-        topics.import_json(raw)
+        topics.import_json(raw, {})
     assert topics.list() == before
     assert not topics.dirty
 

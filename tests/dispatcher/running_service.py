@@ -1,7 +1,7 @@
 """The dispatcher's servicer behind a real gRPC server, on a log that the test writes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,13 +10,16 @@ import grpc
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
+<<<<<<< HEAD
 from stratamq_dispatcher.group_members import GroupMembers
+=======
+from stratamq_dispatcher.followed_topics import FollowedTopics
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
-from stratamq_dispatcher.topic_permissions import TopicPermissions
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import StrataError
@@ -39,9 +42,16 @@ class RunningService:
         self.not_writable: str | None = None
         """The log's status; None: it does not answer."""
         self.generation = 1
+<<<<<<< HEAD
         self.permissions = TopicPermissions()
         self.members_clock = SimulatedClock()
         self.members = GroupMembers(self.members_clock)
+=======
+        self.permissions = FollowedTopics(
+            lambda topic, floors: self.engine.queues.hide(topic, floors)
+        )
+        self.permissions.learned = True
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
 
     async def __aenter__(self) -> "RunningService":
         loop = asyncio.get_running_loop()
@@ -118,6 +128,9 @@ class RunningService:
                 Event(self.generation, begin, stop, end, end, self.log.minimum)
             ):
                 pass
+
+    def _hide(self, topic: str, floors: Mapping[int, int]) -> None:
+        self.engine.queues.hide(topic, floors)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let everything else run until it holds; the module's time-out is the limit."""

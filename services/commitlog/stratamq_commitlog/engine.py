@@ -16,7 +16,7 @@ ASYNC_FLUSH, *appended*).
 import errno
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from stratamq.errors import (
@@ -49,6 +49,7 @@ from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.upkeep.purging import purge
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +179,8 @@ class CommitLog:
         self.incarnation += 1
         self.membership.changed = self.role_changes.members_changed
         self.discover_topics()
+        if self.topics.limit_minimums(self.appender.queues.table):
+            self.topics.save()
         self.report += self.scrubber.load()
         self.store_clock.load(recovered.store_timestamp_ms)
         return writing
@@ -285,6 +288,12 @@ class CommitLog:
         """Become a master or a slave, for good; see `RoleChanges.change`."""
         self._require_open()
         self._procedures.run(self.role_changes.change(change), lambda _, error: done(error))
+
+    def purge(self, topic: str, minimums: Mapping[int, int], done: Done) -> None:
+        """Raise the minimum offsets of a topic's queues; see `purging.purge`."""
+        self._require_open()
+        raised = purge(self.topics, self.states, self.gate, self.appender, topic, minimums)
+        self._procedures.run(raised, lambda _, error: done(error))
 
     def hold_writes(self, reason: str, has_peers: bool, done: Done) -> None:
         """Take no messages for the time being, or again; see `RoleChanges.hold`."""

@@ -15,13 +15,16 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
+<<<<<<< HEAD
 from stratamq_dispatcher.group_members import GroupMembers
+=======
+from stratamq_dispatcher.followed_topics import FollowedTopics
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
-from stratamq_dispatcher.topic_permissions import TopicPermissions
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +41,19 @@ async def main() -> None:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
     not_writable = partial(why_not_writable, service.channels)
-    permissions = TopicPermissions()
+    topics = FollowedTopics(lambda topic, floors: engine.queues.hide(topic, floors))
     servicer = DispatcherServicer(
         engine,
         puller,
         offsets,
         bounds,
         LastCommits(clock),
+<<<<<<< HEAD
         GroupMembers(clock),
         permissions,
+=======
+        topics,
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
         not_writable,
         config.page_entries,
     )
@@ -61,7 +68,7 @@ async def main() -> None:
         bounds.tick()
         offsets.tick()
         service.server.set_ready(
-            engine.serving and not engine.stopped_reason, engine.stopped_reason
+            engine.serving and topics.learned and not engine.stopped_reason, engine.stopped_reason
         )
         return REST_SECONDS if engine.at_rest else TICK_SECONDS
 
@@ -70,7 +77,7 @@ async def main() -> None:
 
     add_to_server = dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
-    service.spawn(permissions.follow(Owners(service.channels).export))
+    service.spawn(topics.follow(Owners(service.channels).export))
     service.follow(engine, learn_queues=engine.learn_queues)
     service.tick(tick, Observer(engine).observe)
     service.on_close(offsets.close)

@@ -141,6 +141,7 @@ class ConsumeQueue:
         "fill_from",
         "first_index",
         "first_unit",
+        "floor",
         "geometry",
         "newest_ms",
         "queue_id",
@@ -169,6 +170,8 @@ class ConsumeQueue:
         """Files may hold so many units beyond `end` that are not ours: zeroed by the next flush."""
         self.fill_from = NO_MESSAGE
         """Where pre-blank units must begin when the first unit is written."""
+        self.floor = 0
+        """Consumers get nothing below this index, whatever the log holds."""
         self.version = 0
         self.tail = bytearray()
         self.tail_start = 0
@@ -188,20 +191,33 @@ class ConsumeQueue:
         return (self.end - self.written) * QUEUE_UNIT_BYTES
 
     def minimum(self, open_files: OpenFiles, minimum_offset: int) -> int:
+        """Index of the first message that consumers get; `end` if there is none."""
+        return max(self.retained(open_files, minimum_offset), self.hidden_below)
+
+    def known_minimum(self, minimum_offset: int) -> int | None:
+        """`minimum` without reading; None when the files must be looked at."""
+        retained = self._known_retained(minimum_offset)
+        return None if retained is None else max(retained, self.hidden_below)
+
+    @property
+    def hidden_below(self) -> int:
+        """`floor`, as far as the queue reaches."""
+        return min(self.floor, self.end)
+
+    def retained(self, open_files: OpenFiles, minimum_offset: int) -> int:
         """Index of the first message at or above the log's minimum; `end` if all are below.
 
         Spec 6.5 with 5.x's rule, so that a queue whose messages are gone keeps its offset. Reads
-        the files when `known_minimum` is not known. Raises CorruptionError.
+        the files when it is not known. Raises CorruptionError.
         """
-        known = self.known_minimum(minimum_offset)
+        known = self._known_retained(minimum_offset)
         if known is not None:
             return known
         found = first_message(self, open_files, minimum_offset, self.lowest)
         self.learn_first(*found)
         return found[0]
 
-    def known_minimum(self, minimum_offset: int) -> int | None:
-        """`minimum` without reading; None when the files must be looked at."""
+    def _known_retained(self, minimum_offset: int) -> int | None:
         if not self.has_messages or self.end_offset <= minimum_offset:
             return self.end
         return self._least_index if self._least_offset >= minimum_offset else None

@@ -81,4 +81,6 @@ def _minimum(queue: ConsumeQueue, table: QueueTable, minimum_offset: int) -> int
     try:
         return queue.minimum(table.open_files, minimum_offset)
     except CorruptionError:
-        return queue.first_index  # whoever pulls from it hears of the damage
+        return max(
+            queue.first_index, queue.hidden_below
+        )  # whoever pulls from it hears of the damage

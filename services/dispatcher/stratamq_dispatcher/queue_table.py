@@ -1,7 +1,7 @@
 """All queues of one store, by topic and queue id: opened at the start, grown by runs, listed."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from stratamq.errors import CorruptionError
 from stratamq.files.port import Files
@@ -38,6 +38,7 @@ class QueueTable:
         self.incarnation = incarnation
         """Another one when the order is."""
         self._refused_topics: set[str] = set()
+        self._floors: dict[str, Mapping[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -64,6 +65,18 @@ class QueueTable:
         page begins; 0: there is none."""
         queues = self._by_topic.get(topic, []) if topic else self._order
         return page(queues, place, wanted, most=most, size=lambda queue: len(queue.topic))
+
+    def hide(self, topic: str, floors: Mapping[int, int]) -> None:
+        """Consumers get nothing of a topic below these indexes, by queue id, also in queues that
+        come later; they replace what was there before."""
+        if floors == self._floors.get(topic, {}):
+            return
+        if floors:
+            self._floors[topic] = floors
+        else:
+            del self._floors[topic]
+        for queue in self._by_topic.get(topic, ()):
+            queue.floor = floors.get(queue.queue_id, 0)
 
     # --- opening ---
 
@@ -199,6 +212,7 @@ class QueueTable:
         return queue
 
     def _put(self, queue: ConsumeQueue) -> None:
+        queue.floor = self._floors.get(queue.topic, {}).get(queue.queue_id, 0)
         self._queues[queue.topic, queue.queue_id] = queue
         self._order.append(queue)
         self._by_topic.setdefault(queue.topic, []).append(queue)
@@ -221,7 +235,7 @@ class QueueTable:
         minimum = None
         while first + units_per_file < min(queue.end, queue.written + 1):
             if minimum is None:
-                minimum = queue.minimum(self.open_files, minimum_offset)
+                minimum = queue.retained(self.open_files, minimum_offset)
             if first + units_per_file > minimum:
                 break
             first += units_per_file

@@ -31,6 +31,7 @@ from stratamq.rpc.paging import (
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.followed_topics import FollowedTopics
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
@@ -39,7 +40,6 @@ from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Cursor, Puller
 from stratamq_dispatcher.time_search import Boundary
-from stratamq_dispatcher.topic_permissions import TopicPermissions
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DispatcherService"].full_name
 MAX_WAIT_MS = 30_000
@@ -70,8 +70,12 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
         last_commits: LastCommits,
+<<<<<<< HEAD
         members: GroupMembers,
         permissions: TopicPermissions,
+=======
+        topics: FollowedTopics,
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
         why_not_writable: Callable[[], Awaitable[tuple[str, str] | None]],
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
@@ -83,8 +87,12 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._offsets = offsets
         self._bounds = bounds
         self._last_commits = last_commits
+<<<<<<< HEAD
         self._members = members
         self._permissions = permissions
+=======
+        self._topics = topics
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
         self._groups = GroupListing(offsets, bounds)
         self._why_not_writable = why_not_writable
 
@@ -110,11 +118,15 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             _check_not_negative(name, getattr(request, name))
         if request.wait_ms > MAX_WAIT_MS:
             raise InvalidRequestError(f"wait_ms is at most {MAX_WAIT_MS}, not {request.wait_ms}")
+<<<<<<< HEAD
         self._permissions.require_readable(request.topic)
         if request.group and request.client_id:
             address = client_address(context.peer())
             reader = request.group, request.client_id, address
             self._members.pulled(*reader, request.topic, request.queue_id)
+=======
+        self._topics.require_readable(request.topic)
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
         query = PullQuery(
             request.topic,
             request.queue_id,
@@ -140,7 +152,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         read: dict[str, set[int]] = {}
         for number, queue in enumerate(request.queues):
             _check_topic(queue.topic)
-            self._permissions.require_readable(queue.topic)
+            self._topics.require_readable(queue.topic)
             end = queue.end_offset if queue.HasField("end_offset") else None
             cursors.append(Cursor(queue.topic, queue.queue_id, queue.offset, end))
             read.setdefault(queue.topic, set()).add(queue.queue_id)
@@ -148,6 +160,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 await asyncio.sleep(0)
         stream = self._puller.stream(cursors, _filter(request), request.max_bytes or STREAM_BYTES)
         # Closed with this call and not some time later: it watches its queues until then.
+<<<<<<< HEAD
         with self._membership(request, context, read):
             async with contextlib.aclosing(stream):
                 async for index, answer in stream:
@@ -177,11 +190,20 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             raise
         finally:
             stream.end(at_deadline=at_deadline)
+=======
+        async with contextlib.aclosing(stream):
+            async for index, answer in stream:
+                self._topics.require_readable(cursors[index].topic)
+                head = _head(pb.PullStreamResponse, answer)
+                head.stream_index = index
+                yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
 
     # --- queues ---
 
     async def ListQueues(self, request: pb.ListQueuesRequest, context: Any) -> Any:
         self._engine.require_serving()
+        self._topics.require_learned()
         _check_not_negative("applied_offset", request.applied_offset)
         await self._puller.reach(request.applied_offset, MAX_WAIT_MS / 1000)
         infos = []
@@ -202,6 +224,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     async def GetOffsetByTime(self, request: pb.GetOffsetByTimeRequest, context: Any) -> Any:
         _check_topic(request.topic)
+        self._topics.require_learned()
         if request.boundary not in pb.TimeBoundary.values():
             raise InvalidRequestError(f"there is no boundary {request.boundary}")
         # One less than the greatest: the upper bound is looked for one millisecond further.
@@ -217,6 +240,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     async def ListUnits(self, request: pb.ListUnitsRequest, context: Any) -> Any:
         engine = self._engine
         engine.require_serving()
+        self._topics.require_learned()
         _check_topic(request.topic)
         _check_not_negative("count", request.count)
         queue = engine.queues.get(request.topic, request.queue_id)
@@ -299,6 +323,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> Any:
         self._engine.require_serving()
+        self._topics.require_learned()
         incarnation = self._offsets.incarnation
         place = nested_place_of(request.position, request.incarnation, incarnation)
         engine = self._engine
@@ -390,7 +415,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         return pb.QueueInfo(
             topic=queue.topic,
             queue_id=queue.queue_id,
-            min_offset=queue.lowest if minimum is None else minimum,
+            min_offset=max(queue.lowest, queue.hidden_below) if minimum is None else minimum,
             max_offset=queue.end,
             newest_store_timestamp_ms=self._engine.newest_store_timestamp_ms(queue) or 0,
         )

@@ -203,7 +203,8 @@ class MetadataFollower:
         except NotWritableError as error:
             if error.fields.get("reason") != "behind":
                 raise
-            self._had.queues_waiting = page
+            if kind is Kind.QUEUE_OFFSETS:
+                self._had.queues_waiting = page
             return False
         except UnavailableError as error:
             self._report(f"{kind.name}: {error.message}")

@@ -1,12 +1,15 @@
-"""`stratamq topics`: list, describe, create and alter them."""
+"""`stratamq topics`: list, describe, create, alter and purge them."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from stratamq.cli.completing import TopicArgument
+from stratamq.cli.confirming import YesOption, confirm
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
+<<<<<<< HEAD
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
 from stratamq.cli.options import (
     DEFAULT,
@@ -16,12 +19,18 @@ from stratamq.cli.options import (
     OutputOption,
     open_client,
 )
+=======
+from stratamq.cli.listings import QUEUE_COLUMNS, queue_row, show
+from stratamq.cli.moments import PLACES, TIMES, parse_start
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+>>>>>>> b59b283 (topics: purge messages below an offset or a time)
 from stratamq.client import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 
 COLUMNS = ("topic", "readQueues", "writeQueues", "permission", "ordered", "systemFlags")
+PURGE_COLUMNS = ("topic", "queueId", "before", "offset", "maxOffset", "messages")
 
-topics_app = typer.Typer(help="List, create and change topics.", no_args_is_help=True)
+topics_app = typer.Typer(help="List, create, change and purge topics.", no_args_is_help=True)
 
 PermissionOption = Annotated[
     int | None, typer.Option("--permission", min=0, max=7, help="2 write, 4 read, 6 both")
@@ -128,6 +137,55 @@ def alter_topic(
         )
         made = client.topics(topic)
     show(output, COLUMNS, [topic_row(one) for one in made])
+
+
+@topics_app.command("purge")
+def purge_topic(
+    topic: TopicArgument,
+    before: Annotated[
+        str,
+        typer.Option(
+            metavar=PLACES,
+            help="what is before it goes: N is an offset, -N leaves the last N messages of each "
+            f"queue, latest leaves none; TIME: {TIMES}",
+        ),
+    ],
+    queue: Annotated[int | None, typer.Option(min=0, help="only this one")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show it, and change nothing")] = False,
+    yes: YesOption = False,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Hide a topic's older messages from consumers, for good: groups that are behind go on at the
+    new minimum offset, about a second later. Queries by key, and the log as a table, still find
+    them; their space comes back by retention."""
+    start = parse_start(before, option="--before")
+    with open_client(data, address) as client:
+        purges = client.admin.plan_purge(topic, start, queue)
+        count = sum(one.offset - one.before for one in purges)
+        if not dry_run and count:
+            confirm(f"{count} messages of {topic} can no longer be consumed.", yes)
+            client.admin.purge_topic(topic, purges)
+    rows: list[Row] = [
+        {
+            "kind": "purge",
+            "topic": one.topic,
+            "queueId": one.queue_id,
+            "before": one.before,
+            "offset": one.offset,
+            "maxOffset": one.max_offset,
+            "messages": one.offset - one.before,
+        }
+        for one in purges
+    ]
+    show(output, PURGE_COLUMNS, rows)
+    if dry_run:
+        print("nothing was changed (--dry-run)", file=sys.stderr)
+    elif not count:
+        print("nothing is before that", file=sys.stderr)
+    else:
+        print("purged", file=sys.stderr)
 
 
 def topic_row(topic: Topic) -> Row:

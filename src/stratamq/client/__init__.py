@@ -35,6 +35,7 @@ from stratamq.client.replication_state import (
     ReplicationState,
     SlaveProgress,
 )
+from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
@@ -91,6 +92,7 @@ __all__ = [
     "PullStatus",
     "Pulled",
     "Queue",
+    "QueuePurge",
     "ReceivedMessage",
     "Removal",
     "ReplicaState",

@@ -286,6 +286,7 @@ class RoleChanges:
         if assigned.role is not Role.SLAVE:
             self.master_confirmed.forget()
             self.topics.discover(self.appender.queues.undiscovered())
+            self.topics.limit_minimums(self.appender.queues.table)
         self.hub.end_all()
         self.high_water_mark.advance()
 

@@ -227,6 +227,10 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise engine.gate.only_master("a slave takes its topics from its master: change them")
         if request.HasField("change"):
             known = engine.topics.get(request.change.topic)
+            minimums = {one.queue_id: one.offset for one in request.change.minimums}
+            if minimums:
+                await _purged(engine, request.change.topic, minimums)
+                known = engine.topics.get(request.change.topic)
             config = engine.topics.put(changed_topic(known, request.change))
         else:
             if request.must_be_new:
@@ -254,7 +258,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
                 request.generation, request.appended_offset, table, more=request.more
             )
         if request.topics_json or not has_queues:
-            engine.topics.import_json(request.topics_json)
+            engine.topics.import_json(request.topics_json, engine.appender.queues.table)
             await _saved(engine)
         return pb.ImportMetadataResponse(learned_queues=learned)
 
@@ -397,6 +401,12 @@ def _required(_: None, error: BaseException | None) -> None:
 def _received_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
     has_offset = request.HasField("master_confirmed_offset")
     return request.master_confirmed_offset if has_offset else None
+
+
+async def _purged(engine: CommitLog, topic: str, minimums: dict[int, int]) -> None:
+    error: StrataError | None = await answer(lambda done: engine.purge(topic, minimums, done))
+    if error is not None:
+        raise error
 
 
 async def _saved(engine: CommitLog) -> None:

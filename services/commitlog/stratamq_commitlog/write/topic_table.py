@@ -5,7 +5,7 @@ written again. Topics that the log or the queues hold but the file does not are 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError, NotFoundError, NotWritableError
@@ -14,6 +14,8 @@ from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files
 from stratamq.formats import json_files
 from stratamq.formats.store_paths import TOPICS_PATH
+from stratamq.formats.topic_minimums import MEMBER as MINIMUMS_MEMBER
+from stratamq.formats.topic_minimums import Minimums, members_of, minimums_of, ordered
 from stratamq.formats.topics import (
     MAX_TOPIC_BYTES,
     SCHEDULE_TOPIC,
@@ -55,6 +57,8 @@ class TopicConfig:
     permission: int = PERMISSION_WRITE | PERMISSION_READ
     ordered: bool = False
     system_flags: int = 0
+    minimums: Minimums = ()
+    """Below them nothing is read."""
 
     @property
     def writable(self) -> bool:
@@ -169,18 +173,42 @@ class TopicTable:
             )
 
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Create or change a topic. Queues that hold messages stay readable."""
-        if config.topic not in self._topics:
+        """Create or change a topic. Queues that hold messages stay readable, and minimum offsets
+        what they are."""
+        known = self._topics.get(config.topic)
+        if known is None:
             self._validate(config.topic)
+        config = replace(config, minimums=() if known is None else known.minimums)
         for name, count in (("read", config.read_queues), ("write", config.write_queues)):
             if not 1 <= count <= MAX_QUEUES:
                 raise InvalidRequestError(f"{name} queues: 1 to {MAX_QUEUES}, not {count}")
         if config.permission & ~(PERMISSION_READ | PERMISSION_WRITE | 1):
             raise InvalidRequestError(f"permission {config.permission}: 2 write, 4 read, 6 both")
-        self._set(config)
-        self._unsaved[config.topic] = self._entry(config.topic)
-        self._changed()
-        return config
+        return self._store(config)
+
+    def raise_minimums(self, topic: str, minimums: Mapping[int, int]) -> TopicConfig:
+        """Hide what is below these queue offsets, by queue id; none is lowered. NotFoundError."""
+        config = self.get(topic)
+        raised = dict(config.minimums)
+        for queue_id, offset in minimums.items():
+            raised[queue_id] = max(offset, raised.get(queue_id, 0))
+        return self._store(replace(config, minimums=ordered(raised.items())))
+
+    def limit_minimums(self, next_offsets: Mapping[tuple[str, int], int]) -> bool:
+        """The log has lost its end, or is another's: no minimum stays above where a queue goes on,
+        because it would hide messages that are still to come. True when one was."""
+        changed = False
+        for name, config in self._topics.items():
+            if not config.minimums:
+                continue
+            limited = ordered(
+                (queue_id, min(offset, next_offsets.get((name, queue_id), 0)))
+                for queue_id, offset in config.minimums
+            )
+            if limited != config.minimums:
+                self._store(replace(config, minimums=limited))
+                changed = True
+        return changed
 
     def writable(self, topic: str) -> TopicConfig:
         """The topic a producer names; created if that is allowed.
@@ -214,12 +242,24 @@ class TopicTable:
         table = self.encode((name, self._entry(name)) for name in names)
         return json.dumps({**self._head(), _TABLE: table}).encode(), following
 
-    def import_json(self, raw: bytes) -> None:
-        """Take over a master's topics (spec 11.6). What the document does not name stays."""
+    def import_json(self, raw: bytes, next_offsets: Mapping[tuple[str, int], int]) -> None:
+        """Take over a master's topics (spec 11.6). What the document does not name stays.
+
+        NotWritableError (`behind`) when a minimum offset is above where the queue goes on here:
+        should the log never get the messages in between, it would hide others.
+        """
         try:
             document = json_files.parse_json_object(raw)
         except CorruptRecordError as error:
             raise InvalidRequestError(f"topics: {error.message}") from error
+        table = document.get(_TABLE)
+        for name, entry in table.items() if isinstance(table, dict) else ():
+            for queue_id, offset in minimums_of(entry):
+                if offset > next_offsets.get((name, queue_id), 0):
+                    raise NotWritableError(
+                        f"queue {queue_id} of {name} does not reach its minimum {offset} yet",
+                        "behind",
+                    )
         self._take(document)
         self._changed()
 
@@ -288,9 +328,16 @@ class TopicTable:
                 permission=_number(entry, "perm", 6, 0, 7),
                 ordered=entry.get("order") is True,
                 system_flags=_number(entry, "topicSysFlag", 0, 0, 1 << 30),
+                minimums=minimums_of(entry),
             )
             self._set(config)
             self._unsaved[name] = self._entry(name)
+
+    def _store(self, config: TopicConfig) -> TopicConfig:
+        self._set(config)
+        self._unsaved[config.topic] = self._entry(config.topic)
+        self._changed()
+        return config
 
     def _set(self, config: TopicConfig) -> None:
         self._topics[config.topic] = config
@@ -319,8 +366,9 @@ def _json_of(config: TopicConfig, kept: JsonObject | None) -> JsonObject:
         "topicSysFlag": config.system_flags,
         "writeQueueNums": config.write_queues,
     }
-    ours = known.keys() - {"topicFilterType"}
-    return {**known, **{k: v for k, v in (kept or {}).items() if k not in ours}}
+    ours = {*known, MINIMUMS_MEMBER} - {"topicFilterType"}
+    rest = {k: v for k, v in (kept or {}).items() if k not in ours}
+    return {**known, **rest, **members_of(config.minimums)}
 
 
 def _number(entry: dict[str, object], name: str, default: int, least: int, most: int) -> int:

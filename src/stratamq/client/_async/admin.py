@@ -8,6 +8,7 @@ from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
 from stratamq.client.operations import AsyncRunOperation
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
+from stratamq.client.topic_purge import QueuePurge, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
     FollowerServiceState,
@@ -59,6 +60,22 @@ class AsyncAdminClient:
                 name, read_queue_count, write_queue_count, permission, ordered
             )
         )
+
+    async def plan_purge(
+        self, topic: str, before: Start, queue_id: int | None = None
+    ) -> list[QueuePurge]:
+        """What `purge_topic` would take, by queue: all messages before an offset, a moment, or all
+        but the last ones (`-N`); nothing is changed. Of all queues, or of one.
+        NotFoundError when there is no such topic, or nothing in it."""
+        return await run_plan(self._run, plan_purge(topic, before, queue_id))
+
+    async def purge_topic(self, topic: str, purges: Sequence[QueuePurge]) -> None:
+        """Raise the minimum offsets of queues for good, as planned: consumers get nothing below
+        them any more, about a second after this returns; the log's space comes back by retention.
+        NotWritableError of a slave."""
+        changed = [one for one in purges if one.offset > one.before]
+        if changed:
+            await self._run(purge_topic(topic, changed))
 
     # --- groups ---
 

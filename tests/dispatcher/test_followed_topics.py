@@ -5,7 +5,7 @@ import asyncio
 import json
 
 import pytest
-from stratamq_dispatcher.topic_permissions import TopicPermissions
+from stratamq_dispatcher.followed_topics import FollowedTopics
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.client import Topic, connect
@@ -40,7 +40,8 @@ def test_a_pull_of_a_topic_that_may_not_be_read_is_refused(run, tmp_path):
 
 @pytest.mark.parametrize("wrong", [b"[]", b"{}", b'{"topicConfigTable": 1}', b"x"])
 def test_a_page_that_is_none_is_refused_and_changes_nothing(wrong):
-    permissions = TopicPermissions()
+    permissions = FollowedTopics(lambda topic, floors: None)
+    permissions.learned = True
     permissions.take(document(t=2))
     with pytest.raises(CorruptRecordError):
         permissions.take(wrong)
@@ -57,7 +58,7 @@ def test_every_page_is_learned_and_a_log_that_is_away_is_asked_again(monkeypatch
         Page(document(a=4), b"4" * 32, more=False),
     ]
     asked: list[bytes] = []
-    monkeypatch.setattr("stratamq_dispatcher.topic_permissions.LOOK_S", 0.0)
+    monkeypatch.setattr("stratamq_dispatcher.followed_topics.LOOK_S", 0.0)
 
     async def export(kind: Kind, mark: bytes) -> Page:
         asked.append(mark)
@@ -69,7 +70,7 @@ def test_every_page_is_learned_and_a_log_that_is_away_is_asked_again(monkeypatch
             raise page
         return page
 
-    permissions = TopicPermissions()
+    permissions = FollowedTopics(lambda topic, floors: None)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(permissions.follow(export))
     assert [mark[:1] for mark in asked] == [b"\0", b"1", b"1", b"2", b"3", b"4"]

@@ -1,0 +1,46 @@
+"""The minimum offsets of a topic's queues, raised for good: what is below them is read no more.
+
+The log is flushed first: no minimum is above what a restart finds of its queue, where it would hide
+messages that come later. The bytes stay until the log's retention takes them.
+"""
+
+from collections.abc import Mapping
+
+from stratamq.errors import InvalidRequestError
+from stratamq_commitlog.log_state import StateCell
+from stratamq_commitlog.procedures import Flush, Procedure
+from stratamq_commitlog.write.appender import Appender
+from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
+from stratamq_commitlog.write.write_gate import WriteGate
+
+MAX_QUEUES = 1_000
+"""Of one topic: a page of topics, on its way to a slave, has a bound."""
+
+
+def purge(
+    topics: TopicTable,
+    states: StateCell,
+    gate: WriteGate,
+    appender: Appender,
+    topic: str,
+    minimums: Mapping[int, int],
+) -> Procedure[TopicConfig]:
+    """In memory when it ends; the table of topics is to be saved then. Minimums are never lowered.
+
+    InvalidRequestError for a minimum that is negative or beyond its queue's end, NotFoundError for
+    an unknown topic, NotWritableError of a slave, UnavailableError when the flush does not end.
+    """
+    known = dict(topics.get(topic).minimums)
+    if len({*known, *minimums}) > MAX_QUEUES:
+        raise InvalidRequestError(f"at most {MAX_QUEUES} queues of a topic have minimum offsets")
+    for queue_id, offset in minimums.items():
+        end = appender.queues.table.get((topic, queue_id), 0)
+        if not 0 <= offset <= end:
+            raise InvalidRequestError(
+                f"queue {queue_id} of {topic} ends at {end}: its minimum cannot be {offset}"
+            )
+    yield Flush(appender.appended)
+    now = states.now
+    if now.changing or (now.is_slave and not now.recovering_tail):
+        raise gate.only_master("a slave takes its topics from its master: purge them")
+    return topics.raise_minimums(topic, minimums)
