@@ -10,11 +10,8 @@ import grpc
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
-<<<<<<< HEAD
-from stratamq_dispatcher.group_members import GroupMembers
-=======
 from stratamq_dispatcher.followed_topics import FollowedTopics
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
+from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
@@ -42,16 +39,12 @@ class RunningService:
         self.not_writable: str | None = None
         """The log's status; None: it does not answer."""
         self.generation = 1
-<<<<<<< HEAD
-        self.permissions = TopicPermissions()
         self.members_clock = SimulatedClock()
         self.members = GroupMembers(self.members_clock)
-=======
         self.permissions = FollowedTopics(
             lambda topic, floors: self.engine.queues.hide(topic, floors)
         )
         self.permissions.learned = True
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
 
     async def __aenter__(self) -> "RunningService":
         loop = asyncio.get_running_loop()

@@ -15,11 +15,8 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
-<<<<<<< HEAD
-from stratamq_dispatcher.group_members import GroupMembers
-=======
 from stratamq_dispatcher.followed_topics import FollowedTopics
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
+from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
@@ -48,12 +45,8 @@ async def main() -> None:
         offsets,
         bounds,
         LastCommits(clock),
-<<<<<<< HEAD
         GroupMembers(clock),
-        permissions,
-=======
         topics,
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
         not_writable,
         config.page_entries,
     )

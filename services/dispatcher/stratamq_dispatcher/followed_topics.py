@@ -45,7 +45,9 @@ class FollowedTopics:
     def require_learned(self) -> None:
         """UnavailableError before: what is hidden is not known."""
         if not self.learned:
-            raise UnavailableError("the dispatcher has not learned the topics from the log yet")
+            raise UnavailableError(
+                "the dispatcher does not serve yet: it has not learned the topics from the log"
+            )
 
     def require_readable(self, topic: str) -> None:
         """NotPermittedError for a topic without the permission to be read; UnavailableError."""

@@ -70,12 +70,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
         last_commits: LastCommits,
-<<<<<<< HEAD
         members: GroupMembers,
-        permissions: TopicPermissions,
-=======
         topics: FollowedTopics,
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
         why_not_writable: Callable[[], Awaitable[tuple[str, str] | None]],
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
@@ -87,12 +83,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._offsets = offsets
         self._bounds = bounds
         self._last_commits = last_commits
-<<<<<<< HEAD
         self._members = members
-        self._permissions = permissions
-=======
         self._topics = topics
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
         self._groups = GroupListing(offsets, bounds)
         self._why_not_writable = why_not_writable
 
@@ -118,15 +110,11 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             _check_not_negative(name, getattr(request, name))
         if request.wait_ms > MAX_WAIT_MS:
             raise InvalidRequestError(f"wait_ms is at most {MAX_WAIT_MS}, not {request.wait_ms}")
-<<<<<<< HEAD
-        self._permissions.require_readable(request.topic)
+        self._topics.require_readable(request.topic)
         if request.group and request.client_id:
             address = client_address(context.peer())
             reader = request.group, request.client_id, address
             self._members.pulled(*reader, request.topic, request.queue_id)
-=======
-        self._topics.require_readable(request.topic)
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
         query = PullQuery(
             request.topic,
             request.queue_id,
@@ -160,11 +148,10 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 await asyncio.sleep(0)
         stream = self._puller.stream(cursors, _filter(request), request.max_bytes or STREAM_BYTES)
         # Closed with this call and not some time later: it watches its queues until then.
-<<<<<<< HEAD
         with self._membership(request, context, read):
             async with contextlib.aclosing(stream):
                 async for index, answer in stream:
-                    self._permissions.require_readable(cursors[index].topic)
+                    self._topics.require_readable(cursors[index].topic)
                     head = _head(pb.PullStreamResponse, answer)
                     head.stream_index = index
                     yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
@@ -190,14 +177,6 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             raise
         finally:
             stream.end(at_deadline=at_deadline)
-=======
-        async with contextlib.aclosing(stream):
-            async for index, answer in stream:
-                self._topics.require_readable(cursors[index].topic)
-                head = _head(pb.PullStreamResponse, answer)
-                head.stream_index = index
-                yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
 
     # --- queues ---
 

@@ -9,8 +9,8 @@ from stratamq.cli.completing import TopicArgument
 from stratamq.cli.confirming import YesOption, confirm
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
-<<<<<<< HEAD
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
+from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import (
     DEFAULT,
     AddressOption,
@@ -19,11 +19,6 @@ from stratamq.cli.options import (
     OutputOption,
     open_client,
 )
-=======
-from stratamq.cli.listings import QUEUE_COLUMNS, queue_row, show
-from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
->>>>>>> b59b283 (topics: purge messages below an offset or a time)
 from stratamq.client import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 
@@ -155,13 +150,14 @@ def purge_topic(
     yes: YesOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
+    broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Hide a topic's older messages from consumers, for good: groups that are behind go on at the
     new minimum offset, about a second later. Queries by key, and the log as a table, still find
     them; their space comes back by retention."""
     start = parse_start(before, option="--before")
-    with open_client(data, address) as client:
+    with open_client(data, address, broker) as client:
         purges = client.admin.plan_purge(topic, start, queue)
         count = sum(one.offset - one.before for one in purges)
         if not dry_run and count:
@@ -170,6 +166,7 @@ def purge_topic(
     rows: list[Row] = [
         {
             "kind": "purge",
+            **broker_field(one.broker),
             "topic": one.topic,
             "queueId": one.queue_id,
             "before": one.before,

@@ -28,6 +28,8 @@ class QueuePurge:
     before: int
     offset: int
     max_offset: int
+    broker: str = ""
+    """As `Topic.broker`."""
 
 
 def plan_purge(

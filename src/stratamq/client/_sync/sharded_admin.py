@@ -10,6 +10,7 @@ from stratamq.client._sync.shards import Shards
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.operations import RunOperation
+from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 
@@ -78,6 +79,30 @@ class ShardedAdmin(AdminClient):
         self._shards.change(
             list(by_broker),
             lambda client, name: client.admin.reset_group(group, by_broker[name]),
+        )
+        return None
+
+    def plan_purge(
+        self, topic: str, before: Start, queue_id: int | None = None
+    ) -> list[QueuePurge]:
+        if not self._shards.clients():
+            return super().plan_purge(topic, before, queue_id)
+        found = self._shards.read(
+            lambda client: client.admin.plan_purge(topic, before, queue_id), whole=True
+        )
+        return [replace(one, broker=name) for name, some in found for one in some]
+
+    def purge_topic(self, topic: str, purges: Sequence[QueuePurge]) -> None:
+        if not self._shards.clients():
+            return super().purge_topic(topic, purges)
+        by_broker: dict[str, list[QueuePurge]] = {}
+        for one in purges:
+            by_broker.setdefault(one.broker, []).append(one)
+        if unknown := set(by_broker) - set(self._shards.clients()):
+            raise InvalidRequestError(f"there is no broker {min(unknown)!r}: plan the purge anew")
+        self._shards.change(
+            list(by_broker),
+            lambda client, name: client.admin.purge_topic(topic, by_broker[name]),
         )
         return None
 
