@@ -9,9 +9,12 @@ from obstore.store import MemoryStore
 
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedDisk
+from stratamq.tier.driver.counting import CountingStorage
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.objects import ObjectStorage, open_objects
 from stratamq.tier.driver.posix import PosixStorage
+from stratamq.tier.driver.retrying import Retries, RetryingStorage
+from stratamq.tier.driver.simulated import SimulatedBackend
 from stratamq.tier.driver.storage import Storage
 from tests.support.s3_servers import S3Server
 
@@ -24,6 +27,17 @@ def memory(positions: bool) -> Callable[[pytest.FixtureRequest, Path], Opening]:
         return lambda: storage
 
     return make
+
+
+def wrapped(request: pytest.FixtureRequest, directory: Path) -> Opening:
+    """What a service has: a storage that asks again, over one that counts, over a network."""
+    backend = SimulatedBackend(seed=1, positions=True)
+
+    def opening() -> Storage:
+        counting = CountingStorage(backend.storage(), lambda: 0)
+        return RetryingStorage(counting, Retries(), no_pause, lambda: 0.0)
+
+    return opening
 
 
 def no_pause(seconds: float) -> None:
@@ -59,6 +73,7 @@ def bucket(server: str) -> Callable[[pytest.FixtureRequest, Path], Opening]:
 MAKERS: dict[str, Callable[[pytest.FixtureRequest, Path], Opening]] = {
     "memory": memory(positions=False),
     "memory-positions": memory(positions=True),
+    "wrapped": wrapped,
     "directory": directory,
     "simulated-directory": simulated_directory,
     "object-memory": object_memory,
