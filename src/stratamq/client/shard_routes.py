@@ -29,6 +29,11 @@ class _Route:
     exists: set[str] = field(default_factory=set)
     """Brokers that have the topic, whether it can be written there or not."""
     turn: int = 0
+    cycle: list[str] = field(default_factory=list)
+    """The brokers as often as they have queues; of `brokers`, and empty when that is to be made."""
+    brokers: Collection[str] = ()
+    orders: dict[str, list[str]] = field(default_factory=dict)
+    """All that take messages, by the one that is first."""
 
 
 class ShardRoutes:
@@ -45,8 +50,11 @@ class ShardRoutes:
         """Those that are to be asked about the topic, then `learn`. One that is away is not, so
         that it costs the others' messages no time."""
         route = self._routes.get(topic)
+        fresh = route is not None and now_ns - route.asked_ns <= FRESH_NS
+        if route is not None and fresh and len(route.counts) >= len(brokers):
+            return []
         here = [name for name in brokers if not self._is_away(name, now_ns)]
-        if route is None or now_ns - route.asked_ns > FRESH_NS:
+        if route is None or not fresh:
             return here
         return [name for name in here if name not in route.counts]
 
@@ -59,6 +67,7 @@ class ShardRoutes:
         known of them."""
         route = self._routes.setdefault(topic, _Route(now_ns))
         route.asked_ns = now_ns
+        route.cycle = []
         for name, one in answers.items():
             writable = one is not None and one.permission & _WRITE
             route.counts[name] = one.write_queue_count if one is not None and writable else 0
@@ -78,17 +87,13 @@ class ShardRoutes:
         is nowhere may be made anywhere; one that can be written nowhere is refused by who has it.
         """
         route = self._routes[topic]
-        places = [
-            (number, name)
-            for name in sorted(brokers)
-            for number in range(route.counts.get(name, 0))
-        ]
-        if not places:
-            places = [(0, name) for name in sorted(route.exists & set(brokers) or brokers)]
-        places.sort()
-        begin = route.turn % len(places)
+        if not route.cycle or len(route.brokers) != len(brokers):
+            _plan_turns(route, brokers)
+        cycle = route.cycle
+        order = route.orders[cycle[route.turn % len(cycle)]]
         route.turn += 1
-        order = dict.fromkeys(name for _, name in places[begin:] + places[:begin])
+        if not self._away_ns:
+            return order
         gone = {name for name in order if self._is_away(name, now_ns)}
         return [*(one for one in order if one not in gone), *(one for one in order if one in gone)]
 
@@ -118,6 +123,18 @@ class ShardRoutes:
                 f"{', '.join(missing)} are not known: it has not answered yet"
             )
         return [(name, number) for name in sorted(brokers) for number in range(counts[name])]
+
+
+def _plan_turns(route: _Route, brokers: Collection[str]) -> None:
+    places = [
+        (number, name) for name in sorted(brokers) for number in range(route.counts.get(name, 0))
+    ]
+    cycle = [name for _, name in sorted(places)]
+    cycle = cycle or sorted(route.exists & set(brokers)) or sorted(brokers)
+    names = list(dict.fromkeys(cycle))
+    route.orders = {name: names[at:] + names[:at] for at, name in enumerate(names)}
+    route.brokers = tuple(brokers)
+    route.cycle = cycle
 
 
 def took_nothing(error: StrataError) -> bool:

@@ -1,7 +1,7 @@
 """The producer of a client of several addresses: one for each broker name."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -170,10 +170,10 @@ class AsyncShardedProducer(AsyncProducer):
     async def _routed(self, topic: str) -> dict[str, Any]:
         return await self._shards.routed(self._routes, topic, self._clock.monotonic_ns())
 
-    def _order(self, topic: str, queue_id: int | None, brokers: Iterable[str]) -> list[str]:
+    def _order(self, topic: str, queue_id: int | None, brokers: Collection[str]) -> list[str]:
         if queue_id is not None:
-            return [self._routes.of_queue(topic, queue_id, list(brokers))]
-        return self._routes.in_turn(topic, list(brokers), self._clock.monotonic_ns())
+            return [self._routes.of_queue(topic, queue_id, brokers)]
+        return self._routes.in_turn(topic, brokers, self._clock.monotonic_ns())
 
     async def _in_turn(
         self, order: list[str], send: Callable[[AsyncProducer], Awaitable[Any]]
