@@ -49,7 +49,7 @@ class Kept:
     def opens(self, end: int, *generations: tuple[int, int]) -> str:
         """A slave with so much, of the first generation; why it is refused."""
         opening = SlaveOpening(end, 0, SEGMENT, "broker-a", generations or (OLD,))
-        return self.master.opened(opening, "127.0.0.1:1")
+        return self.master.answer("127.0.0.1:1", opening).sentence
 
     def looks(self) -> str:
         """The keeper looks once; why no messages are taken then."""

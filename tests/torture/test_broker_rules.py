@@ -16,11 +16,17 @@ from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.replica.roles import ROLE_PATH
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
-from stratamq_ha import history, peer_policy, promotion, promotion_steps, slave_agreement
+from stratamq_ha import (
+    history,
+    master_agreement,
+    peer_policy,
+    promotion,
+    promotion_steps,
+    slave_agreement,
+)
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Assessment
 from stratamq_ha.slaves import Slaves
-from stratamq_torture.brokers import link
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.settings import Settings
 from stratamq_torture.simulated.model import Violation
@@ -359,7 +365,7 @@ def _counts_all_the_same(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_longer_history(patch: pytest.MonkeyPatch) -> None:
-    for module in (link, history, peer_policy):
+    for module in (master_agreement, history, peer_policy):
         patch.setattr(module, "longer_end", lambda *_, **__: None)
 
 
@@ -383,14 +389,14 @@ def _no_thought(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_cut(patch: pytest.MonkeyPatch) -> None:
-    judge = link.judge
+    judge = master_agreement.judge
 
     def blind(master: history.History, has: SlaveOpening, **more: object) -> MasterAnswer:
         keeps = judge(master, has, **more)
         kept = min(has.end, master.end)
         return replace(keeps, cut_to=kept) if keeps.verdict is Verdict.KEEP else keeps
 
-    patch.setattr(link, "judge", blind)
+    patch.setattr(master_agreement, "judge", blind)
 
 
 def _shows_all(patch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,11 @@ from stratamq.errors import StrataError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
-from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term
-from stratamq.formats.replication_opening import SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
-from stratamq_ha.history import History, longer_end, longer_sentence, related
 from stratamq_ha.master import Master
+from stratamq_ha.master_agreement import Obstacle
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import (
     Adopt,
@@ -75,7 +73,7 @@ class RoleKeeper:
         """Who asked us since the last look, by instance."""
         self._term_heard: tuple[int, str] | None = None
         master.asked = self._asked
-        master.opened = self._opened
+        master.hindered = self._hindered
 
     async def run(self) -> None:
         while True:
@@ -113,35 +111,17 @@ class RoleKeeper:
         member = ours.members.find(theirs.member) if ours.members is not None else None
         return member.address if member is not None else reached_at(theirs, source)
 
-    def _opened(self, has: SlaveOpening, source: str) -> str:
-        """A slave opens with that history: why it is not served, "" if it may be."""
+    def _hindered(self, found: Obstacle, source: str) -> None:
+        """A slave is not served, because of what it has."""
         facts = self._view.facts
-        if facts is None:
-            return ""
-        if facts.rejoining and not facts.recovering_tail:
-            return "this master's directory is new in its cluster: it serves no slave"
-        if not related(facts.generations, has.generations):
-            return ""
-        if facts.recovering_tail:
-            return "this master first recovers from its slaves what it has lost"
-        term = last_term(has.generations)
-        if term > facts.term:
-            if term <= facts.term + LARGEST_TERM_STEP:
-                self._term_heard = (
-                    term,
-                    f"the slave {source} has followed a master of term {term}",
-                )
-                self.wake()
-            return f"this master is of term {facts.term}, and the slave is at term {term}"
-        ours = self._view.history
-        theirs = History(has.generations, has.minimum, has.end)
-        longer = longer_end(ours, theirs, own_terms=facts.members is not None)
-        if longer is None:
-            return ""
-        sentence = longer_sentence(f"the slave {has.member or source}", longer, ours)
-        self._cluster.found_longer(facts, sentence)
-        self.wake()
-        return sentence
+        assert facts is not None
+        if found.term is not None:
+            sentence = f"the slave {source} has followed a master of term {found.term}"
+            self._term_heard = found.term, sentence
+            self.wake()
+        if found.is_longer:
+            self._cluster.found_longer(facts, found.sentence)
+            self.wake()
 
     async def _look(self) -> None:
         facts = await self._cluster.facts()

@@ -10,19 +10,18 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 
 from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
-from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
+from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import reachable_address
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
-from stratamq_ha.history import judge
+from stratamq_ha.master_agreement import MasterTerms, Obstacle, obstacle, refused, served
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer, PeerClosed, PeerSettings
 from stratamq_ha.slaves import Slaves, SlaveState
@@ -58,8 +57,8 @@ class Master:
         """Where producers reach this log; sent to slaves."""
         self.asked: Callable[[PeerStatus, str], PeerStatus | None] = lambda theirs, source: None
         """Called with the peer status of a broker that asks for this one's."""
-        self.opened: Callable[[SlaveOpening, str], str] = lambda has, source: ""
-        """A slave opens with that history; why it is not served, if it is not."""
+        self.hindered: Callable[[Obstacle, str], None] = lambda found, source: None
+        """Called with why a slave, at that address, is not served."""
         self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
         """A slave asks for topics and offsets; the connection's other half is answered."""
         self._config = config
@@ -141,7 +140,7 @@ class Master:
                 self._view,
                 self._settings,
                 self._now_ms,
-                partial(self._judge, address),
+                partial(self.answer, address),
                 self._heard,
                 self._asked,
                 self.documents,
@@ -189,26 +188,27 @@ class Master:
         if not task.cancelled() and task.exception() is not None:
             log.critical("serving a slave failed", exc_info=task.exception())
 
-    def _judge(self, source: str, has: SlaveOpening) -> MasterAnswer:
-        facts = self._view.facts
+    def answer(self, source: str, has: SlaveOpening) -> MasterAnswer:
+        """To the slave at `source` that opens with `has`."""
+        facts, ours = self._view.facts, self._view.history
         assert facts is not None
-        newer = self.opened(has, source) if has.name == facts.broker_name else ""
-        if newer:
-            return MasterAnswer(Verdict.REFUSED, 0, 0, 0, 0, newer, "", ())
-        keeps = judge(
-            self._view.history,
-            has,
-            shippable=self._view.view.shippable,
-            confirmed=self._view.view.confirmed,
-            segment_bytes=facts.segment_bytes,
-            name=facts.broker_name,
-            address=self.log_address,
-            own_terms=facts.members is not None,
+        terms = MasterTerms(
+            facts.broker_name,
+            self.log_address,
+            facts.term,
+            facts.member,
+            has_members=facts.members is not None,
+            rejoining=facts.rejoining,
+            recovering_tail=facts.recovering_tail,
         )
-        forgot = not has.rejoining and has.end < self._acknowledged_by(has.identity)
-        if forgot:
+        found = obstacle(terms, ours, has, source)
+        if found is not None:
+            self.hindered(found, source)
+            return refused(found.sentence)
+        keeps = served(terms, ours, has, self._view.view, self._acknowledged_by(has.identity))
+        if keeps.forgot:
             log.warning("a slave has less than it acknowledged", extra={"slave": source})
-        return replace(keeps, member=facts.member, forgot=forgot)
+        return keeps
 
     def _acknowledged_by(self, identity: int) -> int:
         """How much that directory has acknowledged to this master; −1: nothing."""

@@ -15,20 +15,14 @@ from dataclasses import replace
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.recovery.cut_file import Cut
-from stratamq_ha.history import (
-    History,
-    judge,
-    longer_end,
-    longer_sentence,
-    related,
-)
+from stratamq_ha.history import History
+from stratamq_ha.master_agreement import MasterTerms, obstacle, served
 from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
 from stratamq_ha.promotion import MasterView
 from stratamq_ha.slave_agreement import Agreed, NotAgreed, SlaveTerms, agree, learned
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
 from stratamq.errors import StrataError
-from stratamq.formats.generation_number import last_term
 from stratamq.formats.replication_opening import (
     LENGTH,
     MasterAnswer,
@@ -205,9 +199,9 @@ class Link:
             return
         history = slave.history(engine)
         has = self._opening(engine, history)
-        if self._steps_down(master, has):
+        keeps = self._answer(master, has)
+        if keeps is None:
             return
-        keeps = self._answer(master, theirs, has)
         if slave.heard.address != master.address:
             slave.heard = MasterView(master.address)
         slave.heard = learned(slave.heard, keeps)
@@ -247,43 +241,31 @@ class Link:
         )
         return decode_slave_opening(encode_slave_opening(has)[LENGTH.size :])
 
-    def _answer(self, master: Node, engine: CommitLog, has: SlaveOpening) -> MasterAnswer:
-        """What the master answers, by way of the wire's bytes."""
-        view = master.view(engine)
-        answer = judge(
-            master.history(engine),
-            has,
-            shippable=view.shippable,
-            confirmed=view.confirmed,
-            segment_bytes=engine.segment_bytes,
-            name=BROKER_NAME,
-            address=master.address,
-            own_terms=True,
-        )
-        forgot = not has.rejoining and has.end < master.remembered.get(has.identity, -1)
-        answer = replace(answer, member=engine.membership.member, forgot=forgot)
-        return decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
-
-    def _steps_down(self, master: Node, has: SlaveOpening) -> bool:
-        """A master that hears of a higher term of its history, or of more of its own than it has,
-        does not serve."""
+    def _answer(self, master: Node, has: SlaveOpening) -> MasterAnswer | None:
+        """What the master answers, by way of the wire's bytes; None: it serves no slave now."""
         engine = master.log
         assert engine is not None
-        term = last_term(has.generations)
+        terms = MasterTerms(
+            BROKER_NAME,
+            master.address,
+            engine.state.highest_term,
+            engine.membership.member,
+            has_members=engine.membership.members is not None,
+            rejoining=engine.membership.rejoining,
+            recovering_tail=False,
+        )
         ours = master.history(engine)
-        if engine.membership.rejoining:
-            return True
-        if not related(ours.generations, has.generations):
-            return False
-        if term > engine.state.highest_term:
-            master.step_down(term, "")
-            return True
-        theirs = History(has.generations, has.minimum, has.end)
-        longer = longer_end(ours, theirs, own_terms=True)
-        if longer is not None:
-            self._world.met("a master heard of a longer history of its own")
-            master.longer = longer_sentence(f"the slave {has.member}", longer, ours)
-        return longer is not None
+        found = obstacle(terms, ours, has)
+        if found is not None:
+            if found.term is not None:
+                master.step_down(found.term, "")
+            if found.is_longer:
+                self._world.met("a master heard of a longer history of its own")
+                master.longer = found.sentence
+            return None
+        acknowledged = master.remembered.get(has.identity, -1)
+        answer = served(terms, ours, has, master.view(engine), acknowledged)
+        return decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
 
     def _cut(self, keeps: MasterAnswer, has: SlaveOpening, agreed: Agreed) -> None:
         life, empty = self._life, agreed.empty

@@ -1,0 +1,84 @@
+"""What a master answers a slave that opens with its history. Pure.
+
+The master's side carries it out: it sends the answer, and an `Obstacle` goes to its keeper.
+"""
+
+from dataclasses import dataclass, replace
+
+from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term
+from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
+from stratamq_ha.history import History, judge, longer_end, longer_sentence, related
+from stratamq_ha.master_connection import LogView
+
+
+@dataclass(frozen=True, slots=True)
+class MasterTerms:
+    """What a master is bound to besides its history. `term`: the highest it knows."""
+
+    name: str
+    """The broker's."""
+    address: str
+    """Where producers reach its log."""
+    term: int
+    member: str
+    has_members: bool
+    rejoining: bool
+    recovering_tail: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a slave is not served, by something that concerns the master itself."""
+
+    sentence: str
+    term: int | None = None
+    """The slave is at this higher term of the master's history: the master steps down."""
+    is_longer: bool = False
+    """The slave has more of the master's history than the master."""
+
+
+def obstacle(
+    terms: MasterTerms, ours: History, has: SlaveOpening, source: str = ""
+) -> Obstacle | None:
+    """Why the master does not serve the slave at `source`; None: there is an answer, `served`."""
+    if has.name != terms.name:
+        return None
+    if terms.rejoining and not terms.recovering_tail:
+        return Obstacle("this master's directory is new in its cluster: it serves no slave")
+    if not related(ours.generations, has.generations):
+        return None
+    if terms.recovering_tail:
+        return Obstacle("this master first recovers from its slaves what it has lost")
+    term = last_term(has.generations)
+    if term > terms.term:
+        sentence = f"this master is of term {terms.term}, and the slave is at term {term}"
+        return Obstacle(sentence, term=term if term <= terms.term + LARGEST_TERM_STEP else None)
+    theirs = History(has.generations, has.minimum, has.end)
+    longer = longer_end(ours, theirs, own_terms=terms.has_members)
+    if longer is None:
+        return None
+    sentence = longer_sentence(f"the slave {has.member or source}", longer, ours)
+    return Obstacle(sentence, is_longer=True)
+
+
+def refused(sentence: str) -> MasterAnswer:
+    return MasterAnswer(Verdict.REFUSED, 0, 0, 0, 0, sentence, "", ())
+
+
+def served(
+    terms: MasterTerms, ours: History, has: SlaveOpening, view: LogView, acknowledged: int
+) -> MasterAnswer:
+    """The answer to a slave without an obstacle. `acknowledged`: how much its directory has
+    acknowledged to this master, −1: nothing."""
+    answer = judge(
+        ours,
+        has,
+        shippable=view.shippable,
+        confirmed=view.confirmed,
+        segment_bytes=view.segment_bytes,
+        name=terms.name,
+        address=terms.address,
+        own_terms=terms.has_members,
+    )
+    forgot = not has.rejoining and has.end < acknowledged
+    return replace(answer, member=terms.member, forgot=forgot)
