@@ -6,6 +6,7 @@ from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write.topic_table import TopicConfig
 
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError, StrataError
+from stratamq.files.simulated import keep_nothing
 from stratamq.formats.json_files import parse_json
 from tests.support.disks import write_file
 from tests.support.logs import Store
@@ -90,7 +91,7 @@ def test_what_a_purge_hides_is_flushed_before_it():
     store.put(queue_id=0)
     assert store.log.status().flushed < store.end()
     assert purge(store, "orders", q0=1) is None
-    store.power_loss()
+    store.power_loss(keep_nothing)
     store.start()
     assert minimums(store) == {0: 1}
     assert store.put(queue_id=0).queue_offset == 1

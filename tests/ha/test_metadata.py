@@ -106,6 +106,28 @@ def test_they_outlive_the_master(pair: Pair):
         assert (result.queue_offset, result.stored) == (0, True)
 
 
+def test_purged_messages_stay_hidden_on_a_slave_and_after_its_promotion(pair: Pair):
+    fill(pair.master, "t1", 0, 5)
+    with connect(pair.master.root) as client:
+        client.admin.purge_topic("t1", client.admin.plan_purge("t1", 4))
+    pair.start_slave()
+
+    def begins_at() -> list[int]:
+        with connect(pair.slave.root) as client:
+            try:
+                return [queue.min_offset for queue in client.queues("t1")]
+            except StrataError:
+                return []  # a log or dispatcher that is on its way
+
+    until(lambda: begins_at() == [4], "the minimum offset on the slave")
+    pair.master.stop()
+    with connect(pair.slave.root) as client:
+        client.admin.promote(force=True)
+        assert client.send("t1", b"new", queue_id=0).queue_offset == 5
+    with connect(pair.slave.root, patience_s=60) as client:
+        assert [message.body for message in client.consume("t1")] == [b"x", b"new"]
+
+
 def test_a_slave_takes_no_commits_and_names_its_master_until_it_is_promoted(pair: Pair):
     pair.start_slave()
     fill(pair.master, "t1", 0, 5)
