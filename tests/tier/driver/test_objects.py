@@ -167,6 +167,28 @@ def test_no_server_leaves_the_outcome_open():
         open_objects(settings).perform(Create(PATH, b"x"))
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"), [(403, StorageRefusedError), (500, StorageUnavailableError)]
+)
+def test_without_credentials_and_role_the_error_names_what_to_set(monkeypatch, status, expected):
+    """The machine's metadata service is asked for a role; here a proxy answers for it."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with s3_servers.serving(answer(status)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        settings = ObjectSettings("s3://bucket", {"endpoint": "http://store"}, allow_http=True)
+        with pytest.raises(expected, match="AWS_ACCESS_KEY_ID"):
+            open_objects(settings).perform(Create(PATH, b"x"))
+
+
+def test_settings_without_conditional_writes_are_refused(moto):
+    settings = moto.settings(f"s3://{moto.new_bucket()}", conditional_put="disabled")
+    with pytest.raises(StorageRefusedError, match="conditional writes"):
+        open_objects(settings).perform(Create(PATH, b"x"))
+
+
 def test_an_answer_that_does_not_come_in_time_leaves_the_outcome_open():
     def never(environment, start_response):
         while environment["werkzeug.socket"].recv(1 << 16) != b"":

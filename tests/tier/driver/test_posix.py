@@ -304,6 +304,14 @@ def test_rocketmqs_files_are_listed_with_their_sizes_and_times(tmp_path):
     assert (listed.path, listed.size, listed.modified_ms) == (path, 300, 1_700_000_000_123)
 
 
+def test_a_file_whose_name_is_no_name_is_no_object(tmp_path):
+    storage = PosixStorage(RealFiles(tmp_path), no_pause)
+    storage.perform(Create("a/b", b"x"))
+    for name in (b"new\nline", b"\xff\xfe"):
+        (tmp_path / "a" / os.fsdecode(name)).write_bytes(b"")
+    assert [listed.path for listed in storage.perform(List(""))] == ["a/b"]
+
+
 def test_devices_and_links_that_somebody_put_there_are_no_objects():
     disk = SimulatedDisk()
     storage = opened(disk)

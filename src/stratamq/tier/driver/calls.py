@@ -216,7 +216,7 @@ def check_path(path: str) -> str:
     """`path` itself; InvalidRequestError unless it is one of an object."""
     names = path.split("/")
     for name in names:
-        if not _is_name(name):
+        if not is_name(name):
             raise InvalidRequestError(f"{path!r} is no path of an object: {name!r}")
     if len(path.encode()) > PATH_BYTES:
         raise InvalidRequestError(f"a path of more than {PATH_BYTES} bytes: {path!r}")
@@ -230,7 +230,8 @@ def check_folder(folder: str) -> str:
     return check_path(folder) if folder else folder
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """Whether a path may have this name."""
     if name in ("", ".", "..") or any(letter < " " or letter == "\x7f" for letter in name):
         return False
     try:

@@ -6,7 +6,8 @@ Objects are whole: there are no positions. `Create` is a put with If-None-Match,
 If-Match; a version is the ETag (and the generation where the store has one). The key of an object
 is the URL's prefix and its path, unchanged. Each call is one request, a `List` one for each 1 000
 objects; nothing is retried here, since the answer of a request that was repeated unseen would not
-tell whose object it found: `retrying.py` does it. Errors have neither URLs nor credentials.
+tell whose object it found: `retrying.py` does it. Errors have neither URLs nor credentials. A
+process opens its own: connections and threads below do not survive a fork.
 """
 
 import re
@@ -52,6 +53,11 @@ _KIND = re.compile(r"kind: (Connect|Timeout|Request|Interrupted|Decode)\b")
 _START_BEYOND = "StartTooLarge"
 """obstore's own stores, which have no HTTP status."""
 _METADATA_SERVICE = "169.254.169.254"
+"""Asked for the machine's role where no credentials are given."""
+_NO_CREDENTIALS = (
+    "no credentials were given and the machine has no role: set access_key_id and "
+    "secret_access_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+)
 _PASSING_STATUS = ("408", "409", "429")
 
 
@@ -67,7 +73,7 @@ class ObjectSettings:
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_ms: int = 30_000
-    """Of one request, its body included."""
+    """Of one request, its body included: long enough for the largest object."""
     connect_timeout_ms: int = 5_000
     allow_http: bool = False
     """An endpoint without TLS: for a store on this machine or in a trusted network."""
@@ -131,7 +137,7 @@ class ObjectStorage:
         failure: Exception
         try:
             return cast(T, self._perform(call))
-        except (self._errors.BaseError, OSError, ValueError) as error:
+        except (self._errors.BaseError, OSError, ValueError, NotImplementedError) as error:
             failure = self._translated(call, error)
         # Outside the handler: the store's own text may have a signed URL.
         raise failure
@@ -218,6 +224,9 @@ class ObjectStorage:
         refused = StorageRefusedError(f"{path}: the object store refused: {seen}", "refused")
         if "NoSuchBucket" in text:
             return StorageRefusedError("the object store has no such bucket: make it", "no bucket")
+        if _METADATA_SERVICE in text:
+            kind_of = StorageRefusedError if status.startswith("4") else StorageUnavailableError
+            return kind_of(f"{path}: {_NO_CREDENTIALS}")
         if isinstance(error, FileNotFoundError):
             if isinstance(call, Swap):
                 return SwapLostError(f"{path} is gone")
@@ -237,12 +246,16 @@ class ObjectStorage:
             return StorageRefusedError(
                 f"{path}: the object store refused these credentials: {seen}", "credentials"
             )
+        if isinstance(error, NotImplementedError):
+            return StorageRefusedError(
+                f"{path}: the object store's settings switch conditional writes off", "settings"
+            )
         if isinstance(error, self._errors.NotSupportedError | self._errors.InvalidPathError):
             return refused
         if (status.startswith("4") and status not in _PASSING_STATUS) or status == "501":
             return refused
         if isinstance(error, self._errors.BaseError | OSError):
-            return StorageUnavailableError(f"{path}: {_without_answer(seen, text)}")
+            return StorageUnavailableError(f"{path}: {_without_answer(seen)}")
         return error
 
     def _beyond(self, call: Read) -> Exception:
@@ -272,12 +285,7 @@ def _found(pattern: re.Pattern[str], text: str) -> str:
     return match[1] if match else ""
 
 
-def _without_answer(seen: str, text: str) -> str:
-    if _METADATA_SERVICE in text:
-        return (
-            "no credentials were given and the machine has no role: set access_key_id and "
-            "secret_access_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
+def _without_answer(seen: str) -> str:
     if seen.startswith("HTTP"):
         return f"the object store answered {seen}"
     words = {"Connect": "no connection to the object store", "Timeout": "no answer in time"}

@@ -3,7 +3,7 @@
     {path of an object}            its bytes; folders are directories, empty ones are not listed
     stratamq/locks/{00..ff}        empty; Create and Swap hold the one of their path
     stratamq/new/{00..ff}          what the holder of that lock is writing, before it is renamed
-    stratamq/writers/{folder}      held by the writer of a folder; its text names the process
+    stratamq/writers/{digest}      held by the writer of a folder; its text names it and the process
 
 Create and Swap compare and rename under a lock, so that of all threads and processes one at a time
 does for a path. A version is the content's SHA-256: what is swapped has to differ from all that it
@@ -43,6 +43,7 @@ from stratamq.tier.driver.calls import (
     Version,
     WriteAt,
     check_path,
+    is_name,
 )
 from stratamq.tier.driver.memory import content_version, short_object
 from stratamq.tier.driver.storage import one_by_one
@@ -88,9 +89,9 @@ class PosixStorage:
 
         The lock is this machine's: who writes from another one is fenced by the manifests.
         """
-        path = f"{_WRITERS}/{check_path(folder).replace('/', ':')}"
+        path = f"{_WRITERS}/{hashlib.sha256(check_path(folder).encode()).hexdigest()[:32]}"
         try:
-            self._writers.append(self._files.lock(path, f"{os.getpid()}\n".encode()))
+            self._writers.append(self._files.lock(path, f"{folder}\n{os.getpid()}\n".encode()))
         except BlockingIOError:
             raise NotWritableError(
                 f"another process writes the tier {folder!r} and holds {path} of its directory: "
@@ -190,7 +191,7 @@ class PosixStorage:
             (
                 (prefix + entry.name + ("/" if entry.kind is Kind.DIRECTORY else ""), entry)
                 for entry in entries
-                if prefix + entry.name != OWN_DIRECTORY and _is_text(entry.name)
+                if prefix + entry.name != OWN_DIRECTORY and is_name(entry.name)
             ),
             key=lambda one: one[0],
         )
@@ -276,12 +277,3 @@ class PosixStorage:
 
 def _hole(path: str, size: int, position: int) -> StorageRefusedError:
     return StorageRefusedError(f"{path} ends at {size}, before {position}", "a hole")
-
-
-def _is_text(name: str) -> bool:
-    """Names that are no UTF-8 are nobody's objects."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
