@@ -267,6 +267,20 @@ def test_a_group_continues_at_every_broker_where_it_was(client):
     assert not [one for one in client.groups() if one.group == "g"]
 
 
+def test_a_purge_is_of_every_broker(client):
+    created(client, "purged")
+    for number in range(12):
+        client.send("purged", b"%d" % number)
+    purges = client.admin.plan_purge("purged", -1)
+    assert {(one.broker, one.queue_id) for one in purges} == ALL
+    assert all(one.offset == one.max_offset - 1 for one in purges)
+    client.admin.purge_topic("purged", purges)
+    until(
+        lambda: len(list(client.consume("purged"))) == 4, "every queue begins at its last message"
+    )
+    assert places(client.consume("purged")) == ALL
+
+
 def test_a_reader_that_fails_leaves_no_message_out(client):
     created(client, "failing")
     with client.producer() as producer:
