@@ -5,6 +5,7 @@ import pytest
 from stratamq.errors import BusyError
 from stratamq.files.simulated import SimulatedCrash
 from stratamq.tier.driver.calls import (
+    AbsentError,
     Create,
     Delete,
     List,
@@ -13,6 +14,7 @@ from stratamq.tier.driver.calls import (
     Size,
     StorageUnavailableError,
     Swap,
+    Together,
     WriteAt,
 )
 from stratamq.tier.driver.simulated import Fault, Odds, SimulatedBackend, When
@@ -92,6 +94,30 @@ def test_a_write_at_a_position_is_torn_anywhere_and_spoils_nothing_beside_it(by_
     assert min(sizes) == 0
     assert len(sizes) > 50
     assert torn
+
+
+def test_a_crash_in_calls_together_may_find_any_of_them_done():
+    seen = set()
+    for seed in range(60):
+        backend = SimulatedBackend(seed, positions=False)
+        backend.crash_at(1 + seed % 4, When.BEFORE)
+        calls = tuple(Create(name, DATA) for name in "abc")
+        try:
+            assert len(backend.storage().perform(Together(calls))) == 3
+        except SimulatedCrash:
+            assert len(backend.memory.objects) == seed % 4
+        seen.add("".join(sorted(backend.memory.objects)))
+    assert seen == {"", "a", "b", "c", "ab", "ac", "bc", "abc"}
+
+
+def test_results_and_errors_of_calls_together_are_in_their_order():
+    for seed in range(20):
+        storage = SimulatedBackend(seed, positions=False).storage()
+        storage.perform(Together(tuple(Create(f"{size}", bytes(size)) for size in range(6))))
+        sizes = storage.perform(Together(tuple(Size(f"{size}") for size in range(6))))
+        assert sizes == list(range(6))
+        with pytest.raises(AbsentError, match="first"):
+            storage.perform(Together((Size("0"), Load("first"), Load("second"))))
 
 
 def test_faults_are_done_or_not_as_they_are_named(backend):

@@ -55,8 +55,9 @@ _START_BEYOND = "StartTooLarge"
 _METADATA_SERVICE = "169.254.169.254"
 """Asked for the machine's role where no credentials are given."""
 _NO_CREDENTIALS = (
-    "no credentials were given and the machine has no role: set access_key_id and "
-    "secret_access_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    "no credentials were given and the machine has no role: set the store's options, or for S3 "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for Google GOOGLE_APPLICATION_CREDENTIALS, for "
+    "Azure AZURE_STORAGE_ACCOUNT_KEY"
 )
 _PASSING_STATUS = ("408", "409", "429")
 

@@ -6,7 +6,8 @@
     ...                                  # the third call raises SimulatedCrash
     storage = backend.storage()          # the next process finds what was done
 
-Over `MemoryStorage`, a function of the seed and the calls. Not thread-safe.
+Over `MemoryStorage`, a function of the seed and the calls. Not thread-safe. Calls of a `Together`
+are done in any order.
 
     FAIL      not done, StorageUnavailableError
     BUSY      not done, BusyError
@@ -38,7 +39,7 @@ from stratamq.tier.driver.calls import (
     WriteAt,
 )
 from stratamq.tier.driver.memory import MemoryStorage
-from stratamq.tier.driver.storage import one_by_one
+from stratamq.tier.driver.storage import attempt, joined
 
 T = TypeVar("T")
 
@@ -121,6 +122,10 @@ class SimulatedBackend:
     def crash_at(self, call: int, when: When) -> None:
         """Let the process die that makes `calls` equal to `call`."""
         self._planned[call] = when
+
+    def order_of(self, calls: int) -> list[int]:
+        """The order in which so many calls that are made together are done."""
+        return self._random.sample(range(calls), calls)
 
     def settle(self) -> None:
         """No further faults; what is late is done now."""
@@ -241,7 +246,7 @@ class SimulatedStorage:
 
     def perform(self, call: Call[T]) -> T:
         if isinstance(call, Together):
-            return cast(T, one_by_one(self, call))
+            return cast(T, self._together(call))
         if self.dead:
             raise SimulatedCrash("this process is dead")
         try:
@@ -252,6 +257,17 @@ class SimulatedStorage:
 
     def close(self) -> None:
         """The backend stays."""
+
+    def _together(self, together: Together[Any]) -> list[Any]:
+        """In any order, as threads do them: a crash may find any of them done."""
+        outcomes = {
+            number: attempt(self, together.calls[number])
+            for number in self.backend.order_of(len(together.calls))
+        }
+        outcome = joined([outcomes[number] for number in range(len(outcomes))])
+        if outcome.error is not None:
+            raise outcome.error
+        return cast(list[Any], outcome.value)
 
 
 def _befalls(fault: Fault, call: Call[Any]) -> bool:
