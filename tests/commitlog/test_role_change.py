@@ -341,6 +341,23 @@ def test_a_master_that_was_killed_shows_nothing_that_may_be_its_own_only_before_
         assert store.log.status().confirmed == listener.position == store.end()
 
 
+@pytest.mark.parametrize("stops", [Store.kill, Store.stop, lambda store: store.power_loss()])
+def test_a_demoted_master_shows_no_more_after_a_start_than_it_had_confirmed(stops):
+    """The master that it is to follow may have cut it to less."""
+    store = Store(role="SYNC_MASTER")
+    store.start()
+    store.put(b"confirmed")
+    end = store.end()
+    store.log.report_replication(store.log.generation, [Replica("s:1", end, connected=True)])
+    store.send(message(b"perhaps on this broker alone"))
+    store.settle()
+    assert ask(store, TO_SLAVE) is None
+    assert store.log.status().confirmed == end < store.end()
+    stops(store)
+    store.start()
+    assert store.log.status().confirmed == end < store.end()
+
+
 # --- taking back ---
 
 

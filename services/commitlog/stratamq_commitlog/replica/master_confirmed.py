@@ -10,6 +10,7 @@ is missing was acknowledged, and consumers have seen it.
     the slave opens with its master         the master's, and what was known of     before the first
                                             the history that stays                  byte is appended
     the master's confirmed moves            the greater                             within a second
+    a master becomes a slave                its own confirmed                       before the role
     the log is opened as a slave's          the file's; the checkpoint's, which is  –
                                             a lower bound that is saved each second
     the broker is a master, or its master   not known: nothing is bounded           file removed

@@ -236,8 +236,12 @@ class RoleChanges:
     def _persist_role(self, assigned: RoleState) -> Procedure[None]:
         """Durable when it ends. NotWritableError, and the log has stopped, when it cannot be."""
         is_slave = assigned.role is Role.SLAVE
+        confirmed = None if self.states.now.is_slave else self.offsets.confirmed
 
         def store() -> int:
+            if is_slave and confirmed is not None:
+                # Until a master reports its own: a start shows no more of the log than was shown.
+                self.master_confirmed.store(confirmed)
             # Readers find the records' format before the first record is written.
             sealed_from = self.own_state.begin_sealing(
                 self.offsets.appended,
@@ -249,12 +253,15 @@ class RoleChanges:
                 self.master_confirmed.remove()
             return sealed_from
 
-        if not is_slave:
-            self.master_confirmed.replace()
+        self.master_confirmed.replace()
         try:
             self.offsets.sealed_from = yield Blocking(store)
         except OSError as error:
             raise self._stop(error) from error
+        if is_slave and confirmed is not None:
+            self.master_confirmed.begin(confirmed)
+        elif is_slave:
+            self.master_confirmed.retain()
 
     def _persist_generations(self, generations: tuple[Generation, ...]) -> Procedure[None]:
         """The same for the list of generations."""
