@@ -29,24 +29,10 @@ from stratamq.formats.property_crc import (
     has_property_crc,
     reserve,
 )
-from tests.formats import strategies
+from tests.formats import shapes, strategies
+from tests.formats.shapes import V6, build
 
-V4 = bytes.fromhex("7f00000100002a9f")
-V6 = bytes(15) + b"\x01" + bytes.fromhex("00002a9f")
-
-
-def build(**fields) -> bytes:
-    defaults = {"topic": b"orders", "body": b"a body", "properties": b"TAGS\x01x"}
-    return frames.encode(**{"born_host": V4, "store_host": V4, **defaults, **fields})
-
-
-FRAMES = {
-    "v1": build(),
-    "v2": build(magic=frames.MAGIC_V2, topic=b"t" * 200),
-    "born v6": build(born_host=V6),
-    "store v6": build(store_host=V6),
-    "both v6": build(born_host=V6, store_host=V6, magic=frames.MAGIC_V2),
-    "empty": build(topic=b"", body=b"", properties=b""),
+FRAMES = shapes.FRAMES | {
     "delayed": build(topic=b"SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013"),
 }
 every_shape = pytest.mark.parametrize("raw", FRAMES.values(), ids=FRAMES)
