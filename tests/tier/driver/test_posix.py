@@ -206,6 +206,34 @@ def test_a_writer_that_was_replaced_does_not_shorten_what_its_successor_wrote():
     assert found(disk) == OLD + NEW
 
 
+def test_a_create_never_replaces_what_a_write_makes_meanwhile():
+    """The first write of the file waits for the create that has found nothing there, and the other
+    way round."""
+    disk = SimulatedDisk()
+    waiting = []
+
+    class Meeting:
+        """Files that, asked whether the object is there, let another process write it first."""
+
+        def __init__(self):
+            self.files = disk.files()
+
+        def __getattr__(self, name):
+            return getattr(self.files, name)
+
+        def entry(self, path):
+            found = self.files.entry(path)
+            if path == PATH and not waiting:
+                waiting.append(path)
+                with pytest.raises(BusyError):
+                    opened(disk).perform(WriteAt(PATH, 0, OLD))
+            return found
+
+    PosixStorage(Meeting(), no_pause).perform(Create(PATH, NEW))
+    assert waiting
+    assert found(disk) == NEW
+
+
 INCREMENT = """
 import sys, time
 from stratamq.files.real import RealFiles

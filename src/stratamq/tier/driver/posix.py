@@ -215,8 +215,9 @@ class PosixStorage:
         if self._files.entry(path) is None:
             if position:
                 raise _hole(path, 0, position)
-            # Another thread, or a writer that this one replaces, may make it meanwhile.
-            with suppress(FileExistsError):
+            # Another thread, or a writer that this one replaces, may make it meanwhile; a Create of
+            # the path must not replace it.
+            with self._only_one(path), suppress(FileExistsError):
                 self._files.create(path, 0)
         with self._opened(path) as file:
             if position > file.size:
