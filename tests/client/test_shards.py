@@ -71,6 +71,16 @@ def test_a_topic_is_created_and_altered_at_all_brokers_and_listed_by_each(client
     assert [one.broker for one in client.topics("alone")] == ["a", "b"]
 
 
+def test_a_topic_is_deleted_at_all_brokers(client):
+    created(client, "passing")
+    for number in range(8):
+        client.send("passing", b"%d" % number)
+    client.admin.delete_topic("passing")
+    assert client.topics("passing") == []
+    with pytest.raises(NotFoundError):
+        client.admin.delete_topic("passing")
+
+
 def test_what_is_of_one_broker_names_the_option_that_chooses_it(client, shards, opened):
     for call in (
         lambda one: one.log_state(),

@@ -3,7 +3,7 @@
 import pytest
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
-from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
+from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError, StrataError
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
 from stratamq.formats.json_files import format_json, parse_json
 from stratamq.rpc.changes import Mark
@@ -230,3 +230,64 @@ def test_topics_are_listed_in_pages_in_the_order_in_which_they_came():
     assert end == 0
     assert [one.topic for one in made.page(0, 1)[0]] == ["c"]
     assert (made.find("b"), made.find("none")) == ([TopicConfig("b")], [])
+
+
+def test_a_deleted_topic_is_not_listed_and_no_producer_makes_it_again():
+    disk = SimulatedDisk()
+    topics = table(disk)
+    topics.writable("orders")
+    topics.delete("orders", {0: 7})
+    assert topics.list() == topics.find("orders") == topics.page(0)[0] == []
+    with pytest.raises(NotFoundError):
+        topics.get("orders")
+    with pytest.raises(NotFoundError, match="topics create orders"):
+        topics.writable("orders")
+    with pytest.raises(NotFoundError):
+        topics.delete("orders", {0: 8})
+    topics.save()
+    again = table(disk)
+    again.discover([("orders", 3)])
+    assert again.list() == []
+    assert saved(disk)["topicConfigTable"]["orders"]["perm"] == 0
+
+
+def test_a_topic_that_is_made_again_keeps_what_was_deleted_of_it():
+    disk = SimulatedDisk()
+    topics = table(disk)
+    topics.writable("orders")
+    topics.delete("orders", {0: 7, 2: 9})
+    topics.require_new("orders")
+    topics.put(TopicConfig("orders", 2, 2))
+    topics.save()
+    (orders,) = table(disk).list()
+    assert (orders.minimums, orders.permission) == (((0, 7), (2, 9)), 6)
+
+
+def test_a_topic_takes_no_message_while_it_is_being_deleted():
+    topics = table(SimulatedDisk())
+    topics.writable("orders")
+    topics.close("orders")
+    with pytest.raises(NotFoundError):
+        topics.writable("orders")
+    topics.open("orders")
+    assert topics.writable("orders").topic == "orders"
+
+
+def test_a_slave_takes_over_a_deletion_once_it_has_the_messages():
+    master, slave = table(SimulatedDisk()), table(SimulatedDisk())
+    master.writable("orders")
+    document, mark = master.export_changes()
+    slave.import_json(document, {})
+    master.delete("orders", {0: 7})
+    document, _ = master.export_changes(mark)
+    with pytest.raises(NotWritableError):
+        slave.import_json(document, {("orders", 0): 6})
+    slave.import_json(document, {("orders", 0): 7})
+    assert slave.list() == []
+
+
+def test_the_brokers_own_topics_cannot_be_deleted():
+    topics = table(SimulatedDisk())
+    topics.put(TopicConfig("SCHEDULE_TOPIC_XXXX", 18, 18))
+    with pytest.raises(InvalidRequestError):
+        topics.close("SCHEDULE_TOPIC_XXXX")

@@ -10,7 +10,6 @@ import grpc
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
-from stratamq_dispatcher.followed_topics import FollowedTopics
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
@@ -22,6 +21,7 @@ from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import StrataError
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock
+from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.protocol import Event, Opened
 from stratamq.rpc.status import from_rpc_error
 from stratamq.service.server import Server

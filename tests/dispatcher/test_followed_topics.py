@@ -5,11 +5,11 @@ import asyncio
 import json
 
 import pytest
-from stratamq_dispatcher.followed_topics import FollowedTopics
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.client import Topic, connect
 from stratamq.errors import CorruptRecordError, NotPermittedError, UnavailableError
+from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.formats.replication_metadata import Kind, Page
 from tests.dispatcher.running_service import RunningService, error_of
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
@@ -58,7 +58,7 @@ def test_every_page_is_learned_and_a_log_that_is_away_is_asked_again(monkeypatch
         Page(document(a=4), b"4" * 32, more=False),
     ]
     asked: list[bytes] = []
-    monkeypatch.setattr("stratamq_dispatcher.followed_topics.LOOK_S", 0.0)
+    monkeypatch.setattr("stratamq.follow.followed_topics.LOOK_S", 0.0)
 
     async def export(kind: Kind, mark: bytes) -> Page:
         asked.append(mark)

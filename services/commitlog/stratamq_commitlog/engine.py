@@ -49,7 +49,7 @@ from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.upkeep.purging import purge
+from stratamq_commitlog.upkeep.purging import delete, purge
 
 log = logging.getLogger(__name__)
 
@@ -294,6 +294,13 @@ class CommitLog:
         self._require_open()
         raised = purge(self.topics, self.states, self.gate, self.appender, topic, minimums)
         self._procedures.run(raised, lambda _, error: done(error))
+
+    def delete_topic(self, topic: str, done: Done) -> None:
+        """See `purging.delete`."""
+        self._require_open()
+        self.discover_topics()
+        deleted = delete(self.topics, self.states, self.gate, self.appender, topic)
+        self._procedures.run(deleted, lambda _, error: done(error))
 
     def hold_writes(self, reason: str, has_peers: bool, done: Done) -> None:
         """Take no messages for the time being, or again; see `RoleChanges.hold`."""

@@ -8,6 +8,7 @@ from functools import partial
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.driver import why_not_writable
+from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
@@ -15,7 +16,6 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.followed_topics import FollowedTopics
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import Observer
@@ -38,7 +38,8 @@ async def main() -> None:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
     not_writable = partial(why_not_writable, service.channels)
-    topics = FollowedTopics(lambda topic, floors: engine.queues.hide(topic, floors))
+    topics = FollowedTopics(lambda topic, floors: engine.queues.hide(topic, floors), engine.shows)
+    engine.require_readable = topics.require_readable
     servicer = DispatcherServicer(
         engine,
         puller,
@@ -65,12 +66,16 @@ async def main() -> None:
         )
         return REST_SECONDS if engine.at_rest else TICK_SECONDS
 
+    def deleted(names: set[str]) -> None:
+        offsets.forget_topics(names)
+        engine.look_again(names)
+
     async def drain() -> None:
         puller.stop()
 
     add_to_server = dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
-    service.spawn(topics.follow(Owners(service.channels).export))
+    service.spawn(topics.follow(Owners(service.channels).export, deleted))
     service.follow(engine, learn_queues=engine.learn_queues)
     service.tick(tick, Observer(engine).observe)
     service.on_close(offsets.close)

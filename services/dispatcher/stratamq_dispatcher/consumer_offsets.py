@@ -10,7 +10,7 @@ the group.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.files.journaled import SMALL_BYTES, Journaled
@@ -129,6 +129,12 @@ class ConsumerOffsets:
                 self._remove(key, queue_ids)
                 count += len(queue_ids)
         return count
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """What groups have committed of these topics."""
+        for group, topic in list(self.keys):
+            if topic in topics:
+                self.delete(group, topic)
 
     def check(self, group: str, offsets: Iterable[GroupOffset]) -> None:
         """Whether they can be stored at all. Raises InvalidRequestError."""

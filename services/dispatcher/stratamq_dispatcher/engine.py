@@ -8,7 +8,7 @@ Units wait in memory until they are written. When there are too many the engine 
 log until some are: `apply` yields what must be waited for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
@@ -63,6 +63,8 @@ class DispatchEngine:
         """The log does not have our generation: RocketMQ may have run in between."""
         self.history = 0
         """Grows when the log was cut: readers in other threads must close its files."""
+        self.require_readable: Callable[[str], None] = lambda topic: None
+        """Raises for a topic of which nothing may be read (`FollowedTopics.require_readable`)."""
         self._incarnation = incarnation
         self._files = files
         self._settings = settings
@@ -237,8 +239,10 @@ class DispatchEngine:
             raise UnavailableError(f"the dispatcher does not serve yet: {reason}")
 
     def plan_pull(self, query: PullQuery, limits: PullLimits) -> PullAnswer | PullPlan:
-        """Raises UnavailableError until it serves, CorruptionError for damaged queue files."""
+        """Raises UnavailableError until it serves, CorruptionError for damaged queue files, and
+        what `require_readable` raises."""
         self.require_serving()
+        self.require_readable(query.topic)
         return plan_pull(
             self.queues.get(query.topic, query.queue_id),
             query,
@@ -248,6 +252,15 @@ class DispatchEngine:
             limits,
             self.followed.segment_bytes,
         )
+
+    def shows(self, topic: str) -> bool:
+        """Whether a queue of the topic has a message at or above its minimum offset."""
+        return any(queue.hidden_below < queue.end for queue in self.queues.of_topic(topic))
+
+    def look_again(self, topics: Iterable[str]) -> None:
+        """Whoever waits for messages of these topics looks again."""
+        for topic in topics:
+            self.waiting.grown((topic, queue.queue_id) for queue in self.queues.of_topic(topic))
 
     def hot_log(self) -> HotLog:
         """The log's bytes in memory. After the first `opened`."""

@@ -17,6 +17,7 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
 from stratamq.rpc.change_marks import mark_message, mark_of
@@ -31,7 +32,6 @@ from stratamq.rpc.paging import (
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.followed_topics import FollowedTopics
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
@@ -151,7 +151,6 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         with self._membership(request, context, read):
             async with contextlib.aclosing(stream):
                 async for index, answer in stream:
-                    self._topics.require_readable(cursors[index].topic)
                     head = _head(pb.PullStreamResponse, answer)
                     head.stream_index = index
                     yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
@@ -192,6 +191,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         found, following = queues.page(
             request.topic, place, request.max_entries, self._page_entries
         )
+        found = [queue for queue in found if not self._topics.is_deleted(queue.topic)]
         await self._puller.learn(found)
         for number, queue in enumerate(found):
             infos.append(self._info(queue))

@@ -1,6 +1,7 @@
 """The index service: follows the commit log, keeps `index/`, answers by key."""
 
 from stratamq.api.v1 import index_pb2_grpc
+from stratamq.follow.tables import Owners
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_index.config import IndexConfig
@@ -21,13 +22,15 @@ async def main() -> None:
     engine.load()
     scrubber = Scrubber(engine, files, clock, writing, querying, config.scrub_bytes_per_second)
     scrubber.load()
+    servicer = IndexServicer(engine)
     interval_s = config.tick_interval_ms / 1000
 
     def tick() -> float:
         engine.tick()
         scrubber.tick()
-        service.server.set_ready(engine.serving and not engine.stop_reason, engine.stop_reason)
-        rests = engine.serving and engine.durable == engine.applied and scrubber.rests
+        ready = engine.serving and servicer.topics.learned and not engine.stop_reason
+        service.server.set_ready(ready, engine.stop_reason)
+        rests = ready and engine.durable == engine.applied and scrubber.rests
         return max(interval_s, REST_SECONDS) if rests else interval_s
 
     def close(done) -> None:
@@ -35,7 +38,8 @@ async def main() -> None:
         engine.shutdown(done)
 
     add_to_server = index_pb2_grpc.add_IndexServiceServicer_to_server
-    service.offer(add_to_server, IndexServicer(engine), SERVICE_NAME)
+    service.offer(add_to_server, servicer, SERVICE_NAME)
+    service.spawn(servicer.topics.follow(Owners(service.channels).export))
     service.follow(engine)
     service.tick(tick, Observer(engine, scrubber).observe)
     service.on_close(close)

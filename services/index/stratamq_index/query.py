@@ -13,8 +13,8 @@ times do not bound what is between. Steps back of up to an hour are found.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from stratamq.errors import CorruptRecordError, OffsetOutOfRangeError
 from stratamq.files.port import Files
@@ -71,6 +71,8 @@ class Question:
     begin_ms: int = 0
     end_ms: int | None = None
     oldest_first: bool = False
+    minimums: Mapping[int, int] = field(default_factory=dict)
+    """By queue id: below these queue offsets the topic was purged, or deleted."""
 
     @property
     def key_hash(self) -> int:
@@ -79,6 +81,8 @@ class Question:
     def matches(self, frame: Frame) -> bool:
         """By the frame's own fields."""
         if frame.store_timestamp_ms < self.begin_ms or frame.topic != self.topic:
+            return False
+        if frame.queue_offset < self.minimums.get(frame.queue_id, 0):
             return False
         if self.end_ms is not None and frame.store_timestamp_ms > self.end_ms:
             return False

@@ -1,11 +1,13 @@
 """IndexService: messages of the wire in, engine calls out, and nothing else."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from stratamq.api.v1 import common_pb2, index_pb2_grpc
 from stratamq.api.v1 import index_pb2 as pb
 from stratamq.errors import InvalidRequestError
+from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.service.awaiting import finished, outcome
 from stratamq_index.engine import REPORT_LINES, IndexEngine
 from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUILDS
@@ -21,9 +23,12 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
 
     def __init__(self, engine: IndexEngine) -> None:
         self._engine = engine
+        self._minimums: dict[str, Mapping[int, int]] = {}
+        self.topics = FollowedTopics(self._minimums.__setitem__)
 
     async def QueryKey(self, request: pb.QueryKeyRequest, context: Any) -> pb.QueryKeyResponse:
-        question = _question(request)
+        self.topics.require_learned()
+        question = _question(request, self._minimums.get(request.topic, {}))
         applied = self._engine.applied
         with QUERY_SECONDS.time():
             answer = await self._ask(question)
@@ -84,7 +89,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
                 one.cancel()
 
 
-def _question(request: pb.QueryKeyRequest) -> Question:
+def _question(request: pb.QueryKeyRequest, minimums: Mapping[int, int]) -> Question:
     if not request.topic:
         raise InvalidRequestError("topic is empty")
     if not request.key:
@@ -106,4 +111,5 @@ def _question(request: pb.QueryKeyRequest) -> Question:
         begin_ms=begin_ms,
         end_ms=None if everything else end_ms,
         oldest_first=request.oldest_first,
+        minimums=minimums,
     )

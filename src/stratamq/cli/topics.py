@@ -134,6 +134,36 @@ def alter_topic(
     show(output, COLUMNS, [topic_row(one) for one in made])
 
 
+@topics_app.command("delete")
+def delete_topic(
+    topic: TopicArgument,
+    yes: YesOption = False,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    broker: BrokerOption = "",
+) -> None:
+    """Delete a topic: nobody gets its messages again, and its groups forget it.
+
+    Producers are refused until `topics create` makes it again, without messages. The log as a
+    table still finds them; the space comes back by retention.
+    """
+    with open_client(data, address, broker) as client:
+        if not client.topics(topic):
+            raise NotFoundError(f"there is no topic {topic}")
+        queues = client.queues(topic)
+        groups = sorted({one.group for one in client.groups() if one.topic == topic})
+        messages = sum(queue.max_offset - queue.min_offset for queue in queues)
+        what = f"{_count(messages, 'message')} in {_count(len(queues), 'queue')}"
+        forgotten = f"; the groups {', '.join(groups)} forget it" if groups else ""
+        confirm(f"{what} of {topic} can no longer be consumed{forgotten}.", yes)
+        client.admin.delete_topic(topic)
+    print(f"deleted {topic}: {what}{forgotten}", file=sys.stderr)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 @topics_app.command("purge")
 def purge_topic(
     topic: TopicArgument,
@@ -154,8 +184,8 @@ def purge_topic(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Hide a topic's older messages from consumers, for good: groups that are behind go on at the
-    new minimum offset, about a second later. Queries by key, and the log as a table, still find
-    them; their space comes back by retention."""
+    new minimum offset, about a second later. The log as a table still finds them; their space
+    comes back by retention."""
     start = parse_start(before, option="--before")
     with open_client(data, address, broker) as client:
         purges = client.admin.plan_purge(topic, start, queue)

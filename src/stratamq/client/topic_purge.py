@@ -53,6 +53,11 @@ def plan_purge(
     return purges
 
 
+def delete_topic(name: str) -> Operation[None]:
+    request = commitlog_pb2.DeleteTopicRequest(topic=name)
+    return Operation(METHODS["DeleteTopic"], request, lambda _: None)
+
+
 def purge_topic(topic: str, purges: Sequence[QueuePurge]) -> Operation[Topic]:
     minimums = [
         wire_message(commitlog_pb2.QueueMinimum, queue_id=one.queue_id, offset=one.offset)

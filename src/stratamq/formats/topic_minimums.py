@@ -3,12 +3,17 @@
     "stratamqMinimumOffsets": {"0": 17, "3": 5}
 
 A consumer of queue 0 gets nothing below queue offset 17, whatever the log holds. RocketMQ passes
-the member over, and leaves it out when it writes the file itself.
+the member over, and leaves it out when it writes the file itself. So with
+
+    "stratamqDeleted": true
+
+of a topic that was deleted, whose "perm" is 0.
 """
 
 from collections.abc import Iterable
 
 MEMBER = "stratamqMinimumOffsets"
+DELETED = "stratamqDeleted"
 Minimums = tuple[tuple[int, int], ...]
 """(queue id, minimum queue offset above 0), by queue id."""
 

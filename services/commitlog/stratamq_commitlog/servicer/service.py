@@ -239,6 +239,18 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         await _saved(engine)
         return pb.PutTopicResponse(topic=topic_message(config))
 
+    async def DeleteTopic(
+        self, request: pb.DeleteTopicRequest, context: Any
+    ) -> pb.DeleteTopicResponse:
+        engine = self._ready()
+        error: StrataError | None = await answer(
+            lambda done: engine.delete_topic(request.topic, done)
+        )
+        if error is not None:
+            raise error
+        await _saved(engine)
+        return pb.DeleteTopicResponse()
+
     async def ExportMetadata(
         self, request: pb.ExportMetadataRequest, context: Any
     ) -> pb.ExportMetadataResponse:

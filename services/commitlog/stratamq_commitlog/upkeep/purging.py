@@ -1,4 +1,5 @@
-"""The minimum offsets of a topic's queues, raised for good: what is below them is read no more.
+"""The minimum offsets of a topic's queues, raised for good, and the deletion of a topic: all of
+them at the ends of its queues. What is below a minimum is read no more.
 
 The log is flushed first: no minimum is above what a restart finds of its queue, where it would hide
 messages that come later. The bytes stay until the log's retention takes them.
@@ -30,9 +31,7 @@ def purge(
     InvalidRequestError for a minimum that is negative or beyond its queue's end, NotFoundError for
     an unknown topic, NotWritableError of a slave, UnavailableError when the flush does not end.
     """
-    known = dict(topics.get(topic).minimums)
-    if len({*known, *minimums}) > MAX_QUEUES:
-        raise InvalidRequestError(f"at most {MAX_QUEUES} queues of a topic have minimum offsets")
+    _check_count(topics, topic, minimums)
     for queue_id, offset in minimums.items():
         end = appender.queues.table.get((topic, queue_id), 0)
         if not 0 <= offset <= end:
@@ -40,7 +39,43 @@ def purge(
                 f"queue {queue_id} of {topic} ends at {end}: its minimum cannot be {offset}"
             )
     yield Flush(appender.appended)
+    _require_owner(states, gate)
+    return topics.raise_minimums(topic, minimums)
+
+
+def delete(
+    topics: TopicTable, states: StateCell, gate: WriteGate, appender: Appender, topic: str
+) -> Procedure[TopicConfig]:
+    """The topic takes no message from the beginning on, and has none when this ends: all minimums
+    are at the ends of its queues. In memory then; the table of topics is to be saved.
+
+    NotFoundError for an unknown topic, InvalidRequestError for the broker's own and for one of too
+    many queues, NotWritableError of a slave, UnavailableError when the flush does not end.
+    """
+    _require_owner(states, gate)
+    topics.close(topic)
+    try:
+        _check_count(topics, topic, _ends(topics, appender, topic))
+        yield Flush(appender.appended)
+        _require_owner(states, gate)
+        return topics.delete(topic, _ends(topics, appender, topic))
+    finally:
+        topics.open(topic)
+
+
+def _ends(topics: TopicTable, appender: Appender, topic: str) -> dict[int, int]:
+    table, count = appender.queues.table, topics.get(topic).read_queues
+    ends = ((queue_id, table.get((topic, queue_id), 0)) for queue_id in range(count))
+    return {queue_id: end for queue_id, end in ends if end}
+
+
+def _check_count(topics: TopicTable, topic: str, minimums: Mapping[int, int]) -> None:
+    known = dict(topics.get(topic).minimums)
+    if len({*known, *minimums}) > MAX_QUEUES:
+        raise InvalidRequestError(f"at most {MAX_QUEUES} queues of a topic have minimum offsets")
+
+
+def _require_owner(states: StateCell, gate: WriteGate) -> None:
     now = states.now
     if now.changing or (now.is_slave and not now.recovering_tail):
-        raise gate.only_master("a slave takes its topics from its master: purge them")
-    return topics.raise_minimums(topic, minimums)
+        raise gate.only_master("a slave takes its topics from its master: change them")

@@ -14,8 +14,8 @@ from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files
 from stratamq.formats import json_files
 from stratamq.formats.store_paths import TOPICS_PATH
+from stratamq.formats.topic_minimums import DELETED, Minimums, members_of, minimums_of, ordered
 from stratamq.formats.topic_minimums import MEMBER as MINIMUMS_MEMBER
-from stratamq.formats.topic_minimums import Minimums, members_of, minimums_of, ordered
 from stratamq.formats.topics import (
     MAX_TOPIC_BYTES,
     SCHEDULE_TOPIC,
@@ -59,6 +59,7 @@ class TopicConfig:
     system_flags: int = 0
     minimums: Minimums = ()
     """Below them nothing is read."""
+    deleted: bool = False
 
     @property
     def writable(self) -> bool:
@@ -103,6 +104,8 @@ class TopicTable:
         """By topic, how many queues the log or the queue files are known to hold."""
         self._raw: dict[str, JsonObject] = {}
         self._rest: JsonObject = {}
+        self._closed: set[str] = set()
+        """Topics that are being deleted."""
         self._counter = 0
         self._changed_ms = 0
         self.version = 0
@@ -142,30 +145,30 @@ class TopicTable:
         self.version += 1
 
     def list(self) -> list[TopicConfig]:
-        return [self._topics[name] for name in sorted(self._topics)]
+        return [topic for name in sorted(self._topics) for topic in self.find(name)]
 
     def page(self, position: int, wanted: int = 0) -> tuple[Configs, int]:
         """Topics in the order in which they became known, and where the next page begins."""
         names, following = page(
             self._changes.keys, position, wanted, most=self._page_entries, size=len
         )
-        return [self._topics[name] for name in names], following
+        return [topic for name in names for topic in self.find(name)], following
 
     def find(self, topic: str) -> Configs:
         """The topic, if there is one of this name."""
         config = self._topics.get(topic)
-        return [] if config is None else [config]
+        return [] if config is None or config.deleted else [config]
 
     def get(self, topic: str) -> TopicConfig:
         config = self._topics.get(topic)
-        if config is None:
+        if config is None or config.deleted:
             raise NotFoundError(f"there is no topic {topic[:160]!r}")
         return config
 
     def require_new(self, topic: str) -> None:
         """Raises InvalidRequestError when there is a topic of this name."""
         config = self._topics.get(topic)
-        if config is not None:
+        if config is not None and not config.deleted:
             raise InvalidRequestError(
                 f"there is a topic {topic} already ({config.read_queues} queues to read, "
                 f"{config.write_queues} to write, permission {config.permission}): alter it, or "
@@ -194,6 +197,25 @@ class TopicTable:
             raised[queue_id] = max(offset, raised.get(queue_id, 0))
         return self._store(replace(config, minimums=ordered(raised.items())))
 
+    def close(self, topic: str) -> None:
+        """It is being deleted, and takes no message until `open`. NotFoundError;
+        InvalidRequestError for the broker's own."""
+        self.get(topic)
+        if is_system_topic(topic):
+            raise InvalidRequestError(f"{topic} is the broker's own: it cannot be deleted")
+        self._closed.add(topic)
+        self.version += 1
+
+    def open(self, topic: str) -> None:
+        """It is being deleted no more."""
+        self._closed.discard(topic)
+        self.version += 1
+
+    def delete(self, topic: str, minimums: Mapping[int, int]) -> TopicConfig:
+        """`minimums`: where its queues end. NotFoundError."""
+        config = self.raise_minimums(topic, minimums)
+        return self._store(replace(config, deleted=True, permission=0))
+
     def limit_minimums(self, next_offsets: Mapping[tuple[str, int], int]) -> bool:
         """The log has lost its end, or is another's: no minimum stays above where a queue goes on,
         because it would hide messages that are still to come. True when one was."""
@@ -214,9 +236,13 @@ class TopicTable:
         """The topic a producer names; created if that is allowed.
 
         Raises InvalidRequestError (no topic name, a system topic), NotFoundError (unknown, no auto
-        creation) or NotWritableError (permission).
+        creation; deleted: an operator alone makes it again) or NotWritableError (permission).
         """
         config = self._topics.get(topic)
+        if topic in self._closed or (config is not None and config.deleted):
+            raise NotFoundError(
+                f"topic {topic} was deleted: `stratamq topics create {topic}` makes it again"
+            )
         if topic in _NOT_FOR_PRODUCERS:
             raise InvalidRequestError(f"{topic} is the broker's own: producers may not send to it")
         if topic.endswith("\0"):
@@ -329,6 +355,7 @@ class TopicTable:
                 ordered=entry.get("order") is True,
                 system_flags=_number(entry, "topicSysFlag", 0, 0, 1 << 30),
                 minimums=minimums_of(entry),
+                deleted=entry.get(DELETED) is True,
             )
             self._set(config)
             self._unsaved[name] = self._entry(name)
@@ -366,7 +393,9 @@ def _json_of(config: TopicConfig, kept: JsonObject | None) -> JsonObject:
         "topicSysFlag": config.system_flags,
         "writeQueueNums": config.write_queues,
     }
-    ours = {*known, MINIMUMS_MEMBER} - {"topicFilterType"}
+    if config.deleted:
+        known[DELETED] = True
+    ours = {*known, MINIMUMS_MEMBER, DELETED} - {"topicFilterType"}
     rest = {k: v for k, v in (kept or {}).items() if k not in ours}
     return {**known, **rest, **members_of(config.minimums)}
 

@@ -607,6 +607,16 @@ class PutTopicResponse(_message.Message):
     topic: _common_pb2.TopicConfig
     def __init__(self, topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
 
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class SetRoleRequest(_message.Message):
     __slots__ = ("role", "term", "master_replication_address", "reason", "goes_on", "candidate")
     ROLE_FIELD_NUMBER: _ClassVar[int]

@@ -89,6 +89,11 @@ class CommitLogServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutTopicRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutTopicResponse.FromString,
                 _registered_method=True)
+        self.DeleteTopic = channel.unary_unary(
+                '/stratamq.api.v1.CommitLogService/DeleteTopic',
+                request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.DeleteTopicRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.DeleteTopicResponse.FromString,
+                _registered_method=True)
         self.SetRole = channel.unary_unary(
                 '/stratamq.api.v1.CommitLogService/SetRole',
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleRequest.SerializeToString,
@@ -221,6 +226,13 @@ class CommitLogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteTopic(self, request, context):
+        """Hide all that a topic has, for good, and take no message for it until PutTopic makes it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetRole(self, request, context):
         """Change the role of a broker, for good: it survives a restart. Opens a generation when it becomes a master.
         """
@@ -347,6 +359,11 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     servicer.PutTopic,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutTopicRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutTopicResponse.SerializeToString,
+            ),
+            'DeleteTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopic,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.DeleteTopicRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.DeleteTopicResponse.SerializeToString,
             ),
             'SetRole': grpc.unary_unary_rpc_method_handler(
                     servicer.SetRole,
@@ -696,6 +713,33 @@ class CommitLogService(object):
             '/stratamq.api.v1.CommitLogService/PutTopic',
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutTopicRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.PutTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.CommitLogService/DeleteTopic',
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.DeleteTopicRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.DeleteTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -81,6 +81,15 @@ class AsyncShardedAdmin(AsyncAdminClient):
         )
         return None
 
+    async def delete_topic(self, name: str) -> None:
+        if not await self._shards.clients():
+            return await super().delete_topic(name)
+        have = await self._that_have(name)
+        if not have:
+            raise NotFoundError(f"there is no topic {name}")
+        await self._shards.change(have, lambda client, _: client.admin.delete_topic(name))
+        return None
+
     async def plan_purge(
         self, topic: str, before: Start, queue_id: int | None = None
     ) -> list[QueuePurge]:

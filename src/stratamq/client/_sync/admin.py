@@ -9,7 +9,7 @@ from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
 from stratamq.client.operations import RunOperation
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
-from stratamq.client.topic_purge import QueuePurge, plan_purge, purge_topic
+from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
     FollowerServiceState,
@@ -77,6 +77,16 @@ class AdminClient:
         changed = [one for one in purges if one.offset > one.before]
         if changed:
             self._run(purge_topic(topic, changed))
+
+    def delete_topic(self, name: str) -> None:
+        """Hide all that the topic has, for good; durable on return.
+
+        Consumers learn it about a second later, and groups forget the topic. Producers are refused
+        until `create_topic` makes it again: it goes on behind the offsets that were used. Space is
+        freed by retention. NotFoundError; InvalidRequestError for the broker's own topics, and for
+        one with messages in more than 1 000 queues; NotWritableError of a slave.
+        """
+        self._run(delete_topic(name))
 
     # --- groups ---
 

@@ -82,6 +82,15 @@ class ShardedAdmin(AdminClient):
         )
         return None
 
+    def delete_topic(self, name: str) -> None:
+        if not self._shards.clients():
+            return super().delete_topic(name)
+        have = self._that_have(name)
+        if not have:
+            raise NotFoundError(f"there is no topic {name}")
+        self._shards.change(have, lambda client, _: client.admin.delete_topic(name))
+        return None
+
     def plan_purge(
         self, topic: str, before: Start, queue_id: int | None = None
     ) -> list[QueuePurge]:
