@@ -11,11 +11,11 @@ from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc, reserve
 from stratamq.formats.tier_records import physical_offset_of
+from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 from stratamq.tier.reading.pull import TierStatus, pull
 from stratamq.tier.writing.batch import Batch
-from stratamq.tier.writing.place import QueuePlace
 
 PLACE = QueuePlace("DefaultCluster", "broker-a", "%RETRY%orders", 3)
 TIME = 1_700_000_000_000

@@ -9,6 +9,7 @@ import pytest
 from stratamq.errors import StrataError
 from stratamq.formats.tier_manifest import decode_manifest, encode_manifest
 from stratamq.formats.tier_names import parse_segment_name
+from stratamq.tier.containers.place import TierLimits
 from stratamq.tier.driver.calls import (
     Call,
     Create,
@@ -20,10 +21,11 @@ from stratamq.tier.driver.calls import (
 )
 from stratamq.tier.driver.memory import MemoryStorage, content_version
 from stratamq.tier.driver.storage import run
+from stratamq.tier.reading.pull import TierStatus, pull
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.claim import FencedError, claim
-from stratamq.tier.writing.place import TierLimits
 from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.retention import plan_expiry
 from tests.tier.queue_model import PLACE, TIME, QueueModel, check, opened
 
 SMALL = TierLimits(
@@ -182,6 +184,103 @@ def test_the_manifest_stays_small_while_segments_become_many(positions):
     assert len(found.manifest.records) == 200
     assert len(storage.objects[PLACE.manifest]) < 300 * 200
     check(storage, model, 200)
+
+
+# --- retention ---
+
+
+def stored(offset: int) -> int:
+    return TIME + offset * 10
+
+
+@BOTH
+def test_whole_segments_of_old_messages_go_and_the_rest_stays(positions):
+    storage = MemoryStorage(positions)
+    ours = fill(storage)
+    before = opened(storage).manifest
+    last_to_go = before.records[2]
+    count = run(ours.expire(last_to_go.end_ms + 1, TIME), storage)
+    assert count == 3
+    found = opened(storage)
+    assert found.queue.minimum == last_to_go.end_offset
+    assert check(storage, MODEL, MODEL.end) == MODEL.end
+    answer = run(pull(found.queue, MODEL.first, 5), storage)
+    assert (answer.status, answer.next) == (TierStatus.OFFSET_TOO_SMALL, last_to_go.end_offset)
+
+
+@BOTH
+def test_objects_are_deleted_after_the_grace_time_and_no_others(positions):
+    storage = MemoryStorage(positions)
+    ours = fill(storage)
+    old_reader = opened(storage)
+    run(ours.expire(stored(530), TIME), storage)
+    assert run(ours.collect(TIME), storage) == 0
+    assert run(pull(old_reader.queue, 500, 5), storage).status is TierStatus.FOUND
+    taken_out = [one.path for one in opened(storage).manifest.dropped]
+    assert run(ours.collect(TIME + 1), storage) == len(taken_out) > 3
+    assert not [path for path in taken_out if path in storage.objects]
+    assert opened(storage).manifest.dropped == ()
+    check(storage, MODEL, MODEL.end)
+
+
+@BOTH
+def test_a_queue_of_which_everything_went_goes_on_where_it_was(positions):
+    storage = MemoryStorage(positions)
+    ours = fill(storage)
+    end = opened(storage).manifest.end
+    run(ours.expire(stored(10_000), TIME), storage)
+    run(ours.collect(TIME + 1), storage)
+    found = opened(storage)
+    assert (found.queue.minimum, found.manifest.end_offset) == (560, 560)
+    model = QueueModel(500, (*MODEL.sizes, *(10,) * 20))
+    successor = writer(storage, generation=2)
+    run(successor.commit(model.batch(555, 580), TIME), storage)
+    assert check(storage, model, 580) == 580
+    assert opened(storage).manifest.records[0].base == end
+
+
+def test_the_plan_says_why_a_segment_stays():
+    storage = MemoryStorage()
+    fill(storage)
+    manifest = opened(storage).manifest
+    fates = plan_expiry(manifest, manifest.records[1].end_ms + 1)
+    assert [fate.goes for fate in fates[:4]] == [True, True, False, False]
+    assert str(manifest.records[2].end_ms) in fates[2].reason
+    assert fates[3].reason == "behind one that stays"
+
+
+@BOTH
+def test_a_stop_in_any_call_of_retention_loses_no_message_that_stays(positions):
+    storage = MemoryStorage(positions)
+    fill(storage)
+    kept = opened(storage).manifest.records[2].first
+    stops = 0
+    for step in ("expire", "collect"):
+        number = 0
+        while True:
+            stopped = copy_of(storage)
+            dying = writer(stopped, generation=2)
+            if step == "collect":
+                run(dying.expire(stored(kept), TIME), stopped)
+            procedure = (
+                dying.expire(stored(kept), TIME) if step == "expire" else dying.collect(TIME + 1)
+            )
+            if not stop_at(procedure, stopped, number, 1):
+                break
+            stops += 1
+            check(stopped, MODEL, MODEL.end)
+            successor = writer(stopped, generation=3)
+            run(successor.expire(stored(kept), TIME), stopped)
+            run(successor.collect(TIME + 1), stopped)
+            check(stopped, MODEL, MODEL.end)
+            found = opened(stopped)
+            assert found.queue.minimum == kept
+            named = {part.name for _, parts in found.parts for part in parts}
+            gone = [path for path in storage.objects if path not in stopped.objects]
+            assert gone
+            assert not named & set(gone)
+            number += 1
+    assert stops > 5
 
 
 def test_a_manifest_comes_back():

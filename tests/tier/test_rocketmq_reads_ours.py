@@ -15,12 +15,12 @@ from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import fill_property_crc, reserve
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.formats.tier_metadata import format_tier_metadata
+from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.writing.batch import Batch
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.export import metadata_of
-from stratamq.tier.writing.place import QueuePlace, TierLimits
 from stratamq.tier.writing.queue_writer import QueueWriter
 from tests.support import rocketmq_tier
 from tests.tier.differences import allowed, compare

@@ -1,6 +1,6 @@
 """A queue of a tier of ours, by its manifest."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
@@ -12,10 +12,10 @@ from stratamq.formats.tier_manifest import (
     decode_parts,
 )
 from stratamq.tier.containers.chain import Chain, Extent, Segment
+from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Together, ask
 from stratamq.tier.reading.times import TimePoint
-from stratamq.tier.writing.place import QueuePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,8 @@ def open_queue(place: QueuePlace) -> Procedure[ManifestQueue | None]:
 
 def queue_of(place: QueuePlace, manifest: Manifest) -> Procedure[ManifestQueue]:
     """The parts of full segments are loaded, too."""
-    full = [segment for segment in manifest.records if segment.details]
-    loaded = yield from ask(Together([Load(segment.details) for segment in full]))
-    parts_of = {
-        segment.base: decode_parts(raw) for segment, (raw, _) in zip(full, loaded, strict=True)
-    }
-    segments = tuple(
-        (segment, parts_of.get(segment.base, segment.parts)) for segment in manifest.records
-    )
+    parts_of = yield from parts_by_base(manifest.records)
+    segments = tuple((segment, parts_of[segment.base]) for segment in manifest.records)
     parts = [part for _, parts in segments for part in parts]
     records = Chain(
         [
@@ -70,6 +64,16 @@ def queue_of(place: QueuePlace, manifest: Manifest) -> Procedure[ManifestQueue]:
     )
     points = tuple(TimePoint(part.first, part.begin_ms) for part in parts)
     return ManifestQueue(manifest, queue, points, segments)
+
+
+def parts_by_base(segments: Sequence[RecordSegment]) -> Procedure[dict[int, tuple[Part, ...]]]:
+    """The parts of each segment; those of full ones are loaded. CorruptRecordError."""
+    full = [segment for segment in segments if segment.details]
+    loaded = yield from ask(Together([Load(segment.details) for segment in full]))
+    found = {segment.base: segment.parts for segment in segments}
+    for segment, (raw, _) in zip(full, loaded, strict=True):
+        found[segment.base] = decode_parts(raw)
+    return found
 
 
 def _record_extents(

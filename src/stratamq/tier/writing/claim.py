@@ -2,8 +2,8 @@
 
 from stratamq.errors import NotWritableError
 from stratamq.formats.tier_manifest import Epoch, decode_writer, encode_writer
+from stratamq.tier.containers.place import writer_path
 from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Swap, SwapLostError, ask
-from stratamq.tier.writing.place import writer_path
 
 _ATTEMPTS = 10
 

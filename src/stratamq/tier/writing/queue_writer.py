@@ -5,7 +5,9 @@ one, writes what it names, swaps it in, and only then takes it for its state. Af
 open whether the swap was done: the next commit loads the manifest, and finds there what is done.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stratamq.formats.crc import crc32
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
@@ -20,11 +22,13 @@ from stratamq.formats.tier_manifest import (
     encode_manifest,
     encode_parts,
 )
+from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
     Call,
     Create,
+    Delete,
     Load,
     Procedure,
     Size,
@@ -35,9 +39,10 @@ from stratamq.tier.driver.calls import (
     WriteAt,
     ask,
 )
+from stratamq.tier.reading.manifests import parts_by_base
 from stratamq.tier.writing.batch import Batch, Piece, pieces, unit_ranges
 from stratamq.tier.writing.claim import FencedError
-from stratamq.tier.writing.place import QueuePlace, TierLimits
+from stratamq.tier.writing.retention import plan_expiry, without_first
 
 _ATTEMPTS = 8
 
@@ -88,21 +93,70 @@ class QueueWriter:
             rest = batch.behind(manifest.end_offset) if manifest else batch
             if manifest is not None and not len(rest.sizes):
                 return manifest
-            self._seen = None
             self._attempt += 1
-            following = self._lay_out(manifest, rest, now_ms)
-            try:
-                for call in following.before:
-                    yield from ask(call)
-                version = yield from ask(
-                    Swap(self._place.manifest, encode_manifest(following.manifest), seen.version)
-                )
-            except (SwapLostError, AlreadyThereError):
-                continue
-            self._seen = _Seen(following.manifest, version)
-            self._longer = (False, False)
-            return following.manifest
-        raise FencedError(f"{self._place.manifest}: other writers change it all the time")
+            layout = self._lay_out(manifest, rest, now_ms)
+            if (yield from self._swap(seen, layout.manifest, layout.before)):
+                self._longer = (False, False)
+                return layout.manifest
+        raise self._outrun()
+
+    def expire(self, older_than_ms: int, now_ms: int) -> Procedure[int]:
+        """Take out the segments that `plan_expiry` names: how many. `collect` deletes what was in
+        them. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            if seen.manifest is None:
+                return 0
+            gone = [fate.segment for fate in plan_expiry(seen.manifest, older_than_ms) if fate.goes]
+            if not gone:
+                return 0
+            parts_of = yield from parts_by_base(gone)
+            following = without_first(
+                seen.manifest, len(gone), self._place, parts_of, self._epoch, now_ms
+            )
+            if (yield from self._swap(seen, following, [])):
+                return len(gone)
+        raise self._outrun()
+
+    def collect(self, before_ms: int) -> Procedure[int]:
+        """Delete the objects that were taken out before that time: how many. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            if seen.manifest is None:
+                return 0
+            due = [one for one in seen.manifest.dropped if one.since_ms < before_ms]
+            if not due:
+                return 0
+            deletions = [Delete(one.path) for one in due]
+            following = replace(
+                seen.manifest,
+                revision=seen.manifest.revision + 1,
+                epoch=self._epoch,
+                dropped=tuple(one for one in seen.manifest.dropped if one.since_ms >= before_ms),
+            )
+            if (yield from self._swap(seen, following, deletions)):
+                return len(due)
+        raise self._outrun()
+
+    def _swap(
+        self, seen: _Seen, following: Manifest, before: Sequence[Call[Any]]
+    ) -> Procedure[bool]:
+        """Make the calls, then the manifest. False: another writer has changed it, or has an
+        object of that name. Until it is swapped in nothing is known of the queue."""
+        self._seen = None
+        try:
+            for call in before:
+                yield from ask(call)
+            version = yield from ask(
+                Swap(self._place.manifest, encode_manifest(following), seen.version)
+            )
+        except (SwapLostError, AlreadyThereError):
+            return False
+        self._seen = _Seen(following, version)
+        return True
+
+    def _outrun(self) -> FencedError:
+        return FencedError(f"{self._place.manifest}: other writers change it all the time")
 
     def _look(self) -> Procedure[_Seen]:
         try:
