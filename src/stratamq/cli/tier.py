@@ -74,6 +74,9 @@ def dump(
     items: Annotated[
         int | None, typer.Option(min=1, help="tieredStoreIndexFileMaxIndexNum")
     ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys/--no-keys", help="also what each key of a message finds")
+    ] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Everything that a tier in RocketMQ's layout has, changing nothing.
@@ -87,7 +90,7 @@ def dump(
     if output is Output.JSON:
         _print({"kind": "store", "broker": scenario.broker, "cluster": scenario.cluster,
                 "slots": scenario.slots, "items": scenario.items})  # fmt: skip
-        for row in found.lines():
+        for row in found.lines(keys):
             _print(row)
     else:
         for columns, rows in ((QUEUE_COLUMNS, found.queues()), (INDEX_COLUMNS, found.indexes())):

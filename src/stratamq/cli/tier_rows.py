@@ -38,7 +38,7 @@ class TierDump:
     def indexes(self) -> Iterator[Row]:
         return index_rows(self._tier)
 
-    def lines(self) -> Iterator[Row]:
+    def lines(self, queries: bool = True) -> Iterator[Row]:
         """Queues with their messages, answers and times; the index; what is found by each key."""
         for opened in self._tier.queues:
             yield queue_row(opened, self._broker)
@@ -52,7 +52,7 @@ class TierDump:
             yield from self._answers(opened)
             yield from self._times(opened, times)
         yield from self.indexes()
-        for topic in sorted(self._keys, key=_java_order):
+        for topic in sorted(self._keys, key=_java_order) if queries else ():
             for key in (*sorted(self._keys[topic], key=_java_order), "no-such-key"):
                 yield self._query(topic, key)
 
