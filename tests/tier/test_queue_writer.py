@@ -283,6 +283,40 @@ def test_a_stop_in_any_call_of_retention_loses_no_message_that_stays(positions):
     assert stops > 5
 
 
+# --- orphans ---
+
+
+@BOTH
+def test_what_accidents_left_is_found_and_no_live_object(positions):
+    for seed in range(40):
+        random = Random(seed)
+        storage = MemoryStorage(positions, lambda: 5)
+        ours = writer(storage)
+        for start in range(500, 560, 6):
+            while not faulty(storage, ours.commit(MODEL.batch(start, start + 6), TIME), random):
+                if random.random() < 0.3:
+                    ours = writer(storage)
+        run(ours.expire(stored(520), TIME), storage)
+        check(storage, MODEL, 560)
+        assert run(ours.sweep(5), storage) == []  # nothing is old enough
+        found = run(ours.sweep(6, dry_run=True), storage)
+        assert all(one.path in storage.objects for one in found)
+        assert run(ours.sweep(6), storage) == found
+        assert not [one for one in found if one.path in storage.objects]
+        assert check(storage, MODEL, 560) == 560
+        assert run(ours.sweep(6), storage) == []
+
+
+def test_a_part_that_was_never_named_is_an_orphan():
+    storage = MemoryStorage(positions=False)
+    fill(storage)
+    ours = writer(storage)
+    stop_at(ours.commit(QueueModel(500, (*MODEL.sizes, 9)).batch(560, 561), TIME), storage, 1, 1)
+    (orphan,) = run(ours.sweep(1), storage)
+    assert ".parts/" in orphan.path
+    check(storage, MODEL, MODEL.end)
+
+
 def test_a_manifest_comes_back():
     storage = MemoryStorage(positions=False)
     fill(storage)

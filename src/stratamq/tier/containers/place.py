@@ -38,8 +38,13 @@ class QueuePlace:
         return queue_path(self.broker, self.topic, self.queue_id)
 
     @property
+    def folder(self) -> str:
+        """Everything of the queue is below it."""
+        return f"{cluster_folder(self.cluster)}/{self.path}"
+
+    @property
     def manifest(self) -> str:
-        return f"{cluster_folder(self.cluster)}/{self.path}/{MANIFEST_NAME}"
+        return f"{self.folder}/{MANIFEST_NAME}"
 
     def record_segment(self, base: int) -> str:
         return segment_path(self.cluster, self.path, SegmentType.COMMIT_LOG, base)

@@ -29,6 +29,7 @@ from stratamq.tier.driver.calls import (
     Call,
     Create,
     Delete,
+    Listed,
     Load,
     Procedure,
     Size,
@@ -42,6 +43,7 @@ from stratamq.tier.driver.calls import (
 from stratamq.tier.reading.manifests import parts_by_base
 from stratamq.tier.writing.batch import Batch, Piece, pieces, unit_ranges
 from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.orphans import listed, orphans
 from stratamq.tier.writing.retention import plan_expiry, without_first
 
 _ATTEMPTS = 8
@@ -137,6 +139,20 @@ class QueueWriter:
             if (yield from self._swap(seen, following, deletions)):
                 return len(due)
         raise self._outrun()
+
+    def sweep(self, before_ms: int, *, dry_run: bool = False) -> Procedure[list[Listed]]:
+        """Delete what nothing names and was last written before that time: what it was. Nothing may
+        be committed meanwhile. FencedError."""
+        objects = yield from listed(self._place)
+        seen = yield from self._look()
+        segments = seen.manifest.records if seen.manifest else ()
+        parts_of = yield from parts_by_base(segments)
+        parts = [part for parts in parts_of.values() for part in parts]
+        found = orphans(objects, self._place, seen.manifest, parts, before_ms)
+        if not dry_run:
+            for one in found:
+                yield from ask(Delete(one.path))
+        return found
 
     def _swap(
         self, seen: _Seen, following: Manifest, before: Sequence[Call[Any]]
