@@ -1,6 +1,7 @@
 """`stratamq tier`: messages in cheap storage."""
 
 import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,14 @@ TierDirectory = Annotated[
         help="a directory with `tier/` and `local/`, or a tier's own directory with --local",
     ),
 ]
+TargetOption = Annotated[
+    str,
+    typer.Option("--to", metavar="TIER", help="a directory, or s3://BUCKET/PREFIX, gs://, az://"),
+]
+ClusterOption = Annotated[str, typer.Option(help="brokerClusterName: part of every path")]
+BrokerNameOption = Annotated[str, typer.Option(help="brokerName: part of every path")]
+VERIFY_COLUMNS = ("topic", "queueId", "minOffset", "maxOffset", "messages", "bytes", "lost",
+                  "faults")  # fmt: skip
 QUEUE_COLUMNS = ("topic", "queueId", "minOffset", "commitOffset", "commitLogCommit",
                  "minStoreTime", "maxStoreTime")  # fmt: skip
 INDEX_COLUMNS = ("kind", "begin", "end", "state", "items", "base", "size")
@@ -39,6 +48,8 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     tier.callback()(_group)
+    tier.command("backfill")(backfill)
+    tier.command("verify")(verify)
     tier.command("dump")(dump)
     app.add_typer(tier, rich_help_panel=OPERATORS)
 
@@ -100,6 +111,87 @@ def dump(
             printer.flush()
     if opened.damaged:
         raise CorruptionError("damaged, and left out: " + "; ".join(opened.damaged))
+
+
+def backfill(
+    store: Annotated[
+        Path,
+        typer.Argument(metavar="STORE", help="a store directory, RocketMQ's or ours, also in use"),
+    ],
+    to: TargetOption,
+    cluster: ClusterOption = "DefaultCluster",
+    broker: BrokerNameOption = "broker-a",
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="only this one; may be repeated")
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="of a directory: RocketMQ's metadata for the tier, below this store directory",
+        ),
+    ] = None,
+) -> None:
+    """Copy what the log of a store has into a tier.
+
+    What the tier has already is left out: an interrupted backfill is begun again and adds what is
+    missing. Nothing of the store is changed.
+    """
+    from stratamq.cli.tier_backfill import backfill as copy
+    from stratamq.cli.tier_backfill import broker_folder, export_metadata
+    from stratamq.cli.tier_storage import open_storage
+
+    if export is not None and "://" in to:
+        raise InvalidRequestError("--export: RocketMQ reads a tier in a directory, and no objects")
+    with open_storage(to, for_writing=broker_folder(cluster, broker)) as storage:
+        added, manifests = copy(store, storage, cluster, broker, topic or [])
+    if export is not None:
+        export_metadata(export, manifests)
+    print(f"{added} messages added, in {len(manifests)} queues", file=sys.stderr)
+
+
+def verify(
+    target: Annotated[
+        str, typer.Argument(metavar="TIER", help="a directory, or s3://BUCKET/PREFIX, gs://, az://")
+    ],
+    cluster: ClusterOption = "DefaultCluster",
+    broker: BrokerNameOption = "broker-a",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Read every record and unit of a broker's tier, against its manifests.
+
+    Exit code 1 for a fault.
+    """
+    from stratamq.cli.tier_storage import open_storage
+    from stratamq.tier.driver.storage import run
+    from stratamq.tier.reading.verify import queues_of, verify_queue
+
+    printer = Printer(output, VERIFY_COLUMNS)
+    faults = 0
+    with open_storage(target) as storage:
+        places = run(queues_of(cluster, broker), storage)
+        if not places:
+            raise NotFoundError(f"{target} has nothing of the broker {broker} of {cluster}")
+        for place in places:
+            found = run(verify_queue(place), storage)
+            faults += len(found.faults)
+            printer.row(
+                {
+                    "kind": "verified",
+                    "topic": place.topic,
+                    "queueId": place.queue_id,
+                    "minOffset": found.first,
+                    "maxOffset": found.end,
+                    "messages": found.messages,
+                    "bytes": found.bytes,
+                    "lost": found.lost,
+                    "faults": "; ".join(found.faults),
+                    "ok": not found.faults,
+                }
+            )
+    printer.flush()
+    if faults:
+        raise CorruptionError(f"{faults} faults: restore the queues from the broker's log")
 
 
 def _open(root: Path, store: Path, scenario: Scenario) -> tuple["OpenedTier", "TierDump"]:

@@ -1,0 +1,112 @@
+"""Whether a tier of ours is whole: every part, record and unit of a queue, against its manifest."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stratamq.errors import CorruptionError, OffsetOutOfRangeError
+from stratamq.formats.crc import crc32
+from stratamq.formats.frame_verify import damage_in
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.queue_units import UnitArray, decode_units
+from stratamq.formats.tier_manifest import Part, RecordSegment
+from stratamq.formats.tier_names import INDEX_TOPIC, cluster_folder
+from stratamq.formats.tier_records import physical_offset_of
+from stratamq.tier.containers.place import QueuePlace
+from stratamq.tier.driver.calls import AbsentError, Folders, Procedure, Size, ask
+from stratamq.tier.reading.manifests import ManifestQueue, open_queue
+from stratamq.tier.reading.records import cut_records
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One queue. `faults`: a sentence each."""
+
+    place: QueuePlace
+    first: int
+    end: int
+    messages: int
+    bytes: int
+    lost: int
+    """Messages that never came into the tier."""
+    faults: tuple[str, ...]
+
+
+def queues_of(cluster: str, broker: str) -> Procedure[list[QueuePlace]]:
+    """Every queue of the broker that has a manifest."""
+    root = f"{cluster_folder(cluster)}/{broker}"
+    found = []
+    for topic in (yield from ask(Folders(root))):
+        if topic == INDEX_TOPIC:
+            continue
+        for name in (yield from ask(Folders(f"{root}/{topic}"))):
+            if not (name.isascii() and name.isdigit()):
+                continue
+            place = QueuePlace(cluster, broker, topic, int(name))
+            if (yield from ask(Size(place.manifest))) is not None:
+                found.append(place)
+    return sorted(found, key=lambda place: (place.topic, place.queue_id))
+
+
+def verify_queue(place: QueuePlace) -> Procedure[Verified]:
+    """A part at a time. What cannot be read is a fault; StorageUnavailableError is raised."""
+    try:
+        found = yield from open_queue(place)
+    except CorruptionError as error:
+        return Verified(place, 0, 0, 0, 0, 0, (error.message,))
+    assert found is not None
+    faults: list[str] = []
+    messages = size = 0
+    reached = None
+    for segment, parts in found.parts:
+        for part in parts:
+            faults += yield from _part_faults(found, segment, part)
+            if reached not in (None, part.first) and part.first not in _hole_ends(found):
+                faults.append(f"offsets {reached} to {part.first} are in no part and no hole")
+            reached = part.first + part.count
+            messages, size = messages + part.count, size + part.size
+    lost = sum(hole.end - hole.start for hole in found.manifest.holes)
+    queue = found.queue
+    return Verified(place, queue.minimum, queue.end, messages, size, lost, tuple(faults))
+
+
+def _hole_ends(found: ManifestQueue) -> set[int]:
+    return {hole.end for hole in found.manifest.holes}
+
+
+def _part_faults(found: ManifestQueue, segment: RecordSegment, part: Part) -> Procedure[list[str]]:
+    what = f"offsets {part.first} to {part.first + part.count}"
+    queue, base = found.queue, segment.base + part.position
+    try:
+        data = yield from queue.records.read(base, part.size)
+        raw = yield from queue.units.read(
+            part.first * QUEUE_UNIT_BYTES, part.count * QUEUE_UNIT_BYTES
+        )
+    except (AbsentError, CorruptionError, OffsetOutOfRangeError) as error:
+        return [f"{what}: {error.message}"]
+    faults = []
+    if crc32(data) != part.crc:
+        faults.append(f"{what}: the records differ from their checksum")
+    if crc32(raw) != part.units_crc:
+        faults.append(f"{what}: the units differ from their checksum")
+    faults += [f"{what}: {fault}" for fault in _record_faults(part, data, base, decode_units(raw))]
+    return faults
+
+
+def _record_faults(part: Part, data: bytes, base: int, units: UnitArray) -> Iterator[str]:
+    places = units["physical_offset"].astype(np.int64)
+    ends = places + units["size"]
+    if len(units) and (places[0] != base or (places[1:] != ends[:-1]).any()):
+        yield "the units do not name one record behind the other"
+    there = 0
+    for message in cut_records(units, part.first, data, base):
+        there += 1
+        place = int(places[message.offset - part.first])
+        if physical_offset_of(message.record) != place:
+            yield f"the record of offset {message.offset} names another place than its own"
+        reason = damage_in(message.record)
+        if reason:
+            yield f"the record of offset {message.offset} is damaged ({reason})"
+    if there != part.count:
+        yield f"{part.count - there} records are not what their units name"

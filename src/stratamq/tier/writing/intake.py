@@ -1,0 +1,149 @@
+"""Messages of the log, sorted by queue until there are enough of them for a commit.
+
+The log is read once, in its order; what belongs to a queue waits here, in memory. A batch is due
+when it has as many bytes or messages as a batch has, when its first message has waited long enough,
+or, the largest first, when all that wait take more than the budget.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stratamq.formats.dispatch import DispatchColumns
+from stratamq.formats.queue_units import decode_units, unit_runs
+from stratamq.formats.topics import is_system_topic
+from stratamq.tier.writing.batch import I64, Batch
+
+QueueKey = tuple[str, int]
+
+_OURS_ALONE = ("rmq_sys_REVIVE_LOG_", "%LMQ%")
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeLimits:
+    """RocketMQ's `tieredStoreGroupCommit…`, and a bound on all queues together."""
+
+    batch_bytes: int = 4 << 20
+    batch_messages: int = 4096
+    wait_ms: int = 30_000
+    budget_bytes: int = 256 << 20
+
+
+def goes_into_tier(topic: str) -> bool:
+    """Not the broker's own; retry and dead letter topics do. Spec tier 5.4."""
+    return bool(topic) and not is_system_topic(topic) and not topic.startswith(_OURS_ALONE)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Of one queue: runs of consecutive messages, each one where the one before ends."""
+
+    since_ms: int
+    first: int
+    size: int = 0
+    count: int = 0
+    records: list[bytes] = field(default_factory=list)
+    sizes: list[I64] = field(default_factory=list)
+    tags_codes: list[I64] = field(default_factory=list)
+    times: list[I64] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+    def batch(self) -> Batch:
+        return Batch(
+            self.first,
+            b"".join(self.records),
+            np.concatenate(self.sizes),
+            np.concatenate(self.tags_codes),
+            np.concatenate(self.times),
+        )
+
+
+class Intake:
+    """`wanted`: which topics go into the tier."""
+
+    def __init__(
+        self, limits: IntakeLimits, wanted: Callable[[str], bool] = goes_into_tier
+    ) -> None:
+        self._limits = limits
+        self._wanted = wanted
+        self._waiting: dict[QueueKey, _Waiting] = {}
+        self._full: list[tuple[QueueKey, Batch]] = []
+        self.bytes = 0
+        """Of records that wait."""
+
+    def add(
+        self, data: bytes | memoryview, base: int, columns: DispatchColumns, now_ms: int
+    ) -> None:
+        """Frames of the log: `data` begins at log offset `base`, `columns` are of them."""
+        view = memoryview(data)
+        for run in unit_runs(columns):
+            if not self._wanted(run.topic):
+                continue
+            units = decode_units(run.units)
+            starts = units["physical_offset"].astype(np.int64)
+            sizes = units["size"].astype(np.int64)
+            times = columns.store_timestamp_ms[np.searchsorted(columns.physical_offset, starts)]
+            tags_codes = units["tags_code"].astype(np.int64)
+            low, key = 0, (run.topic, run.queue_id)
+            while low < run.count:
+                high = self._take(key, run.first_queue_offset + low, sizes[low:], now_ms) + low
+                waiting = self._waiting[key]
+                waiting.records += [
+                    bytes(view[start - base : start - base + size])
+                    for start, size in zip(
+                        starts[low:high].tolist(), sizes[low:high].tolist(), strict=True
+                    )
+                ]
+                waiting.sizes.append(sizes[low:high])
+                waiting.tags_codes.append(tags_codes[low:high])
+                waiting.times.append(times[low:high].astype(np.int64))
+                low = high
+
+    def due(self, now_ms: int, *, everything: bool = False) -> Iterator[tuple[QueueKey, Batch]]:
+        """Batches to commit, those of one queue in their order; they wait here no more."""
+        for key, waiting in list(self._waiting.items()):
+            if everything or now_ms - waiting.since_ms >= self._limits.wait_ms:
+                self._close(key)
+        if self.bytes > self._limits.budget_bytes:
+            for key, _ in sorted(self._waiting.items(), key=lambda one: -one[1].size):
+                self._close(key)
+                if self._open_bytes() <= self._limits.budget_bytes // 2:
+                    break
+        full, self._full = self._full, []
+        for key, batch in full:
+            self.bytes -= len(batch.records)
+            yield key, batch
+
+    def _take(self, key: QueueKey, first: int, sizes: I64, now_ms: int) -> int:
+        """How many messages from queue offset `first` on the waiting batch of a queue takes, at
+        least one; they are counted."""
+        waiting = self._waiting.get(key)
+        if waiting is not None and (first != waiting.end or self._is_full(waiting, int(sizes[0]))):
+            self._close(key)
+            waiting = None
+        if waiting is None:
+            waiting = self._waiting[key] = _Waiting(now_ms, first)
+        room = self._limits.batch_bytes - waiting.size
+        fitting = int(np.searchsorted(np.cumsum(sizes), room, "right"))
+        count = max(1, min(fitting, self._limits.batch_messages - waiting.count))
+        taken = int(sizes[:count].sum())
+        waiting.count += count
+        waiting.size += taken
+        self.bytes += taken
+        return count
+
+    def _is_full(self, waiting: _Waiting, size: int) -> bool:
+        return (
+            waiting.count >= self._limits.batch_messages
+            or waiting.size + size > self._limits.batch_bytes
+        )
+
+    def _close(self, key: QueueKey) -> None:
+        self._full.append((key, self._waiting.pop(key).batch()))
+
+    def _open_bytes(self) -> int:
+        return sum(waiting.size for waiting in self._waiting.values())
