@@ -86,9 +86,14 @@ def test_a_janitor_that_is_paused_holds_nobody_up_and_goes_on_where_the_log_is(t
             assert client.log_state().segment_count > 20, "nobody deletes"
             process.send_signal(signal.SIGCONT)
             until(lambda: client.log_state().segment_count <= 6, "segments go")
-            there = numbers(client)
-            assert there == list(range(end - len(there), end))
-            assert len(there) > 60
+
+            def most_are_there() -> bool:
+                there = numbers(client)
+                assert there == list(range(end - len(there), end))
+                return len(there) > 60
+
+            # A read beside a deletion may be given a part; once that has ended it is all.
+            until(most_are_there, "what stays can be read")
 
 
 @pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "it can run here")
