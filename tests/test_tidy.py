@@ -88,11 +88,11 @@ def test_no_file_names_a_path_of_some_machine():
     assert found(MACHINE_PATH, files()) == []
 
 
-def test_no_file_says_where_packages_come_from():
+def test_no_file_names_a_package_index():
     assert found(PACKAGE_INDEX, files()) == []
 
 
-def test_nobody_sleeps_for_a_while_and_hopes():
+def test_no_code_sleeps_as_synchronisation():
     places = ("src", "services", "tests")
     clock = Path("src/stratamq/files/clock.py")
     among = (path for path in files() if path.parts[0] in places and path != clock)
@@ -108,7 +108,7 @@ def test_no_python_file_is_longer_than_one_idea():
     assert {path: lines for path, lines in lengths.items() if lines > PYTHON_LINES} == {}
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     modules = (
         path
         for path in files()

@@ -80,7 +80,7 @@ def test_results_are_written_after_each_case(tmp_path):
     assert len(json.loads(results.read_text())["cases"]) == 2
 
 
-def test_a_case_that_nobody_knows_is_refused(tmp_path):
+def test_an_unknown_case_is_refused(tmp_path):
     done = bench(tmp_path, "append", "--case", "append-sideways")
     assert done.returncode == 2
     assert "append-sideways" in done.stderr

@@ -63,7 +63,7 @@ def test_wrong_answers_of_the_engine_are_a_mismatch(tmp_path, answers, batches):
     [SenderState(0, [0] * 16, []), SenderState(16, [0] * 16, [])],
     ids=["nothing", "offsets that do not add up"],
 )
-def test_what_a_client_says_is_added_up(state):
+def test_what_clients_report_is_added_up(state):
     with pytest.raises(Mismatch):
         check_stored(None, state, Load(100), SIXTEEN, followers=False)
 

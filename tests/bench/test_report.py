@@ -130,6 +130,6 @@ def test_cpu_of_a_busy_process_is_seen():
         process.stdin.close()
 
 
-def test_a_child_that_fails_says_why():
+def test_a_child_that_fails_reports_why():
     with pytest.raises(StrataError, match="invalid float value"):
         child.run("floor_append", "--seconds", "many")

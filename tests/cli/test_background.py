@@ -128,7 +128,7 @@ def test_a_store_that_is_no_directory_is_named(tmp_path):
     assert (done.returncode, b"is no directory" in done.stderr) == (2, True)
 
 
-def test_a_manager_hears_when_the_broker_is_ready_and_when_it_stops(data, tmp_path):
+def test_a_manager_is_notified_when_the_broker_is_ready_and_when_it_stops(data, tmp_path):
     """As systemd does with `Type=notify`."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
         manager.bind(str(tmp_path / "notify"))

@@ -315,7 +315,7 @@ def test_topics_are_created_and_listed(rows):
     assert made in rows("topics", "list")
 
 
-def test_a_topic_that_nobody_could_use_is_not_created(stratamq, rows):
+def test_a_topic_that_no_client_could_use_is_not_created(stratamq, rows):
     done = stratamq("topics", "create", "useless", "--permission", "0")
     assert (done.code, "--permission 0" in done.err) == (2, True)
     assert "useless" not in {row["topic"] for row in rows("topics", "list")}
@@ -437,7 +437,7 @@ def test_the_broker_is_found_by_addresses(stratamq, broker):
 @pytest.mark.parametrize(
     "command", [("status",), ("topics", "list"), ("consume", "t"), ("produce", "t")]
 )
-def test_without_a_broker_every_command_says_so_in_one_line(
+def test_without_a_broker_every_command_reports_that_in_one_line(
     stratamq, tmp_path, monkeypatch, command
 ):
     monkeypatch.chdir(tmp_path)
@@ -465,7 +465,7 @@ def test_a_broker_that_was_killed_is_reported_in_words(stratamq, tmp_path):
             )
 
 
-def test_clock_says_under_which_time_messages_are_stored(stratamq):
+def test_clock_shows_under_which_time_messages_are_stored(stratamq):
     for arguments in ((), ("--confirm",)):
         done = stratamq("clock", *arguments)
         assert (done.code, done.out) == (0, "messages are stored under the wall clock's time\n")

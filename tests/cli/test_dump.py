@@ -169,7 +169,7 @@ def test_a_single_file_counts_from_its_name_or_else_from_its_first_frame(stores,
     assert dump("commitlog", copy, "-n", 2) == by_name
 
 
-def test_an_offset_inside_a_frame_says_which(stores, shown):
+def test_an_offset_inside_a_frame_is_reported_with_that_frame(stores, shown):
     root = stores("4.9.8-small-clean")
     assert "inside the frame at offset 397" in shown("commitlog", root, "--offset", 400, code=1)
     assert "there is 0 to 327680" in shown("commitlog", root, "--offset", 10**9, code=1)

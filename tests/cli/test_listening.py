@@ -159,7 +159,7 @@ def test_only_a_host_that_others_reach_is_warned_of():
 # --- a whole broker ---
 
 
-def test_up_takes_its_ports_and_a_second_broker_is_told_which_are_taken(tmp_path):
+def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path):
     base = base_port()
     with Up(tmp_path / "first", *SMALL, "--port", str(base), "--bind", "0.0.0.0") as up:
         up.wait_ready()

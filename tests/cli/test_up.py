@@ -90,7 +90,7 @@ def test_a_service_that_dies_is_started_again(data):
         assert up.stop() == 0
 
 
-def test_a_second_up_says_that_the_first_one_runs(data):
+def test_a_second_up_reports_that_the_first_one_runs(data):
     with Up(data, *SMALL) as up:
         up.wait_ready()
         second = stratamq("up", data=data)

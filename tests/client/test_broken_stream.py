@@ -70,7 +70,7 @@ def test_what_was_not_answered_is_perhaps_stored_and_what_was_is_there(client, o
         assert found[f"after {number}".encode()] <= 1
 
 
-def test_messages_that_were_never_sent_are_said_to_be_not_stored(client, own_log):
+def test_messages_that_were_never_sent_are_reported_as_not_stored(client, own_log):
     producer = client.producer(window=1, batch_messages=1, retry=False)
     producer.send("t", b"first").result()
     freeze(own_log)
@@ -159,7 +159,7 @@ def test_a_graceful_stop_answers_what_is_in_flight(client, own_log):
     assert wrong == {}
 
 
-def test_a_log_that_is_not_there_at_first_is_told_at_the_first_message(client, own_log, opened):
+def test_a_log_that_is_not_there_at_first_is_reported_at_the_first_message(client, own_log, opened):
     own_log.kill(COMMITLOG)
     impatient = opened(own_log.root)
     producer = impatient.producer()

@@ -109,7 +109,7 @@ def test_only_the_wanted_tags_come(client, numbers):
     assert bodies(client.consume("numbers", tags=["nobody"])) == []
 
 
-def test_a_reader_begins_where_it_is_told(client, numbers):
+def test_a_reader_begins_at_the_given_start(client, numbers):
     assert bodies(client.consume("numbers", offset="latest")) == []
     queue = [n for n, result in enumerate(numbers) if result.queue_id == 2]
     assert bodies(client.consume("numbers", queues=[2], offset=10)) == queue[10:]
@@ -141,7 +141,7 @@ def test_a_pull_waits_for_a_first_message(client):
     assert [message.body for message in pulls[0].messages] == [b"here"]
 
 
-def test_a_topic_that_does_not_exist_is_told(client):
+def test_a_topic_that_does_not_exist_is_reported(client):
     with pytest.raises(NotFoundError):
         client.consume("nothing-here")
 
@@ -244,7 +244,7 @@ def test_a_reader_goes_on_when_the_dispatcher_comes_back_elsewhere(client, broke
     assert sorted(first + rest) == list(range(20))
 
 
-def test_a_reader_without_patience_says_that_the_dispatcher_is_away(client, broker):
+def test_a_reader_without_patience_reports_that_the_dispatcher_is_away(client, broker):
     send(client, "away", 5)
     reader = client.consume("away", patience_s=0)
     broker.kill(DISPATCHER)
@@ -335,7 +335,7 @@ def test_closing_commits_what_was_taken(client):
     assert bodies(client.consume("shut", group="q2")) == [2, 3, 4]
 
 
-def test_a_group_is_committed_by_nobody_once_its_reader_is_dropped(client, workers):
+def test_a_group_is_not_committed_any_more_once_its_reader_is_dropped(client, workers):
     send(client, "dropped", 2, queue_id=0)
     before = workers("stratamq-commit")
     reader = client.consume("dropped", group="q3", follow=True, commit_interval_s=0.01)

@@ -62,7 +62,7 @@ def test_from_the_beginning_to_the_present_end():
     assert consume(Answers(ListQueues=TWO_QUEUES)) == [(0, 10, 20), (1, 0, 5)]
 
 
-def test_the_present_end_is_the_logs_not_what_the_dispatcher_has_heard_of():
+def test_the_present_end_is_the_logs_not_what_the_dispatcher_has_applied():
     asked = []
 
     def queues(request):
@@ -141,7 +141,7 @@ def test_a_moment_is_looked_up_in_every_queue():
     assert consume(answers, start=datetime(2013, 1, 1, tzinfo=UTC)) == [(0, 15, 20), (1, 2, 5)]
 
 
-def test_a_group_goes_on_where_it_was_and_begins_elsewhere_as_told():
+def test_a_group_goes_on_where_it_was_and_begins_elsewhere_as_configured():
     answers = Answers(ListQueues=TWO_QUEUES, GetCommittedOffsets={("t", 0): 17})
     assert consume(answers, group="g", start=LATEST) == [(0, 17, 20), (1, 5, 5)]
 
@@ -160,7 +160,7 @@ def test_what_is_stored_can_be_followed_without_the_log_service():
     assert consume(answers, follow=True) == [(0, 10, None), (1, 0, None)]
 
 
-def test_a_topic_that_does_not_exist_is_told_unless_one_follows():
+def test_a_topic_that_does_not_exist_is_reported_unless_one_follows():
     answers = Answers(ListQueues=[], ListTopics=[Topic("empty", read_queue_count=2)])
     with pytest.raises(NotFoundError, match="no topic t"):
         consume(answers)
@@ -202,7 +202,7 @@ def test_a_range_ends_where_its_queue_does_after_a_cut():
     ]
 
 
-def test_a_range_keeps_its_end_while_nothing_tells_that_its_queue_was_cut():
+def test_a_range_keeps_its_end_without_evidence_that_its_queue_was_cut():
     """A broker that starts again lists less than it did until everything is dispatched again."""
     planned = run_plan(
         Answers(GetStatus=log_at(900, 1000), ListQueues=TWO_QUEUES, GetOffsetByTime=5),
@@ -216,7 +216,7 @@ def test_a_range_keeps_its_end_while_nothing_tells_that_its_queue_was_cut():
         looked_again(planned, ListQueues=shorter)
 
 
-def test_a_range_is_not_cut_to_what_the_dispatcher_has_heard_of():
+def test_a_range_is_not_cut_to_what_the_dispatcher_has_applied():
     def queues(request):
         return TWO_QUEUES if request.applied_offset >= 900 else [Queue("t", 0, 10, 12, 0)]
 

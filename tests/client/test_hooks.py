@@ -92,7 +92,7 @@ def test_a_serializer_makes_the_body_and_a_deserializer_the_value(broker, opened
     assert [m.value for m in plain.consume("json")] == [as_json(value) for value in values]
 
 
-def test_a_serializer_that_gives_no_bytes_is_told_so(broker, opened):
+def test_a_serializer_that_gives_no_bytes_is_refused(broker, opened):
     with (
         opened(broker.root, serializer=json.dumps) as client,
         pytest.raises(InvalidRequestError, match="the serializer gave of type str"),

@@ -64,7 +64,7 @@ def test_every_attribute_is_what_the_codec_decodes(raw):
 
 
 @given(st.lists(frames, max_size=5))
-def test_frames_that_lie_one_behind_the_other_are_told_apart(raws):
+def test_frames_one_behind_the_other_are_separated(raws):
     assert [message.frame for message in split_frames(b"".join(raws))] == raws
 
 

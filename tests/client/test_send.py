@@ -70,7 +70,7 @@ def test_one_message_comes_back_with_everything_it_had(client):
     assert client.message_by_id(result.message_id.lower()) == message
 
 
-def test_a_message_gets_a_unique_key_unless_it_says_that_it_wants_none(client):
+def test_a_message_gets_a_unique_key_unless_it_asks_for_none(client):
     assert len(client.send("unique", b"").unique_key) == 32
     assert client.send("unique", b"", unique_key="mine").unique_key == "mine"
     none = client.send("unique", b"", unique_key="")
@@ -87,7 +87,7 @@ def test_a_message_that_can_never_be_stored_raises(client):
         client.send("one", b"", queue_id=1 << 40)
 
 
-def test_of_several_messages_every_result_tells_its_own_end(client):
+def test_of_several_messages_every_one_has_a_result_of_its_own(client):
     results = client.send_all([Message("several", b"a"), Message("bad name!", b"b")])
     assert [result.stored for result in results] == [True, False]
     assert results[1].status is SendStatus.MESSAGE_ILLEGAL
@@ -138,7 +138,7 @@ def test_no_delay_is_no_delayed_message(client):
     assert client.send("at-once", b"", delay_level=-1).topic == "at-once"
 
 
-def test_what_is_not_there_is_said_to_be_missing(client):
+def test_what_is_not_there_is_reported_as_missing(client):
     stored = client.send("missing", b"")
     with pytest.raises(NotFoundError):
         client.message_at(stored.physical_offset + 1)
@@ -149,7 +149,7 @@ def test_what_is_not_there_is_said_to_be_missing(client):
         client.message_by_id("no id")
 
 
-def test_a_client_of_nobody_says_that_nobody_answers(tmp_path, opened):
+def test_a_client_without_a_broker_is_unavailable(tmp_path, opened):
     with opened(tmp_path) as lonely:
         with pytest.raises(UnavailableError, match="running"):
             lonely.send("t", b"")
@@ -220,7 +220,7 @@ def test_rows_are_spread_over_a_new_topics_queues_and_one_that_is_too_large_is_n
             producer.send_rows("fresh-rows", [(b"x", b""), (bytes(SEGMENT_BYTES), b"")])
 
 
-def test_results_are_told_to_a_callback_once_each(client):
+def test_results_are_passed_to_a_callback_once_each(client):
     results = []
     with client.producer(on_result=results.append, batch_bytes=2000) as producer:
         for number in range(300):
@@ -327,7 +327,7 @@ def test_a_message_that_no_broker_takes_is_refused_at_once(client):
         assert producer.send("fine", b"").result().stored
 
 
-def test_a_batch_that_the_log_refuses_is_told_and_the_next_one_works(client):
+def test_a_batch_that_the_log_refuses_is_reported_and_the_next_one_works(client):
     with client.producer() as producer:
         with pytest.raises(InvalidRequestError, match="bad name"):
             producer.send("bad name!", b"").result()
@@ -336,7 +336,7 @@ def test_a_batch_that_the_log_refuses_is_told_and_the_next_one_works(client):
         assert producer.send("refused", b"").result().stored
 
 
-def test_a_flush_raises_the_failure_that_nobody_has_looked_at(client):
+def test_a_flush_raises_a_failure_that_was_not_looked_at(client):
     producer = client.producer()
     producer.send("refused", b"", queue_id=9)
     with pytest.raises(InvalidRequestError, match="queue"):

@@ -110,7 +110,7 @@ def test_a_batch_is_answered_with_its_last_byte():
     assert promises.answers == 1
 
 
-def test_a_slave_says_that_it_has_bytes_when_its_disk_has_them():
+def test_a_slave_acknowledges_bytes_when_its_disk_has_them():
     master, _ = started()
     master.put_all(*[message(b"x" * 300) for _ in range(3)])
     data = master.segments()[0][: master.end()]

@@ -269,7 +269,7 @@ def test_queue_offsets_are_dense_and_unique_in_every_queue():
     assert "SCHEDULE_TOPIC_XXXX" in {topic for topic, _ in by_queue}
 
 
-def test_a_batch_of_many_runs_says_the_first_offset_of_each(store):
+def test_a_batch_of_many_runs_has_the_first_offset_of_each(store):
     runs = [("a", 0, [b"1"] * 3), ("b", 1, [b"2"]), ("a", 0, [b"3"] * 2), ("a", 1, [b"4"])]
     assert store.put_batch(batch_of(runs)).first_queue_offsets == (0, 0, 3, 0)
     assert store.put_batch(batch_of(runs)).first_queue_offsets == (5, 1, 8, 1)
@@ -325,7 +325,7 @@ def test_a_batch_has_one_store_time():
 # --- the queue table and the log agree whatever happened ---
 
 
-def test_every_prefix_of_a_workload_leaves_a_log_that_says_what_the_engine_said(store):
+def test_every_prefix_of_a_workload_leaves_a_log_that_agrees_with_the_engines_answers(store):
     results = []
     for number in range(40):
         results.append(store.put(b"%d" % number, topic=f"t{number % 3}", queue_id=number % 4))

@@ -115,7 +115,7 @@ def test_a_call_that_the_log_stops_taking_between_two_steps_is_refused_whole():
 # --- the append stream ---
 
 
-def test_a_stream_whose_answers_nobody_reads_takes_so_many_batches_and_no_more():
+def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_more():
     """Empty batches: no byte of a frame is in flight."""
     store = Store(1 << 20)
     log = store.start()

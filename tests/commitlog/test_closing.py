@@ -209,7 +209,7 @@ def test_the_snapshot_is_saved_every_few_seconds_while_something_changes():
     assert not [c for c in store.disk.trace if "queue-offsets" in c.path]
 
 
-def test_the_checkpoint_says_what_is_flushed_and_what_followers_have():
+def test_the_checkpoint_holds_what_is_flushed_and_what_followers_have():
     store = running(followers=("dispatcher", "index"))
     newest = store.frames()[-1].store_timestamp_ms
     listener = Listener(store)
@@ -222,7 +222,7 @@ def test_the_checkpoint_says_what_is_flushed_and_what_followers_have():
     assert saved.confirm_phy_offset == store.end()
 
 
-def test_rocketmq_is_told_to_dispatch_again_what_only_a_file_it_will_delete_has_indexed():
+def test_the_checkpoint_has_rocketmq_redispatch_what_only_a_file_it_will_delete_has_indexed():
     store = running(followers=("dispatcher", "index"))
     queues, index = Listener(store), Listener(store, "index")
     for listener in (queues, index):
@@ -275,7 +275,7 @@ def test_topics_are_saved_within_a_second_of_their_creation_and_at_a_stop():
     assert set(table) == {"orders", "late"}
 
 
-def test_saving_topics_on_demand_tells_when_they_are_durable():
+def test_saving_topics_on_demand_answers_when_they_are_durable():
     store = running()
     answers: list = []
     store.log.upkeep.save_topics(answers.append)
@@ -312,7 +312,7 @@ def test_no_failure_of_housekeeping_ever_comes_out_of_a_tick():
         assert len(store.frames()) == 11
 
 
-def test_answers_that_nobody_looks_at_do_not_matter():
+def test_answers_that_are_never_looked_at_do_not_matter():
     store = running()
     store.log.put([message()], False, swallow)
     store.settle()
@@ -337,7 +337,7 @@ def test_only_an_unclean_stop_under_async_flush_may_have_lost_something(flush):
     assert not warned()
 
 
-def test_a_clean_stop_leaves_no_segment_in_which_nothing_lies():
+def test_a_clean_stop_leaves_no_segment_without_data():
     store = Store(4096)
     store.start()
     store.put(body_for(3000))

@@ -190,7 +190,7 @@ def test_followers_hear_where_their_history_ended():
     assert Listener(copy, generation=own, position=100).opened.cut_to == 100
 
 
-def test_followers_of_an_empty_slave_do_not_hear_of_what_lies_below_its_beginning():
+def test_followers_of_an_empty_slave_get_no_event_of_what_is_below_its_beginning():
     original = master()
     copy = slave()
     listener = Listener(copy)

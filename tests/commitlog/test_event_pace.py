@@ -17,7 +17,7 @@ def paced(event_bytes, *, steady=False):
     return pace
 
 
-def test_a_message_that_comes_alone_is_told_of_at_once():
+def test_a_message_that_comes_alone_is_in_an_event_at_once():
     assert EventPace(steady=False).early(100.0, 1000) == 0
     assert paced(1000).early(100.0 + SHORT_SECONDS, 1000) == 0
 
@@ -35,13 +35,13 @@ def test_a_whole_events_worth_waits_for_nothing():
     assert paced(LARGE_EVENT_BYTES).early(100.0, WHOLE_EVENT_BYTES) == 0
 
 
-def test_a_follower_that_producers_wait_for_hears_as_often_of_much():
+def test_a_follower_that_producers_wait_for_gets_large_events_as_often():
     for event_bytes in (1000, LARGE_EVENT_BYTES):
         pace = paced(event_bytes, steady=True)
         assert pace.early(100.0, 1000) == pytest.approx(STEADY_SECONDS)
 
 
-def test_an_event_without_messages_says_nothing_of_how_many_come():
+def test_an_event_without_messages_does_not_change_the_pace():
     pace = paced(LARGE_EVENT_BYTES)
     pace.spoke(100.01, 0)
     assert pace.early(100.01, 1000) == pytest.approx(LONG_SECONDS)

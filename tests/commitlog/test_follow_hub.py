@@ -53,7 +53,7 @@ def whole(listener: Listener) -> None:
 # --- what is heard ---
 
 
-def test_a_follower_that_keeps_up_hears_lengths_and_runs_of_everything(store):
+def test_a_follower_that_keeps_up_gets_lengths_and_runs_of_everything(store):
     listener = Listener(store)
     for seed in range(12):
         fill(store, 5, seed)
@@ -64,7 +64,7 @@ def test_a_follower_that_keeps_up_hears_lengths_and_runs_of_everything(store):
     )
 
 
-def test_a_follower_that_comes_late_hears_what_is_remembered(store):
+def test_a_follower_that_comes_late_gets_what_is_remembered(store):
     fill(store)
     listener = Listener(store)
     listener.listen()
@@ -72,7 +72,7 @@ def test_a_follower_that_comes_late_hears_what_is_remembered(store):
     assert len(listener.events) <= 2 * len(store.segments()) + 1
 
 
-def test_a_follower_far_behind_hears_bare_ranges_up_to_what_is_remembered(store, monkeypatch):
+def test_a_follower_far_behind_gets_bare_ranges_up_to_what_is_remembered(store, monkeypatch):
     monkeypatch.setattr(follow_hub, "_REMEMBERED_PASSES", 4)
     fill(store)
     listener = Listener(store)
@@ -137,7 +137,7 @@ def test_events_never_cross_a_segment_and_blanks_are_the_last_of_their_event(sto
         assert sum(count for *_, count in event.runs) == len(event.lengths) - 1
 
 
-def test_prepared_and_rollback_frames_are_heard_and_stand_in_runs_with_offset_zero(store):
+def test_prepared_and_rollback_frames_are_in_events_and_in_runs_with_offset_zero(store):
     listener = Listener(store)
     store.put_raw(*[raw_frame(b"x", sys_flag=kind) for kind in (4, 12, 0)])
     listener.listen()
@@ -160,7 +160,7 @@ def test_the_horizon_of_dispatch_is_confirmed_and_that_of_replication_is_replica
         assert listener.position == store.end()
 
 
-def test_under_async_flush_what_is_appended_is_heard_before_it_is_flushed():
+def test_under_async_flush_what_is_appended_is_in_an_event_before_it_is_flushed():
     store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH", flush_interval_ms=1_000)
     store.start()
     store.pass_time(1)
@@ -176,7 +176,7 @@ def test_under_async_flush_what_is_appended_is_heard_before_it_is_flushed():
     assert progress.flushed == store.end()
 
 
-def test_every_event_tells_offsets_that_follow_each_other(store):
+def test_the_offsets_of_events_never_go_back(store):
     listener = Listener(store)
     for seed in range(10):
         fill(store, 3, seed)
@@ -258,7 +258,7 @@ def test_when_the_log_is_cut_every_stream_ends_without_a_closing(store):
 # --- closing ---
 
 
-def test_a_follower_hears_everything_then_the_last_offsets_then_the_closing(store):
+def test_a_follower_gets_everything_then_the_last_offsets_then_the_closing(store):
     listener = Listener(store)
     fill(store, 6)
     store.log.begin_close()
@@ -269,7 +269,7 @@ def test_a_follower_hears_everything_then_the_last_offsets_then_the_closing(stor
     assert listener.session.next() is None
 
 
-def test_a_follower_that_has_everything_hears_that_it_is_flushed_before_the_closing():
+def test_a_follower_that_has_everything_gets_the_flushed_offset_before_the_closing():
     """Files may hold flushed data only: a follower needs its end before the stream ends."""
     store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH", flush_interval_ms=3_600_000)
     store.start()
@@ -299,7 +299,7 @@ def test_nothing_is_closed_before_everything_is_flushed(store):
     assert listener.closed_at == store.end()
 
 
-def test_a_follower_that_connects_while_the_log_closes_hears_all_of_it(store):
+def test_a_follower_that_connects_while_the_log_closes_gets_all_of_it(store):
     fill(store, 6)
     store.log.begin_close()
     store.settle()

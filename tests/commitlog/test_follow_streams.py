@@ -13,7 +13,7 @@ from tests.support.logs import Store
 OPEN = pb.FollowRequest(open=pb.FollowOpen(name="dispatcher"))
 
 
-def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_told_to_come_back():
+def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_asked_to_retry():
     """A session of the log that is being closed would end without a message to the follower."""
     store = Store()
     store.start()

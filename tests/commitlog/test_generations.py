@@ -62,7 +62,7 @@ def test_replication_goes_up_to_what_is_replicable():
     assert cut_to(33, 990, replicable=True) == 980
 
 
-def test_a_generation_that_lies_below_the_minimum_cuts_to_the_minimum():
+def test_a_generation_that_begins_below_the_minimum_cuts_to_the_minimum():
     assert cut_to(22, 550, minimum=800) == 800
     assert cut_to(11, 200, minimum=800) == 800
 

@@ -43,7 +43,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_nobody_is_told_before_the_flush_returns(bench):
+def test_no_waiter_is_answered_before_the_flush_returns(bench):
     bench.append(10)
     assert bench.told == []
     bench.worker.run_one()  # The flush has run on the other thread ...
@@ -98,7 +98,7 @@ def test_who_comes_while_the_flush_of_its_bytes_runs_waits_for_it(bench):
     assert bench.flushes == [(0, 10), (10, 20)]
 
 
-def test_what_is_durable_already_is_told_at_once_and_flushes_nothing(bench):
+def test_what_is_durable_already_is_answered_at_once_and_flushes_nothing(bench):
     bench.append(10)
     bench.worker.run_until_idle()
     bench.commit.wait(7, lambda answer: bench.told.append((7, answer)))
@@ -119,7 +119,7 @@ def test_after_the_time_is_over_the_answer_is_no_and_comes_once(bench):
     assert bench.commit.flushed == 20
 
 
-def test_a_hundred_overdue_waiters_are_told_in_order_and_the_queue_drains(bench):
+def test_a_hundred_overdue_waiters_are_answered_in_order_and_the_queue_drains(bench):
     """FlushDiskWatcherTest.testTimeout: a completion that comes later changes nothing."""
     for end in range(1, 101):
         bench.append(end)
@@ -131,7 +131,7 @@ def test_a_hundred_overdue_waiters_are_told_in_order_and_the_queue_drains(bench)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT])
-def test_a_failed_flush_is_told_to_everyone_now_and_later_and_is_never_retried(bench, number):
+def test_a_failed_flush_fails_every_waiter_now_and_later_and_is_never_retried(bench, number):
     failures: list[OSError] = []
     bench.commit.on_failed = failures.append
     bench.append(10)
@@ -150,7 +150,7 @@ def test_a_failed_flush_is_told_to_everyone_now_and_later_and_is_never_retried(b
     assert len(failures) == 1
 
 
-def test_the_reason_is_known_before_anyone_is_told(bench):
+def test_the_reason_is_known_before_any_waiter_is_answered(bench):
     seen: list[bool] = []
     bench.commit.on_failed = lambda error: seen.append(bench.told == [])
     bench.error = OSError(errno.EIO, "no")

@@ -224,7 +224,7 @@ def test_a_segment_used_to_its_last_byte_goes_on_in_the_next():
 # --- what is checked beyond RocketMQ ---
 
 
-def test_a_frame_that_says_it_lies_elsewhere_ends_the_log():
+def test_a_frame_with_another_physical_offset_ends_the_log():
     good = raw_frame(b"x")
     stale = raw_frame(b"x", physical_offset=len(good) + 1, queue_offset=1)
     case, walked = walk((good + stale).ljust(SEGMENT, b"\0"))
@@ -339,7 +339,7 @@ def test_an_unreadable_delay_ends_the_log_as_in_rocketmq():
     assert walk(other.ljust(SEGMENT, b"\0"))[0] is Case.END_CLEAN
 
 
-def test_bodies_are_not_verified_when_told_so():
+def test_bodies_are_not_verified_when_switched_off():
     frame = bytearray(raw_frame(b"xxxx"))
     frame[90] ^= 1
     content = bytes(frame).ljust(SEGMENT, b"\0")
@@ -347,7 +347,7 @@ def test_bodies_are_not_verified_when_told_so():
     assert walk(content, verify_bodies=False)[1].end == len(frame)
 
 
-def test_a_survey_passes_over_what_it_cannot_read_and_says_so():
+def test_a_survey_passes_over_what_it_cannot_read_and_reports_it():
     store = Store(SEGMENT)
     store.start()
     for _ in range(3):

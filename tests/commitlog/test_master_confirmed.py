@@ -61,7 +61,7 @@ def test_bytes_that_are_confirmed_before_they_come_are_shown_when_they_are_there
     assert copy.log.offsets.confirmed == end
 
 
-def test_the_slave_of_a_master_that_tells_nothing_shows_what_it_has():
+def test_the_slave_of_a_master_that_sends_no_confirmed_offset_shows_what_it_has():
     original, copy = master(), slave()
     follows(copy, original, None)
     copies(copy, original, original.end(), None)

@@ -68,7 +68,7 @@ def test_a_term_is_promised_to_one_member_alone_whatever_dies():
     assert isinstance(promise(store, 8, "a"), NotWritableError)
 
 
-def test_a_term_that_was_only_heard_of_can_be_promised():
+def test_a_term_that_was_only_learned_can_be_promised():
     store = member()
     assert change(store, RoleChange(Role.SLAVE, 8)) is None
     assert store.log.state.assigned.candidate == ""
@@ -128,7 +128,7 @@ def test_a_removed_member_opens_no_term():
 
 
 @pytest.mark.parametrize("order", range(8))
-def test_a_master_that_hears_of_its_removal_confirms_nothing_by_the_members_that_are_left(order):
+def test_a_master_that_learns_of_its_removal_confirms_nothing_by_the_members_that_are_left(order):
     """One of two was promoted while this one was cut off, and has removed it: k is 0 then. `order`:
     of the flush and the members' file."""
     store = Store(role="SYNC_MASTER", flush_disk_type="SYNC_FLUSH", seed=order)

@@ -354,7 +354,7 @@ def test_a_producer_without_messages_in_the_window_leaves_it():
     assert len(contents.producers) == 3
 
 
-def test_a_place_of_another_log_says_nothing():
+def test_a_place_of_another_log_is_ignored():
     store = store_of()
     answer(store, simple(store, 0, 3))
     result = answer(store, simple(store, 3, 3, Place(store.log.generation + 77, 10**9)))

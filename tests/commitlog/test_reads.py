@@ -43,14 +43,14 @@ def test_at_every_other_offset_no_message_begins(store):
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 10**9])
-def test_at_the_end_and_beyond_there_is_none_and_the_bounds_are_told(store, beyond):
+def test_at_the_end_and_beyond_there_is_none_and_the_bounds_are_reported(store, beyond):
     for offset in (store.end() + beyond, -1 - beyond):
         with pytest.raises(OffsetOutOfRangeError) as error:
             store.log.frame_at(offset)
         assert (error.value.minimum, error.value.maximum) == (0, store.end())
 
 
-def test_a_message_inside_the_body_of_another_is_none_unless_it_lies_where_it_says(store):
+def test_a_message_inside_the_body_of_another_is_none_unless_it_is_at_its_physical_offset(store):
     inner = store.frame_bytes()[0]
     at = store.put(b"...." + inner).physical_offset
     body_at = store.disk.contents(segment_path(at // SEGMENT * SEGMENT)).find(
@@ -141,7 +141,7 @@ def test_nothing_is_read_of_a_log_that_is_not_open():
             read()
 
 
-def test_the_status_says_what_is_there(store):
+def test_the_status_reports_what_is_there(store):
     status = store.log.status()
     assert status.minimum == 0
     assert status.appended == status.flushed == status.confirmed == store.end()

@@ -224,7 +224,7 @@ def test_a_reader_that_mapped_a_segment_survives_every_cut_and_deletion(tmp_path
     first.close()
 
 
-def test_followers_read_on_real_files_what_they_are_told(tmp_path):
+def test_followers_read_on_real_files_what_events_announce(tmp_path):
     store = Store(4096, root=tmp_path)
     store.start()
     listener = Listener(store)

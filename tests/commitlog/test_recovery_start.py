@@ -228,7 +228,7 @@ def test_the_files_of_a_foreign_directory_say_how_long_segments_are():
     assert store.log.status().segment_bytes == SEGMENT
 
 
-def test_bodies_are_not_verified_when_the_setting_says_so():
+def test_bodies_are_not_verified_when_the_setting_is_off():
     store = log_of({}, {})
     store.edit(segment_path(SEGMENT), FIXED - 3, b"?")
     copy = Store(SEGMENT, disk=store.disk.image(lambda item: True))
@@ -238,7 +238,7 @@ def test_bodies_are_not_verified_when_the_setting_says_so():
     assert store.end() > SEGMENT
 
 
-def test_progress_is_told_and_ends_at_the_logs_end():
+def test_progress_is_reported_and_ends_at_the_logs_end():
     store = Store(4096)
     store.start()
     for _ in range(60):

@@ -54,7 +54,7 @@ def test_a_promoted_slave_takes_messages_in_a_generation_of_a_higher_term():
     assert copy.frame_bytes()[: len(original.frames())] == original.frame_bytes()
 
 
-def test_a_promotion_survives_a_restart_and_the_configured_role_is_told_of():
+def test_a_promotion_survives_a_restart_and_the_configured_role_is_reported():
     copy = copied(master())
     assert ask(copy, MASTER) is None
     copy.put(b"after")
@@ -143,7 +143,7 @@ def test_terms_only_go_up():
     assert "no term after" in str(ask(copy, MASTER))
 
 
-def test_a_slave_that_heard_of_a_term_is_promoted_above_it():
+def test_a_slave_that_knows_of_a_term_is_promoted_above_it():
     copy = copied(master())
     assert ask(copy, RoleChange(Role.SLAVE, term=5, master="m:1")) is None
     assert ask(copy, MASTER) is None
@@ -233,7 +233,7 @@ def test_consumers_of_a_demoted_master_do_not_see_what_no_slave_had():
 # --- taking no messages for the time being ---
 
 
-def test_a_master_that_is_held_says_why_and_goes_on_when_it_is_let():
+def test_a_held_master_reports_why_and_goes_on_when_it_is_released():
     store = Store()
     store.start()
     assert hold(store, "nobody of x:1 answers", has_peers=True) is None

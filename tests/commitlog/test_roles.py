@@ -53,7 +53,7 @@ def test_a_master_with_peers_is_held_at_every_start():
     assert at_start(ASYNC, first.state, wait_for_peers=False).held == PEERS_NOT_ASKED
 
 
-def test_a_role_that_cannot_be_read_is_held_until_somebody_says_what_it_is():
+def test_a_role_that_cannot_be_read_is_held_until_an_operator_sets_it():
     previous = RoleState(ASYNC, BY_OPERATOR)
     held = at_start(ASYNC, previous, wait_for_peers=False, damage="role.json: bad").uncertain
     assert held.startswith("role.json: bad") and "replica promote --force" in held
@@ -66,7 +66,7 @@ def test_a_master_that_never_was_anything_else_has_no_file():
     assert disk.tree.find(ROLE_PATH) is None
 
 
-def test_what_is_stored_is_found_and_a_damaged_file_is_said_to_be():
+def test_what_is_stored_is_found_and_a_damaged_file_is_reported_as_damaged():
     disk = SimulatedDisk()
     files = disk.files()
     roles = RoleFile(files, SLAVE)

@@ -53,7 +53,7 @@ def test_a_pass_verifies_every_frame_of_the_full_segments_and_nothing_of_the_las
 
 
 @pytest.mark.parametrize("checksum", [True, False], ids=["sealed", "as RocketMQ writes"])
-def test_a_flipped_bit_of_a_body_is_named_with_the_frame_it_lies_in(checksum):
+def test_a_flipped_bit_of_a_body_is_named_with_its_frame(checksum):
     store = filled(4, property_checksum=checksum)
     offset, size = frame_offsets(store)[3]
     store.disk.rot(segment_path(0), offset + 300, b"\0")

@@ -34,7 +34,7 @@ def wipe_checksum(store: Store, number: int) -> int:
     return offset
 
 
-def test_a_new_log_says_so_from_its_beginning():
+def test_a_new_log_is_sealed_from_its_beginning():
     store = Store(SEGMENT, property_checksum=True)
     store.start()
     assert place(store) == 0
@@ -58,7 +58,7 @@ def test_records_without_one_end_where_the_setting_was_switched_on():
     assert place(store) == NOWHERE
 
 
-def test_a_slave_says_nothing_because_its_bytes_are_its_masters():
+def test_a_slave_is_sealed_nowhere_because_its_bytes_are_its_masters():
     store = Store(SEGMENT, property_checksum=True)
     store.start()
     store.put()
@@ -67,7 +67,7 @@ def test_a_slave_says_nothing_because_its_bytes_are_its_masters():
     assert place(store) == NOWHERE
 
 
-def test_a_log_that_lost_its_end_says_so_from_its_new_end_on():
+def test_a_log_that_lost_its_end_is_sealed_from_its_new_end_on():
     store = Store(SEGMENT, flush_disk_type="ASYNC_FLUSH")
     store.start()
     store.put_all(message(b"durable"))
@@ -83,7 +83,7 @@ def test_a_log_that_lost_its_end_says_so_from_its_new_end_on():
 
 
 @pytest.mark.parametrize("text", [b"", b"rocketmq"])
-def test_nothing_is_said_once_another_program_held_the_store(text):
+def test_nothing_before_is_sealed_once_another_program_held_the_store(text):
     store = Store(SEGMENT, property_checksum=True)
     store.start()
     store.put()
@@ -173,7 +173,7 @@ def test_recovery_ends_at_a_record_above_the_durable_state_whose_checksum_is_wip
     assert any(raw for raw in store.aside().values())
 
 
-def test_a_promoted_slave_says_so_from_its_promotion_on_and_a_demoted_master_nothing():
+def test_a_promoted_slave_is_sealed_from_its_promotion_on_and_a_demoted_master_nowhere():
     store = Store(SEGMENT, property_checksum=True)
     store.start()
     store.put()

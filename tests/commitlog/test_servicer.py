@@ -127,7 +127,9 @@ def test_a_message_without_time_of_birth_gets_the_time_of_its_arrival(broker):
         ({"properties": {"a": "x\x02y"}}, "MESSAGE_ILLEGAL"),
     ],
 )
-def test_a_message_that_breaks_a_rule_is_not_stored_and_told_why(broker, fields, status):
+def test_a_message_that_breaks_a_rule_is_refused_with_the_reason_and_not_stored(
+    broker, fields, status
+):
     before = broker.log.GetStatus(pb.GetStatusRequest()).appended_offset
     result = append(broker, **fields)
     assert common_pb2.PutMessageStatus.Name(result.status) == f"PUT_MESSAGE_STATUS_{status}"
@@ -197,7 +199,7 @@ def test_raw_frames_keep_their_transaction_bits_and_take_no_queue_offset(broker)
     assert result.queue_offset == 0
 
 
-def test_raw_frames_that_are_none_are_told_one_by_one(broker):
+def test_malformed_raw_frames_are_refused_one_by_one(broker):
     good = frame.encode(topic=b"raw", body=b"good", born_host=HOST, store_host=bytes(8))
     results = broker.log.AppendRaw(pb.AppendRawRequest(frames=[b"junk", good])).results
     assert [result.status == OK for result in results] == [False, True]
@@ -317,7 +319,7 @@ def test_a_document_that_is_none_changes_no_topic(broker):
     assert "stays" in topics
 
 
-def test_the_state_tells_the_four_offsets_and_who_may_write(broker):
+def test_the_state_has_the_four_offsets_and_who_may_write(broker):
     append(broker)
     status = broker.log.GetStatus(pb.GetStatusRequest())
     assert status.minimum_offset == 0
@@ -349,7 +351,7 @@ def test_a_second_service_on_the_directory_is_refused_and_leaves_the_first_one_a
     assert append(broker).status == OK
 
 
-def test_a_refusal_of_one_message_tells_its_class_and_when_to_come_back():
+def test_a_refusal_of_one_message_has_its_class_and_when_to_retry():
     refused = PutResult(
         PutStatus.SERVICE_NOT_AVAILABLE, "t", error=BusyError("full", retry_after_ms=1234)
     )

@@ -110,7 +110,7 @@ def assert_works(stream: Stream, sequence: int = 99) -> pb.AppendBatchResult:
     return result
 
 
-def test_the_opening_tells_all_that_frames_need(broker, stream):
+def test_the_opening_has_all_that_frames_need(broker, stream):
     opened = stream.opened
     assert opened.store_address_bytes == 4
     assert (opened.born_address, opened.born_port > 0) == (bytes((127, 0, 0, 1)), True)

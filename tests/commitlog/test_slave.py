@@ -186,7 +186,7 @@ def test_a_master_takes_no_data_and_a_slave_no_messages():
     assert isinstance(answers[0], NotWritableError)
 
 
-def test_data_is_acknowledged_when_it_is_as_safe_as_the_setting_says():
+def test_data_is_acknowledged_when_it_is_as_durable_as_the_setting_demands():
     original = master(2)
     (offset, data), *_ = pieces(original)
     copy = slave()
@@ -252,7 +252,7 @@ def test_a_slave_that_becomes_a_master_goes_on_with_dense_queues():
             assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, following)
 
 
-def test_no_space_for_the_next_segment_is_told_and_the_same_data_is_taken_later():
+def test_no_space_for_the_next_segment_is_reported_and_the_same_data_is_taken_later():
     original = master()
     copy = slave()
     copy.disk.fail("create.allocate", "commitlog/*", error=28)

@@ -87,7 +87,7 @@ def test_up_to_the_limit_and_backwards_the_wall_clock_is_followed(by_ms):
     assert not store.log.store_clock.ahead_ms
 
 
-def test_time_that_passes_is_no_jump_however_long_nobody_looks():
+def test_time_that_passes_is_no_jump_however_long_the_clock_is_not_read():
     store = started()
     store.clock.advance_ms(YEAR_MS)
     assert stored_at(store) == store.clock.wall_ms()
@@ -166,7 +166,7 @@ def test_store_times_never_go_back_whatever_the_clock_and_the_power_do(seed):
     assert all(a <= b for a, b in itertools.pairwise(times))
 
 
-def test_status_tells_the_doubt_and_a_call_ends_it():
+def test_status_reports_the_doubt_and_a_call_ends_it():
     store = started()
     jump(store, YEAR_MS)
     stored_at(store)

@@ -171,7 +171,7 @@ def test_a_crash_at_any_call_loses_no_topic_that_was_saved(keep):
         assert Process(again.disk.image(keep_nothing)).names() == old | set("abcdef")
 
 
-def test_every_failed_call_is_told_and_made_up_for():
+def test_every_failed_call_is_reported_and_made_up_for():
     original = with_topics(12)
     reference = Process(original.image(keep_everything))
     before = reference.disk.calls

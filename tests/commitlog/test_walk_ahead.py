@@ -312,7 +312,7 @@ def test_killed_walkers_cost_nothing_but_time(tmp_path, evidence, victims):
     assert on_disk(ahead) == on_disk(alone)
 
 
-def test_one_process_means_nobody_else(tmp_path):
+def test_one_process_means_no_other(tmp_path):
     files = on(RealFiles(tmp_path), a_log())
     walkers = Eager(tmp_path, 1)
     walkers.begin([Task(segment_path(SEGMENT), SEGMENT, SURVEYED, True, False)])
@@ -321,7 +321,7 @@ def test_one_process_means_nobody_else(tmp_path):
     recovered(files, EVIDENCE, walkers)
 
 
-def test_a_walker_that_cannot_read_says_so_and_goes_on():
+def test_a_walker_that_cannot_read_reports_it_and_goes_on():
     files = on(SimulatedDisk().files(), a_log())
     tasks = [
         Task(segment_path(number * SEGMENT), number * SEGMENT, SURVEYED, True, False)
@@ -335,7 +335,7 @@ def test_a_walker_that_cannot_read_says_so_and_goes_on():
     assert not said.read()
 
 
-def test_answers_that_nobody_asks_for_are_passed_over(tmp_path):
+def test_answers_that_are_not_asked_for_are_passed_over(tmp_path):
     files = on(RealFiles(tmp_path), a_log())
     tasks = [
         Task(segment_path(number * SEGMENT), number * SEGMENT, SURVEYED, True, False)

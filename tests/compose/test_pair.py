@@ -44,7 +44,7 @@ def test_the_replica_has_every_byte_and_serves_it(pair: Stack):
         until(lambda: replica.query_key("big", "big-7").messages, "the replica's index")
 
 
-def test_each_side_says_who_the_other_is(pair: Stack):
+def test_each_side_reports_which_broker_the_other_is(pair: Stack):
     until_in_step(pair)
     told = pair.execute("commitlog", "stratamq", "replica", "status")
     assert "slaves connect to ha:10912" in told
@@ -82,7 +82,7 @@ def test_a_master_that_crashes_under_load_is_followed_again(pair: Stack, service
 
 @pytest.mark.parametrize("fault", ["pause", "disconnect"])
 @pytest.mark.parametrize("service", ["replica-ha", "ha"])
-def test_a_silence_longer_than_housekeeping_is_said_and_caught_up(
+def test_a_silence_longer_than_housekeeping_is_reported_and_caught_up(
     pair: Stack, service: str, fault: str
 ):
     until_in_step(pair)

@@ -43,7 +43,7 @@ def test_duckdb_reads_the_log_without_spark(tmp_path, flights):
     assert sum(one.flights for one in found.routes) == sum(one.flights for one in found.hours) > 0
 
 
-def test_every_difference_is_told(flights):
+def test_every_difference_is_reported(flights):
     expected = by_hand(flights)
     first, *others = expected.hours
     for hours in (others, [replace(first, minutes=first.minutes + 1), *others]):
@@ -60,7 +60,7 @@ def test_the_worst_routes_are_those_with_enough_flights():
 
 
 @pytest.mark.parametrize("name", ["delay.svg", "delay.png"])
-def test_the_picture_is_of_the_kind_its_name_says(tmp_path, flights, name):
+def test_the_picture_is_of_the_kind_of_its_file_extension(tmp_path, flights, name):
     draw(by_hand(flights), tmp_path / name)
     begin = (tmp_path / name).read_bytes()[:8]
     assert begin == (b"<?xml ve" if name.endswith("svg") else b"\x89PNG\r\n\x1a\n")

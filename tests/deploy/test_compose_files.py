@@ -24,7 +24,7 @@ def services(name: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_one_broker_waits_for_nobody():
+def test_one_broker_waits_for_no_other():
     alone = services("compose.yaml")
     assert set(alone) == {"commitlog", "dispatcher", "index", "ha", "janitor"}
     assert not any("MEMBER" in key or "WAIT" in key for one in alone.values() for key in one)

@@ -62,7 +62,7 @@ def test_one_that_is_gone_is_named():
     assert "index does not answer" in healthcheck.fault("index", {VARIABLE: address})
 
 
-def test_without_a_metrics_address_it_says_what_it_needs():
+def test_without_a_metrics_address_it_names_what_it_needs():
     assert VARIABLE in healthcheck.fault("index", {VARIABLE: ""})
     assert VARIABLE in healthcheck.fault("index", {})
 
@@ -75,7 +75,9 @@ def test_without_a_metrics_address_it_says_what_it_needs():
         (b"/usr/bin/python3\0/opt/stratamq/bin/stratamq\0up\0", list(healthcheck.SERVICES)),
     ],
 )
-def test_the_containers_command_says_which_services_are_asked(command: bytes, services: list[str]):
+def test_the_containers_command_selects_the_services_that_are_asked(
+    command: bytes, services: list[str]
+):
     assert healthcheck.services_in(command) == services
 
 

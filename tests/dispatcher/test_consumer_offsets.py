@@ -253,7 +253,7 @@ def test_a_damaged_file_is_reported_and_never_stops_a_start(files, content):
     assert Service(files).committed() == [("t", 0, 1)]
 
 
-def test_a_failed_writing_is_tried_again_and_told():
+def test_a_failed_write_is_tried_again_and_reported():
     disk = SimulatedDisk()
     service = Service(disk.files())
     service.offsets.commit("g", [("t", 0, 1)])

@@ -293,7 +293,7 @@ def test_without_the_record_of_what_was_being_erased_all_queues_are_compared():
     check_after_power_loss(disk, log)
 
 
-def test_before_files_change_the_state_on_disk_says_that_they_may():
+def test_before_files_change_the_state_on_disk_marks_that_they_may():
     """Units are in files that the watermark does not cover, and the log loses their messages: only
     the mark shows the next start that units must be erased."""
     disk = SimulatedDisk(seed=1)
@@ -314,7 +314,7 @@ def test_before_files_change_the_state_on_disk_says_that_they_may():
     check_next_start(disk, log)
 
 
-def test_an_older_state_file_says_nothing_of_files_that_changed_since():
+def test_an_older_state_file_is_not_trusted_for_files_that_changed_since():
     """It is of a stop in order; units were written after it whose messages the log has lost."""
     disk = SimulatedDisk(seed=1)
     log = new_log(disk)

@@ -239,7 +239,7 @@ def test_the_watermark_never_stands_where_a_frame_of_a_lost_history_ended(files,
     assert len(seen) > 15
 
 
-def test_the_report_tells_what_is_applied_and_what_is_durable(files, log):
+def test_the_report_has_what_is_applied_and_what_is_durable(files, log):
     broker = start(files, log)
     broker.follow()
     log.put_many(20)
@@ -252,7 +252,7 @@ def test_the_report_tells_what_is_applied_and_what_is_durable(files, log):
     assert report.durable_store_timestamp_ms == log.messages[-1].store_ms
 
 
-def test_after_a_cut_nobody_is_served_before_what_took_its_place_is_applied(files, log):
+def test_after_a_cut_no_request_is_served_before_what_took_its_place_is_applied(files, log):
     log.put_many(30)
     broker = start(files, log)
     broker.follow()
@@ -297,7 +297,7 @@ def test_many_units_are_flushed_before_the_interval_is_over(files, log):
     assert broker.engine.saver.written_bytes >= 400
 
 
-def test_a_closing_log_hears_when_everything_is_durable(files, log):
+def test_a_closing_log_gets_a_report_when_everything_is_durable(files, log):
     log.put_many(25)
     broker = start(files, log)
     broker.send()
@@ -395,7 +395,7 @@ def test_a_restarted_log_that_lost_nothing_cuts_nothing(files, log):
 
 @pytest.mark.parametrize("flush", [True, False], ids=["on disk", "in memory"])
 @pytest.mark.parametrize("keep", [0, 1, 17, 40, 59])
-def test_a_cut_drops_what_lies_beyond_it_in_memory_and_in_files(files, log, keep, flush):
+def test_a_cut_drops_what_is_beyond_it_in_memory_and_in_files(files, log, keep, flush):
     log.put_many(60)
     broker = start(files, log)
     broker.send()

@@ -78,7 +78,7 @@ def test_a_frame_that_cannot_be_read_is_the_one_that_is_named(row):
 
 
 @pytest.mark.parametrize("row", range(len(GAPS)))
-def test_of_several_faults_the_first_is_told(row):
+def test_of_several_faults_the_first_is_reported(row):
     """A frame is damaged, a later segment is gone, and another page cannot be read."""
     log = Log(GAPS)
     at = log.physical[row] + 200

@@ -125,7 +125,7 @@ def test_a_slave_refuses_commits_and_names_its_master(run, tmp_path, master):
     run(scenario())
 
 
-def test_a_group_hears_nothing_of_its_offsets_before_the_queues_are_known(run, tmp_path):
+def test_a_group_gets_none_of_its_offsets_before_the_queues_are_known(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
             asked = pb.GetCommittedOffsetsRequest(group="g")
@@ -199,7 +199,7 @@ def test_without_the_bounds_a_group_skips_the_messages_that_took_the_lost_ones_p
     run(scenario())
 
 
-def test_a_slave_tells_an_offset_no_further_than_it_has_messages_and_keeps_it(run, tmp_path):
+def test_a_slave_reports_an_offset_no_further_than_it_has_messages_and_keeps_it(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
             for _ in range(20):

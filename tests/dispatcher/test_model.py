@@ -256,7 +256,7 @@ class DispatcherModel(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [120])
-def test_queues_are_what_the_log_says_whatever_happens(examples):
+def test_queues_agree_with_the_log_whatever_happens(examples):
     run_state_machine_as_test(
         DispatcherModel,
         settings=settings(

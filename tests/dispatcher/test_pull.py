@@ -208,7 +208,7 @@ def test_a_star_or_nothing_means_all(texts):
     assert len(consumed(broker, TagFilter(texts))) == 10
 
 
-def test_tags_of_one_hash_are_told_apart_by_their_text_but_not_by_their_code():
+def test_tags_of_one_hash_are_distinguished_by_their_text_but_not_by_their_code():
     files = simulated_place().files
     log = WrittenLog(files, segment_bytes=LARGE)
     assert tags_code("Aa") == tags_code("BB")

@@ -119,7 +119,7 @@ def test_a_pull_that_waits_for_a_tag_is_not_answered_with_another(run, tmp_path)
     run(scenario())
 
 
-def test_a_pull_whose_waiting_time_passes_says_how_it_is(run, tmp_path):
+def test_a_pull_whose_waiting_time_passes_answers_with_the_status_of_its_queue(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
             service.log.put("t", tags="B")
@@ -254,7 +254,7 @@ def test_pieces_of_a_stream_are_as_large_as_was_asked_for(run, tmp_path):
     run(scenario())
 
 
-def test_a_filtered_stream_tells_how_far_it_has_looked(run, tmp_path):
+def test_a_filtered_stream_reports_how_far_it_has_looked(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
             for number in range(50):
@@ -281,7 +281,7 @@ def test_a_filtered_stream_tells_how_far_it_has_looked(run, tmp_path):
     ("offset", "status"),
     [(-3, GetStatus.OFFSET_TOO_SMALL), (99, GetStatus.OFFSET_OVERFLOW_BADLY)],
 )
-def test_a_stream_that_begins_outside_says_so_and_goes_on_inside(run, tmp_path, offset, status):
+def test_a_stream_that_begins_outside_reports_it_and_goes_on_inside(run, tmp_path, offset, status):
     async def scenario():
         async with RunningService(tmp_path) as service:
             service.log.put("t")
@@ -537,7 +537,7 @@ def test_before_it_serves_everything_that_reads_queues_is_unavailable(run, tmp_p
     run(scenario())
 
 
-def test_the_status_says_where_it_is_and_why_it_stopped(run, tmp_path):
+def test_the_status_reports_where_it_is_and_why_it_stopped(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
             service.log.put_many(10)

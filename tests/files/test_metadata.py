@@ -170,7 +170,7 @@ def test_an_unreadable_main_file_gives_the_previous_one(path):
     assert load(files, path) == (ONE, Outcome.USED_PREVIOUS)
 
 
-def test_rocketmqs_work_counts_when_it_is_said_to_have_run(files):
+def test_rocketmqs_work_counts_when_it_is_declared_to_have_run(files):
     store_all(files, TOPICS, ONE, TWO)
     overwrite(files, f"{TOPICS}.bak", read_file(files, TOPICS))
     overwrite(files, TOPICS, json.dumps(THREE).encode())

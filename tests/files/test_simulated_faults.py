@@ -152,7 +152,7 @@ def test_an_unlinked_file_holds_its_space_while_open():
 # --- time and workers ---
 
 
-def test_the_clock_moves_only_when_told():
+def test_the_clock_moves_only_by_a_call():
     clock = SimulatedClock(wall_ms=1000, monotonic_ns=5)
     clock.advance_ms(2)
     assert (clock.wall_ms(), clock.monotonic_ns()) == (1002, 2_000_005)

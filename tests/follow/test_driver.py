@@ -329,7 +329,7 @@ def test_slaves_hear_of_what_is_replicable(client, follow):
     following.until(lambda r: r.applied == end)
 
 
-def test_the_log_of_another_broker_is_left_before_the_engine_hears_of_it(
+def test_the_log_of_another_broker_is_left_before_the_engine_receives_it(
     run, client, own_log, tmp_path
 ):
     # A kill left a run file behind, and another broker's log listens there by now.

@@ -80,7 +80,7 @@ def test_lengths_must_add_up_to_the_range():
         ([OPENED, Closing(100)], OPENED),
     ],
 )
-def test_what_contradicts_what_was_said_is_refused(before, said):
+def test_what_contradicts_earlier_messages_is_refused(before, said):
     machine, _ = fed(*before)
     with pytest.raises(FollowError):
         machine.receive(said)

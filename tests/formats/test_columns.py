@@ -184,7 +184,7 @@ def test_no_frames_are_no_rows():
 
 
 @pytest.mark.parametrize("size", [8, 9, 90, 91, 500])
-def test_a_blank_as_the_last_member_is_passed_over_whatever_lies_behind_it(size):
+def test_a_blank_as_the_last_member_is_passed_over_whatever_follows_it(size):
     blank = (encode_blank(size) + FRAMES["v1"] * 5)[:size]
     columns = read([FRAMES["v1"], FRAMES["v2"], blank])
     assert len(columns) == 2
@@ -202,7 +202,7 @@ def test_a_blank_that_is_not_the_last_member_is_no_frame():
 
 
 @every_shape
-def test_every_prefix_is_refused_whether_the_length_says_so_or_not(raw):
+def test_every_prefix_is_refused_whether_its_length_field_agrees_or_not(raw):
     for size in range(len(raw)):
         for claimed in {size, len(raw)}:
             with pytest.raises(CorruptRecordError):

@@ -109,7 +109,7 @@ def usable(content: bytes, base: int) -> int:
 
 
 @pytest.mark.parametrize("name", ALL_STORES)
-def test_the_columns_of_a_store_are_what_rocketmq_says_of_its_frames(stores, name):
+def test_the_columns_of_a_store_are_what_rocketmq_reads_in_its_frames(stores, name):
     said = {line["phyOffset"]: line for line in expected(name, "frame") if line["size"]}
     seen = 0
     for base, content in log_files(stores(name)):
@@ -303,7 +303,7 @@ def test_a_delay_that_is_no_number_is_corrupt_there_and_nowhere_else(level):
 # --- what is refused ---
 
 
-def test_a_frame_that_says_it_lies_elsewhere_is_refused_with_its_place():
+def test_a_frame_with_another_physical_offset_is_refused_with_its_place():
     raw, lengths = log_of([{}] * 3, 700)
     with pytest.raises(CorruptRecordError) as error:
         dispatch_columns(raw, 701, lengths)

@@ -170,7 +170,7 @@ def test_every_message_line_is_what_the_codec_reads(stores, name):
 
 
 @pytest.mark.parametrize("name", CLEAN_STORES)
-def test_every_queue_unit_is_where_the_message_line_says(stores, name):
+def test_every_queue_unit_is_at_the_place_in_the_message_line(stores, name):
     root = stores(name)
     unit_bytes = geometry(root).queue_units * 20
     for line in expected(name, "message"):

@@ -39,7 +39,7 @@ every_shape = pytest.mark.parametrize("raw", FRAMES.values(), ids=FRAMES)
 
 
 @given(strategies.frames(), st.binary(max_size=40), st.binary(max_size=40))
-def test_what_is_decoded_is_encoded_to_the_same_bytes_wherever_it_lies(raw, before, behind):
+def test_what_is_decoded_is_encoded_to_the_same_bytes_at_any_position(raw, before, behind):
     buffer = before + raw + behind
     limit = len(before) + len(raw)
     frame = decode(memoryview(buffer), len(before))

@@ -39,7 +39,7 @@ def test_a_whole_segment_is_good_up_to_its_blank(data, places):
 
 
 @BOTH
-def test_every_prefix_is_good_and_says_how_much_more_it_needs(data, places):
+def test_every_prefix_is_good_and_reports_how_much_more_it_needs(data, places):
     for length in range(SEGMENT):
         looked = examine(data[:length], 0, SEGMENT)
         assert not looked.reason
@@ -54,7 +54,7 @@ def test_every_prefix_is_good_and_says_how_much_more_it_needs(data, places):
                 assert looked.needs == following - whole
 
 
-def test_every_flipped_bit_of_a_sealed_segment_is_found_in_the_frame_it_lies_in():
+def test_every_flipped_bit_of_a_sealed_segment_is_found_in_its_frame():
     for position in range(SEALED_PLACES[-1] + BLANK.size):
         damaged = bytearray(SEALED)
         damaged[position] ^= 1 << position % 8

@@ -39,7 +39,7 @@ def test_the_bytes():
     )  # fmt: skip
 
 
-def test_what_is_said_is_understood():
+def test_what_is_encoded_is_decoded():
     assert decode_peer_status(encode_peer_status(STANDING)[LENGTH.size :]) == STANDING
     assert STANDING.is_master and STANDING.generation == 9
 

@@ -156,7 +156,7 @@ def test_keys_are_split_at_single_spaces_and_empty_ones_dropped():
     assert split_keys(" a  b c ") == ["a", "b", "c"]
 
 
-def test_wait_is_true_unless_something_else_is_said():
+def test_wait_is_true_by_default_and_false_for_any_other_text():
     assert [waits_for_store(text) for text in (None, "true", "TRUE", "false", "", "1")] == [
         True, True, True, False, False, False,
     ]  # fmt: skip

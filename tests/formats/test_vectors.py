@@ -90,7 +90,7 @@ def test_v2_frame_has_a_topic_of_130_bytes():
     assert frames.encode_frame(frame) == raw("message_v2_topic130")
 
 
-def test_blank_says_how_much_of_the_file_remains():
+def test_blank_holds_how_much_of_the_file_remains():
     assert frames.decode(raw("blank_remaining_100")) == Blank(100)
     assert frames.check(raw("blank_remaining_100")) == CheckResult(Outcome.BLANK, 100)
     assert frames.encode_blank(100) == raw("blank_remaining_100")

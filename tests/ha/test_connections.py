@@ -125,7 +125,7 @@ def test_an_acknowledgement_beyond_the_masters_end_closes_the_connection(first):
     assert machine.next_transfer(view(), 100_000) is None
 
 
-def test_a_request_for_what_was_deleted_is_told_so():
+def test_a_request_for_what_was_deleted_is_closed_with_that_reason():
     (closed,) = request(master(), 100, view(minimum=SEGMENT))
     assert isinstance(closed, Closed) and closed.reason == "deleted"
     assert str(SEGMENT) in closed.sentence
@@ -200,7 +200,7 @@ def test_small_pieces_wait_for_more_until_the_socket_is_drained():
     assert len(append.data) > 500
 
 
-def test_a_report_tells_what_was_appended_and_nothing_twice():
+def test_a_report_carries_what_was_appended_and_nothing_twice():
     machine = slave(end=100)
     assert machine.begin(0) == Report(REPORT.pack(100))
     assert machine.was_appended(100, 1) is None
@@ -296,7 +296,7 @@ def test_our_slave_takes_what_a_rocketmq_master_sent(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_our_master_understands_what_a_rocketmq_slave_said(name):
+def test_our_master_understands_what_a_rocketmq_slave_sent(name):
     caught = capture(name)
     end = caught.frames[-1]["offset"] + caught.frames[-1]["size"]
     log = LogView(0, end, end, caught.segment_bytes)

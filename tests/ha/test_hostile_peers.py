@@ -83,7 +83,7 @@ def test_a_master_serves_slaves_whatever_others_say(tmp_path):
         assert "CRITICAL" not in pair.master.output(HA)
 
 
-def test_a_slave_that_claims_more_than_there_is_is_cut_off_and_told_of(tmp_path):
+def test_a_slave_that_acknowledges_beyond_the_end_is_disconnected_and_reported(tmp_path):
     with Pair(tmp_path) as pair:
         pair.start_master()
         pair.send(10)
@@ -188,7 +188,7 @@ def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
         broker.stop()
 
 
-def test_a_slave_of_ours_sends_a_rocketmq_master_less_than_a_report_and_says_so(tmp_path):
+def test_a_slave_of_ours_sends_a_rocketmq_master_less_than_a_report_and_logs_it(tmp_path):
     """RocketMQ would take any eight bytes for an acknowledgement."""
     heard: list[bytes] = []
 

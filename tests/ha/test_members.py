@@ -44,7 +44,7 @@ def has_slave(brokers: Brokers, master: str, member: str) -> bool:
 # --- promises ---
 
 
-def test_without_the_promises_of_n_minus_k_members_nobody_is_promoted_or_disturbed(tmp_path):
+def test_without_the_promises_of_n_minus_k_members_no_broker_is_promoted_or_disturbed(tmp_path):
     """One of three cannot hear the others, which go on without it."""
     with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
         started(brokers, "a", "b", "c")
@@ -114,7 +114,7 @@ def slave_of(brokers: Brokers, name: str, *, member: str, identity: int) -> Iter
         yield connection
 
 
-def test_one_member_counts_once_whatever_connections_it_has_and_a_stranger_never(tmp_path):
+def test_one_member_counts_once_whatever_connections_it_has_and_a_non_member_never(tmp_path):
     settings = ["commitlog.required_replicas=2"]
     with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER", settings=settings) as brokers:
         started(brokers, "a", "b", "c")
@@ -155,7 +155,7 @@ def backed_up(brokers: Brokers, tmp_path, name: str):
     return tmp_path / "backup"
 
 
-def test_a_master_that_was_put_back_from_a_backup_takes_nothing_and_cuts_nobody(tmp_path):
+def test_a_master_that_was_restored_from_a_backup_takes_no_messages_and_cuts_no_slave(tmp_path):
     """Not marked as restored. Messages acknowledged after the backup are on the slave alone."""
     with Brokers(tmp_path, "a", "b", role="SYNC_MASTER") as brokers:
         started(brokers, "a", "b")

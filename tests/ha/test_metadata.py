@@ -284,7 +284,7 @@ def test_a_slave_gives_none(pair: Pair):
     ],
     ids=["endless", "empty", "another version", "cut short inside", "cut short"],
 )
-def test_whoever_asks_for_nonsense_is_closed_and_nobody_else_is(pair: Pair, said: bytes):
+def test_a_connection_with_a_malformed_request_is_closed_and_no_other_is(pair: Pair, said: bytes):
     address = pair.replication_address()
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as asker:

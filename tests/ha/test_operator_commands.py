@@ -18,7 +18,7 @@ from tests.ha.own_logs import RecordedLog, master_and_slave
 NOBODY = "127.0.0.1:1"
 
 
-def test_a_promotion_is_weighed_with_the_configured_members_although_nobody_has_looked_yet():
+def test_a_promotion_is_judged_by_the_configured_members_before_the_first_look_at_peers():
     async def promote() -> None:
         config = HaConfig(root=Path("store"), members=(f"a={NOBODY}", f"b={NOBODY}0"))
         clock = SystemClock()

@@ -37,7 +37,7 @@ def test_a_slave_has_every_byte_and_serves_what_it_has(tmp_path):
         assert len(list((tmp_path / "slave" / "commitlog").iterdir())) > 3
 
 
-def test_a_slave_takes_no_messages_and_says_who_does(tmp_path):
+def test_a_slave_takes_no_messages_and_names_the_master_that_does(tmp_path):
     with Pair(tmp_path) as pair:
         pair.start()
         until(lambda: ha_status(pair.slave).following.connected, "the slave follows")
@@ -222,7 +222,7 @@ def test_a_log_of_another_history_waits_for_an_operator(tmp_path):
         ("commitlog.segment_bytes=131072", "segments have 65536 bytes here"),
     ],
 )
-def test_a_slave_that_does_not_fit_is_refused_and_told_why(tmp_path, setting, sentence):
+def test_a_slave_that_does_not_fit_is_refused_with_the_reason(tmp_path, setting, sentence):
     with Pair(tmp_path, slave=[setting]) as pair:
         pair.start()
         until(lambda: sentence in ha_status(pair.slave).following.problem, "it is told why")
@@ -253,7 +253,7 @@ def test_two_slaves_and_one_from_the_last_segment_only(tmp_path):
             assert len([one for one in ha_status(pair.master).slaves if one.connected]) == 2
 
 
-def test_a_master_that_is_asked_to_resync_says_that_it_follows_nobody(tmp_path):
+def test_a_master_that_is_asked_to_resync_answers_that_it_follows_no_master(tmp_path):
     with Pair(tmp_path) as pair:
         pair.start_master()
         with pytest.raises(grpc.RpcError) as caught:

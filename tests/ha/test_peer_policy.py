@@ -184,7 +184,7 @@ EMPTY = "slave new T0 [] 0–0"
         ("xac 1", 900, ["a:1 slave new T0 [0.1@0] 0–901", f"c:1 {EMPTY}"], "wait"),
     ],
 )  # fmt: skip
-def test_a_new_master_founds_its_cluster_only_if_nobody_can_have_acknowledged_anything(
+def test_a_new_master_founds_its_cluster_only_if_no_member_can_have_acknowledged_anything(
     members, end, others, expected
 ):
     decision = said(FOUNDS.format(end), *others, members=members)
@@ -263,13 +263,13 @@ def test_slaves(own, others, connected, expected):
     assert said(own, *others, connected=connected) == expected
 
 
-def test_without_members_nothing_is_promised_and_a_slave_follows_what_it_is_told():
+def test_without_members_nothing_is_promised_and_a_slave_follows_its_assigned_master():
     own = "slave T0 [0.1@0 0.2@500] 0–600 follows=m:1"
     assert said(own, "m:1 slave T3 [0.1@0] 0–600", members="") == "stay: "
     assert said(MASTER, "a:1 async T1 [0.1@0 1.1@550] 0–700", members="").startswith("follow a:1")
 
 
-def test_oneself_strangers_and_brokers_of_other_names_say_nothing():
+def test_answers_of_oneself_non_members_and_brokers_of_other_names_are_ignored():
     members = among("xa 1")
     own = broker(WAITS, members=members)
     other = broker("async T9 [0.1@0 9.1@550] 0–700", "a:1", name="another", members=members)
@@ -303,7 +303,7 @@ def test_a_removed_member_counts_for_nothing_and_takes_nothing():
         assert told(decide(own, [])).startswith(f"{then}: this broker, x, was removed from its")
 
 
-def test_other_members_of_the_same_version_hold_a_start_and_are_told_of_later():
+def test_other_members_of_the_same_version_hold_a_start_and_are_reported_later():
     other = answers("a:1 slave T0 [0.1@0] 0–500", members=among("xac 2"))
     for own, then in ((WAITS, "wait"), (MASTER, "stay")):
         decision = told(decide(broker(own, members=among("xac 1")), other))
@@ -355,7 +355,7 @@ THIRD = "c:1 slave T1 [0.1@0 1.1@550] 0–700"
         ("sync new T1 [0.1@0 1.1@550] 0–600", [LEADS, THIRD], 700, False),
     ],
 )  # fmt: skip
-def test_a_new_directory_counts_once_it_has_all_that_the_master_had_when_enough_were_heard(
+def test_a_new_directory_counts_once_it_has_all_that_the_master_had_when_enough_answered(
     own, others, safe, expected
 ):
     assert joined(own, *others, safe=safe) is expected
@@ -389,14 +389,14 @@ def test_a_rejoining_slave_need_not_run_after_a_master_that_goes_on_writing():
     assert not joining.has_joined(own, heard(950), 900)
 
 
-def test_a_member_that_is_heard_counts_only_with_the_same_members_in_force():
+def test_a_member_that_answers_counts_only_with_the_same_members_in_force():
     own = broker(JOINS, members=among("xac 1", version=2))
     old, new = among("xac 1"), among("xac 1", version=2)
     third = answers(THIRD, members=old)
     assert not Joining().has_joined(own, [*answers(LEADS, members=new), *third], 700)
 
 
-def test_a_member_that_is_heard_twice_counts_once_by_its_highest_term():
+def test_a_member_that_answers_twice_counts_once_by_its_highest_term():
     own = broker(SLAVE, members=among("xa 1"))
     heard = answers(
         "a:1 slave T2 [0.1@0] 0–600", "a:1 slave T5 [0.1@0] 0–500", members=among("xa 1")

@@ -124,7 +124,7 @@ def test_other_members_in_force_speak_against_a_promotion():
     assert any("of version 2" in line for line in assess(own, others, ALL_HEARD).against)
 
 
-def test_an_empty_log_and_a_stranger_are_not_promoted_by_mistake():
+def test_an_empty_log_and_an_unrelated_one_are_not_promoted_by_mistake():
     assert judged("slave T0 [0.1@0] 0–0", heard=MasterView("m:1", 0, 0, 0)) == [
         "against: this log is empty: what the lost master had would be gone"
     ]
@@ -154,7 +154,7 @@ def test_an_empty_log_and_a_stranger_are_not_promoted_by_mistake():
           "ships the last segment only to a new slave)"]),
     ],
 )  # fmt: skip
-def test_what_will_be_missing_is_said(own, heard, expected):
+def test_what_will_be_missing_is_reported(own, heard, expected):
     assert judged(own, heard=heard) == expected
 
 

@@ -67,7 +67,7 @@ def test_every_split_of_a_transfer_gives_the_same():
 @pytest.mark.parametrize(
     ("offset", "length"), [(0, -1), (0, MAX_TRANSFER_BYTES + 1), (-1, 0), (0, 0x7FFFFFFF)]
 )
-def test_a_size_that_nobody_sends_is_refused_before_anything_is_kept(offset, length):
+def test_an_impossible_size_is_refused_before_anything_is_kept(offset, length):
     with pytest.raises(CorruptRecordError, match="does not use the"):
         TransferReader().feed(TRANSFER_HEAD.pack(offset, length))
 

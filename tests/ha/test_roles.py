@@ -104,7 +104,7 @@ def test_an_old_master_waits_for_another_member_and_takes_nothing_alone(tmp_path
         assert brokers.aside("a") == [], "it took nothing, and lost nothing"
 
 
-def test_a_master_whose_fellow_members_are_gone_goes_on_when_an_operator_says_so(tmp_path):
+def test_a_master_whose_fellow_members_are_gone_goes_on_by_an_operators_command(tmp_path):
     with Brokers(tmp_path, "a", "b", of={"b": ["ha.force_master=true"]}) as brokers:
         brokers.start("a")
         until(lambda: "no other member" in brokers.told("a").held_reason, "it waits")
@@ -172,7 +172,7 @@ def test_a_master_is_not_demoted_while_no_slave_has_everything(tmp_path):
         assert log_status(brokers["a"]).role == SLAVE
 
 
-def test_a_slave_is_told_to_follow_another_and_a_second_word_changes_nothing(tmp_path):
+def test_a_slave_follows_another_master_by_command_and_a_second_command_changes_nothing(tmp_path):
     with Brokers(tmp_path, "a", "b", "c", members=False) as brokers:
         brokers.start("a", "b", "c")
         brokers.send("a", 10)
@@ -240,7 +240,7 @@ def test_a_slave_that_has_less_than_another_is_not_promoted(tmp_path):
         brokers.same("b", "c")
 
 
-def test_a_master_that_hears_of_a_higher_term_from_a_slave_stops_writing(tmp_path):
+def test_a_master_that_learns_of_a_higher_term_from_a_slave_stops_writing(tmp_path):
     """Without members, the slave, itself a former master, sends its term when it opens."""
     with Brokers(tmp_path, "a", "b", members=False) as brokers:
         brokers.start("a", "b")
@@ -325,7 +325,7 @@ def test_a_promotion_that_a_kill_interrupts_ends_in_one_role_or_the_other(tmp_pa
         assert terms == sorted(terms)
 
 
-def test_a_promoted_broker_says_that_it_is_configured_otherwise(tmp_path):
+def test_a_promoted_broker_reports_that_it_is_configured_otherwise(tmp_path):
     with Brokers(tmp_path, "a", "b", members=False) as brokers:
         brokers.start("a", "b")
         brokers.send("a", 5)

@@ -90,7 +90,7 @@ def test_a_member_counts_once_by_its_newest_connection_and_no_longer_than_that()
     assert counting(slaves) == ["10.0.0.3:1"]
 
 
-def test_where_there_are_members_neither_strangers_nor_members_that_are_new_count():
+def test_with_members_configured_neither_other_slaves_nor_new_members_count():
     slaves = Slaves(log("xac 1"), ["10.0.0.4"])
     slaves.joined(connection("10.0.0.2:1", "a", new=True))
     slaves.joined(connection("10.0.0.3:1", "m"))

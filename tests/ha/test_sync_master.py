@@ -145,7 +145,7 @@ def test_a_slave_that_has_nothing_to_acknowledge_is_not_taken_for_lost(tmp_path)
         assert send(pair) is SendStatus.PUT_OK
 
 
-def test_when_replication_itself_dies_nobody_waits_for_its_slaves_for_long(tmp_path):
+def test_when_replication_itself_dies_no_producer_waits_for_its_slaves_for_long(tmp_path):
     with Pair(tmp_path, role="SYNC_MASTER") as pair:
         pair.start()
         ready_slaves(pair, 1)
@@ -184,7 +184,7 @@ def test_what_was_acknowledged_is_on_the_slave_whatever_dies_there(tmp_path, roo
             assert pair.slave.log.GetFrame(frame).frame.frame == ours
 
 
-def test_the_lag_of_a_slave_is_told_in_bytes_and_time(tmp_path):
+def test_the_lag_of_a_slave_is_reported_in_bytes_and_time(tmp_path):
     with Pair(tmp_path) as pair:
         pair.start()
         pair.send(10)

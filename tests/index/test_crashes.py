@@ -315,7 +315,7 @@ def test_files_that_a_cut_removed_do_not_come_back_after_a_power_loss():
     assert again.engine.report_lines == []
 
 
-def test_a_kill_without_power_loss_loses_no_more_than_the_watermark_says():
+def test_a_kill_without_power_loss_loses_nothing_below_the_watermark():
     disk = SimulatedDisk(3)
     log = logged(disk)
     follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()

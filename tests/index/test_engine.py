@@ -164,7 +164,7 @@ def test_the_checkpoint_may_name_rolled_and_synced_files_only(log):
     assert Follower(log).load().engine.report().durable_store_timestamp_ms == full_ms
 
 
-def test_closing_makes_everything_durable_before_it_says_so(log):
+def test_closing_makes_everything_durable_before_it_reports_it(log):
     log.fill(40)
     follower = Follower(log).load()
     follower.connect()
@@ -309,7 +309,7 @@ def test_a_follower_below_the_minimum_starts_empty_there(log):
     assert follower.engine.report().durable == log.end
 
 
-def test_a_question_that_nobody_waits_for_is_dropped(log):
+def test_a_question_without_a_waiter_is_dropped(log):
     log.fill(30)
     follower = Follower(log).start()
     answers = []

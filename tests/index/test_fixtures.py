@@ -237,7 +237,7 @@ def twice(raw: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_last_file_that_is_not_what_the_log_says_is_built_anew(damage, tmp_path):
+def test_a_last_file_that_disagrees_with_the_log_is_built_anew(damage, tmp_path):
     store = open_store("4.9.8-small-clean", tmp_path)
     before = snapshot(store)
     path = store.root / "index" / list(before)[-1]
@@ -262,7 +262,7 @@ def test_an_older_file_that_was_not_synced_is_built_anew(damage, tmp_path):
     assert contents(store.files) == list(before.values())
 
 
-def test_items_after_a_crash_are_each_what_the_log_says_and_none_twice(crashed):
+def test_items_after_a_crash_each_agree_with_the_log_and_none_is_there_twice(crashed):
     theirs = len(names(crashed.files))
     crashed.start().stop()
     expected: list[tuple[int, int]] = []

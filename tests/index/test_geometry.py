@@ -46,7 +46,7 @@ def test_an_empty_directory_takes_the_settings_then_the_record_then_the_defaults
     assert choose(None, None, None, None) == Choice(DEFAULT_GEOMETRY)
 
 
-def test_settings_that_fit_no_file_are_told_and_passed_over():
+def test_settings_that_fit_no_file_are_reported_and_passed_over():
     log = TestLog(SimulatedDisk(1).files())
     log.fill(40)
     Follower(log).start().stop()

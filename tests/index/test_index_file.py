@@ -85,7 +85,7 @@ def test_files_that_others_wrote_are_on_the_disk_when_that_was_asked_for(disk, f
     assert again.read(100, 26) == b"written by another process"
 
 
-def test_a_failed_sync_is_told(disk, follower):
+def test_a_failed_sync_is_reported(disk, follower):
     name = names(follower.log.files)[0]
     disk.fail("flush", path_of(name), repeat=True)
     with pytest.raises(SyncError):

@@ -69,7 +69,7 @@ def test_keys_of_one_hash_never_bring_the_other(follower):
     assert follower.offsets("orders", "BB") == [second]
 
 
-def test_a_topic_and_key_that_join_to_the_same_text_are_told_apart(follower):
+def test_a_topic_and_key_that_join_to_the_same_text_are_distinguished(follower):
     follower.log.append("b#c", topic="a")
     second = follower.log.append("c", topic="a#b")
     follower.apply()
@@ -106,7 +106,7 @@ def test_times_are_inclusive_and_to_the_millisecond(follower):
             assert follower.offsets("orders", "k", **window) == offsets[first : last + 1]
 
 
-def test_more_than_asked_for_is_said(follower):
+def test_more_than_asked_for_is_reported(follower):
     offsets = [follower.log.append("k") for _ in range(5)]
     follower.apply()
     for most in range(1, 7):

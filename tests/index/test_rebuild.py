@@ -189,7 +189,7 @@ def test_an_index_that_is_not_ready_is_not_rebuilt(log):
         Rebuild(follower.engine, 0, 0)
 
 
-def test_a_rebuild_that_finds_no_space_says_so_and_changes_nothing():
+def test_a_rebuild_that_finds_no_space_reports_it_and_changes_nothing():
     disk = SimulatedDisk(1)
     log = TestLog(disk.files())
     log.fill(100)

@@ -131,7 +131,7 @@ def test_a_damaged_file_is_built_anew(log, clean, which, damage):
     mended(log)
 
 
-def test_strays_are_moved_aside_and_told(place, log):
+def test_strays_are_moved_aside_and_reported(place, log):
     follower = followed(log)
     follower.stop()
     write_file(log.files, "index/notes.txt", b"hello")
@@ -228,7 +228,7 @@ def test_without_settings_the_store_keeps_its_geometry(log):
     st.booleans(),
 )
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_flipped_bytes_never_stop_a_start_and_never_bring_a_stranger(flips, clean):
+def test_flipped_bytes_never_stop_a_start_and_never_bring_a_wrong_message(flips, clean):
     disk = SimulatedDisk(1)
     log = TestLog(disk.files())
     follower = followed(log, 40)

@@ -249,7 +249,7 @@ def test_a_foreign_geometry_is_refused_with_the_names_of_the_settings(tmp_path):
     assert not (root / "stratamq" / "aside").exists()
 
 
-def test_wrong_settings_are_all_told(tmp_path):
+def test_wrong_settings_are_all_reported(tmp_path):
     settings = ["index.index_slots=0", "index.index_items=1", "index.nonsense=1"]
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.spawn(INDEX)

@@ -74,7 +74,7 @@ def test_a_clock_put_forward_deletes_nothing_until_somebody_had_an_hour_to_put_i
     assert len(janitor.run(manual=True).deleted) == 4
 
 
-def test_a_clock_that_is_right_after_all_is_believed_after_the_hour_or_when_told(log):
+def test_a_clock_that_is_right_after_all_is_trusted_after_the_hour_or_by_a_command(log):
     log.fill(4)
     janitor = log.janitor()
     janitor.run()
@@ -138,7 +138,7 @@ def test_messages_stored_while_the_clock_was_fast_age_by_their_files(log):
     assert len(janitor.run(manual=True).deleted) == 6
 
 
-def test_file_times_are_ages_where_the_setting_says_so(log):
+def test_file_times_are_ages_where_retention_goes_by_file_time(log):
     log.fill(4)
     for segment in (0, 1):
         log.touch(segment)

@@ -74,7 +74,7 @@ def test_a_janitor_that_is_killed_again_and_again_loses_nothing_that_must_stay(t
             assert there == list(range(end - len(there), end))
 
 
-def test_a_janitor_that_is_paused_holds_nobody_up_and_goes_on_where_the_log_is(tmp_path):
+def test_a_paused_janitor_blocks_no_other_service_and_resumes_at_the_present_log(tmp_path):
     with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
         broker.start([*ROOMS, JANITOR])
         with connect(broker.root, patience_s=60) as client:

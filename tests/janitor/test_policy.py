@@ -391,7 +391,7 @@ def test_every_condition_and_every_mix_of_two_has_a_transcript():
     assert not missing
 
 
-def test_what_stays_first_says_why():
+def test_what_stays_first_is_reported_with_its_reason():
     def kept(line: str) -> str:
         found = decide(*facts_of(line)).kept
         return "" if found is None else found.sentence
@@ -440,14 +440,14 @@ def test_disabled_retention_deletes_nothing_whatever_the_reason(line):
     assert "somebody said so" in decision.held[0].sentence
 
 
-def test_messages_from_the_future_are_told_of():
+def test_messages_from_the_future_are_reported():
     facts, settings = facts_of("disk 50% at 10:00, ages -5 -6 -7")
     near, far = (decide(replace(facts, future_ms=ms), settings) for ms in (600_000, 600_001))
     assert near.alarm == ""
     assert "stored 0.2 h from now" in far.alarm
 
 
-def test_every_decision_says_why():
+def test_every_decision_has_a_reason():
     for given, _ in cases():
         decision = decide(*facts_of(given))
         assert all(one.sentence for one in (*decision.deletions, *decision.held))

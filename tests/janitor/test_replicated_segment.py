@@ -8,7 +8,7 @@ HELD = ["ha.housekeeping_ms=600000"]
 """A connection that is held stays, however long it takes to fill the log."""
 
 
-def test_a_slave_whose_segment_is_deleted_under_its_stream_is_told_and_begins_anew(tmp_path):
+def test_a_slave_whose_segment_is_deleted_under_its_stream_is_reported_and_begins_anew(tmp_path):
     with Pair(tmp_path, rooms=[DISPATCHER, INDEX], both=[*QUICK, *HELD]) as pair:
         pair.start()
         pair.send(60)

@@ -69,7 +69,7 @@ def test_without_the_guard_an_adopted_store_is_deleted_from(log, monkeypatch):
     assert len(log.janitor().run(manual=True).deleted) == 4
 
 
-def test_an_adopted_store_tells_what_holds_it_and_what_the_rule_would_take(log):
+def test_an_adopted_store_reports_what_holds_it_and_what_the_rule_would_delete(log):
     log.adopt()
     rule = log.janitor(delete_when=()).rule()
     assert "another program" in rule.disabled and "stratamq janitor enable" in rule.disabled
@@ -82,7 +82,7 @@ def test_an_adopted_store_tells_what_holds_it_and_what_the_rule_would_take(log):
     assert held.by == DISABLED and "stratamq janitor enable" in held.sentence
 
 
-def test_a_full_disk_tells_the_operator_that_retention_is_disabled(log):
+def test_a_full_disk_reports_to_the_operator_that_retention_is_disabled(log):
     log.adopt()
     log.store.disk.capacity_bytes = 8 * SEGMENT
     alarm = log.janitor(disk_force_ratio=0.2, disk_clean_ratio=0.1).run().decision.alarm

@@ -156,7 +156,7 @@ def test_a_second_janitor_on_the_same_store_is_refused(broker):
         first.wait()
 
 
-def test_a_log_that_does_not_answer_is_told_and_nothing_breaks(broker, client):
+def test_a_log_that_does_not_answer_is_reported_and_nothing_breaks(broker, client):
     broker.start([JANITOR])
     last_look(client)
     broker.kill("commitlog")

@@ -182,7 +182,7 @@ def test_every_fault_planted_in_the_index_is_found_with_its_kind(spark, tmp_path
     }
 
 
-def test_an_item_that_points_between_messages_and_a_broken_chain_are_told_apart(spark, tmp_path):
+def test_an_item_that_points_between_messages_and_a_broken_chain_are_distinguished(spark, tmp_path):
     root = unpack("5.5.1-small-clean", tmp_path)
     slots = fixtures.geometry(root).slots
     astray, chained = sorted((root / "index").iterdir())[:2]
@@ -214,7 +214,7 @@ def test_damage_in_the_log_is_one_fault_and_what_points_at_it_is_none(spark, tmp
     assert row["detail"].startswith(f"{second} bytes")
 
 
-def test_a_log_that_would_be_cut_is_told(spark, tmp_path):
+def test_a_log_that_would_be_cut_is_reported(spark, tmp_path):
     root = unpack("4.9.8-small-clean", tmp_path)
     end = open_log(root).end
     last = max((root / "commitlog").iterdir())

@@ -76,7 +76,7 @@ def host(text):
 
 
 @pytest.mark.parametrize("name", ALL_STORES)
-def test_every_row_is_what_rocketmq_says(spark, fixture_store, name):
+def test_every_row_is_what_rocketmq_reads(spark, fixture_store, name):
     lines = {line["phyOffset"]: line for line in expected(name, "message")}
     found = rows(load(spark, fixture_store(name), minPartitions="4"))
     assert [row["physicalOffset"] for row in found] == sorted(lines)

@@ -121,7 +121,7 @@ def test_each_run_takes_what_is_new(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_what_retention_took_unexported_is_told(spark, tmp_path):
+def test_what_retention_deleted_unexported_is_reported(spark, tmp_path):
     log = written_log(tmp_path / "store", 10)
     out = tmp_path / "out"
     export(tmp_path / "store", out)

@@ -82,7 +82,7 @@ def test_delays(text, milliseconds):
         ({"path": "commitlog=127.0.0.1:10911", "table": "damage"}, "a broker gives no damaged"),
     ],
 )
-def test_what_cannot_be_is_said(options, said):
+def test_impossible_options_are_refused(options, said):
     with pytest.raises(InvalidRequestError, match=said):
         parse(**options)
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_is_said(options, said):
         ({"path": "x", "topic": "t", "queryName": "a b"}, ("body",), "queryName is a word"),
     ],
 )
-def test_what_cannot_be_written_is_said(options, columns, said):
+def test_what_cannot_be_written_is_refused(options, columns, said):
     with pytest.raises(InvalidRequestError, match=said):
         SinkOptions.parse(options, columns)
 

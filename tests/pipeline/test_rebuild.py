@@ -108,7 +108,7 @@ def test_a_dry_run_touches_nothing_and_needs_no_spark(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [root.name]
 
 
-def test_what_cannot_be_rebuilt_is_said_at_once(tmp_path):
+def test_what_cannot_be_rebuilt_is_refused_at_once(tmp_path):
     with pytest.raises(NotFoundError):
         run_rebuild(RebuildOptions(str(tmp_path / "none"), str(tmp_path / "out")), HERE)
     root = unpack("4.9.8-small-clean", tmp_path)

@@ -115,7 +115,7 @@ def test_the_documented_de_duplication(spark, broker):
     assert sorted(int(row.body) for row in kept.select("body").collect()) == list(range(50))
 
 
-def test_what_cannot_be_written_is_said(spark, broker):
+def test_what_cannot_be_written_is_refused(spark, broker):
     frame = spark.createDataFrame([("x",)], "body string")
     write = frame.write.format("stratamq")
     with pytest.raises(PySparkException, match="no topic"):

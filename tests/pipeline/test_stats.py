@@ -112,7 +112,7 @@ def test_gaps_and_silences_are_found_and_the_page_is_whole(spark, tmp_path):
     assert (gap["topic"], gap["before"], gap["queueOffset"], gap["missing"]) == ("busy", 0, 5, 4)
 
 
-def test_a_page_of_an_empty_log_says_so():
+def test_a_page_of_an_empty_log_shows_that_it_is_empty():
     text = page(Figures("nowhere", 0, 0))
     Page(text)
     assert "0 messages in 0 topics" in text

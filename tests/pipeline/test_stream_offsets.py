@@ -143,7 +143,7 @@ def test_a_long_way_without_anything_wanted_is_taken_by_an_empty_batch(log, monk
     assert (found, end) == ([], {"log": log.end, "queues": {}})
 
 
-def test_it_begins_at_the_end_when_nothing_is_said(log):
+def test_it_begins_at_the_end_by_default(log):
     log.put_many(10)
     reader = StreamReader(SourceOptions.parse({"path": str(log.root)}), ("queueOffset",))
     start = reader.initialOffset()
@@ -242,7 +242,7 @@ def planned(reader, start):
     return rows(reader, start, {**start, "log": start["log"] + 100_000})
 
 
-def test_retention_that_overtakes_is_passed_over_when_told_so(log, caplog):
+def test_retention_that_overtakes_is_passed_over_by_option(log, caplog):
     end, minimum = overtaken(log)
     kept = [row for row in log.stored if log.places[row] >= minimum]
     with caplog.at_level(logging.WARNING):
@@ -265,7 +265,7 @@ def test_retention_of_what_was_read_or_is_not_wanted_is_no_loss(log):
         assert [found for found, _ in follow(following, start=end)] == [[("a", 0, 1)]]
 
 
-def test_a_log_that_was_cut_in_front_of_the_stream_is_told(log, tmp_path):
+def test_a_log_that_was_cut_in_front_of_the_stream_is_reported(log, tmp_path):
     log.put_many(50)
     ((_, end),) = follow(stream(log))
     shorter = WrittenLog(tmp_path / "other")
@@ -280,7 +280,7 @@ def test_a_log_that_was_cut_in_front_of_the_stream_is_told(log, tmp_path):
 
 
 @pytest.mark.parametrize("again", [0, 1, 2])
-def test_a_log_that_is_cut_while_it_is_followed_is_told(log, again):
+def test_a_log_that_is_cut_while_it_is_followed_is_reported(log, again):
     """By RocketMQ's recovery; whether or not as much was written again."""
     log.put_many(12)
     reader = stream(log)
@@ -299,7 +299,7 @@ def test_a_log_that_is_cut_while_it_is_followed_is_told(log, again):
         ({"a": {"9": 3}}, "topic a queue 9 begins at 3, and no message"),
     ],
 )
-def test_a_named_start_that_is_gone_is_told(log, starting, said):
+def test_a_named_start_that_is_gone_is_reported(log, starting, said):
     log.put_many(200)
     log.delete_oldest()
     options = {"startingOffsets": json.dumps(starting)}
@@ -320,7 +320,7 @@ def test_an_empty_store_is_followed_from_its_first_message(tmp_path):
     assert [found for found, _ in follow(reader, start=start)] == [[("a",)]]
 
 
-def test_what_streams_cannot_do_is_said(log, tmp_path):
+def test_what_streams_cannot_do_is_refused(log, tmp_path):
     with pytest.raises(InvalidRequestError, match="endingOffsets is for batches"):
         stream(log, endingOffsets="latest")
     with pytest.raises(InvalidRequestError, match="table=damage"):

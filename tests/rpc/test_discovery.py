@@ -112,7 +112,7 @@ def test_the_process_registry_holds_the_process_itself():
     assert "process_open_fds" in names
 
 
-def test_a_fifo_in_its_place_keeps_nobody_waiting(tmp_path):
+def test_a_fifo_in_its_place_blocks_no_reader(tmp_path):
     path = discovery.run_file(tmp_path, "index")
     path.parent.mkdir(parents=True)
     os.mkfifo(path)

@@ -171,7 +171,7 @@ def test_damage_is_logged_as_an_error(caplog):
     assert (record.levelno, record.field_position) == (logging.ERROR, 3)
 
 
-def test_a_passed_deadline_is_told_as_one_but_a_disk_timeout_is_a_bug():
+def test_a_passed_deadline_has_its_own_status_but_a_disk_timeout_is_a_bug():
     code, _, _ = to_status(TimeoutError())
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
     code, _, _ = to_status(OSError(errno.ETIMEDOUT, "disk"))
@@ -197,7 +197,7 @@ def test_a_message_over_grpcs_own_limit_is_invalid_not_busy(raiser):
     assert type(from_rpc_error(received)) is errors.InvalidRequestError
 
 
-def test_nobody_there_is_unavailable():
+def test_a_service_that_is_not_there_is_unavailable():
     received = call_sync("127.0.0.1:1", "unary_unary")
     assert type(from_rpc_error(received)) is errors.UnavailableError
 
@@ -221,7 +221,7 @@ def test_text_that_is_not_unicode_still_crosses(raiser):
     assert error.fields["name"] == "\udcff"
 
 
-def test_a_group_is_told_by_its_first_bug_or_its_first_error():
+def test_an_exception_group_has_the_status_of_its_first_bug_or_its_first_error():
     busy, missing = errors.BusyError("busy"), errors.NotFoundError("missing")
     code, _, _ = to_status(ExceptionGroup("tasks", [busy, ExceptionGroup("inner", [missing])]))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED

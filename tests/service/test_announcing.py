@@ -59,7 +59,7 @@ def test_one_that_was_never_announced_stops_all_the_same(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
-def test_what_lies_in_the_way_is_named(tmp_path: Path):
+def test_what_is_in_the_way_is_named(tmp_path: Path):
     path = discovery.run_file(tmp_path, "index")
     path.mkdir(parents=True)
 
@@ -74,7 +74,7 @@ def test_what_lies_in_the_way_is_named(tmp_path: Path):
     asyncio.run(scenario())
 
 
-def test_other_containers_are_told_the_advertised_host(tmp_path: Path):
+def test_other_containers_get_the_advertised_host(tmp_path: Path):
     async def scenario() -> None:
         service = Server(
             "index", root=tmp_path, advertised_host="index", metrics_address="127.0.0.1:0"

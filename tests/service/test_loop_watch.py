@@ -28,7 +28,7 @@ def shown() -> float:
     return float(line.split()[-1])
 
 
-def test_a_loop_that_one_call_holds_up_is_told_with_the_place_and_again_when_it_runs():
+def test_a_loop_that_one_call_blocks_is_reported_with_the_place_and_again_when_it_runs():
     seen = Seen()
     log = logging.getLogger("stratamq.service.loop_watch")
     log.addHandler(seen)

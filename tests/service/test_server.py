@@ -89,7 +89,7 @@ def test_watchers_see_each_change_and_their_calls_end_with_the_service(run):
     assert run(scenario()) == [[NOT_SERVING, SERVING, NOT_SERVING]] * 2
 
 
-def test_stop_says_not_serving_before_it_drains_and_closes_after_the_calls(run):
+def test_stop_reports_not_serving_before_it_drains_and_closes_after_the_calls(run):
     async def scenario():
         events = []
         release = asyncio.Event()
@@ -226,7 +226,7 @@ def test_a_unix_socket_serves(run, tmp_path):
     assert run(scenario()) == (b"servicer:x", True)
 
 
-def test_every_step_of_a_stop_is_tried_and_the_error_told(run, tmp_path):
+def test_every_step_of_a_stop_is_tried_and_the_error_reported(run, tmp_path):
     async def scenario():
         steps = []
 
@@ -365,7 +365,7 @@ def test_a_stop_that_fails_still_closes_and_exits_1(process):
         ("bug", 1, "ValueError: surprise\n"),
     ],
 )
-def test_a_start_that_fails_says_why_and_by_whom_to_mend(process, mode, code, expected):
+def test_a_start_that_fails_reports_why_and_who_must_act(process, mode, code, expected):
     exit_code, steps, errors = process(mode).finish()
     assert (exit_code, steps) == (code, [])
     assert errors.endswith(expected)

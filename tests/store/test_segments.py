@@ -71,7 +71,7 @@ def test_wrong_sizes_are_named_and_stay_in_the_list(files):
     assert report.segments[1].size == 5
 
 
-def test_a_last_file_of_no_bytes_is_told_from_one_in_the_middle(files):
+def test_a_last_file_of_no_bytes_is_distinguished_from_one_in_the_middle(files):
     files.create(f"commitlog/{offset_name(0)}", 0)
     make_log(files, 1, first=1)
     files.create(f"commitlog/{offset_name(2 * SEGMENT)}", 0)

@@ -338,7 +338,7 @@ def test_a_log_whose_oldest_segments_are_gone_begins_later(filled, copy):
     assert rows(copy) == filled.where(lambda row: row["physicalOffset"] >= SEGMENT_BYTES)
 
 
-def test_a_segment_deleted_before_its_turn_is_told(filled, copy):
+def test_a_segment_deleted_before_its_turn_is_reported(filled, copy):
     paths = sorted((copy / "commitlog").iterdir())
     found, scan = [], iter(stratamq.scan(copy))
     found += next(scan).to_pylist()

@@ -155,7 +155,7 @@ def test_the_commands_fill_verify_and_show_a_directory(tmp_path, capsys):
         (("verify", "TIER"), "has nothing of the broker broker-a"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(words, sentence, tmp_path, capsys):
+def test_impossible_requests_are_refused_in_one_line(words, sentence, tmp_path, capsys):
     names = {"TIER": str(tmp_path / "tier"), "STORE": str(tmp_path)}
     assert stratamq(*(names.get(word, word) for word in words)) in (1, 2)
     captured = capsys.readouterr()

@@ -239,7 +239,7 @@ def test_a_queue_of_which_everything_went_goes_on_where_it_was(positions):
     assert opened(storage).manifest.records[0].base == end
 
 
-def test_the_plan_says_why_a_segment_stays():
+def test_the_plan_reports_why_a_segment_stays():
     storage = MemoryStorage()
     fill(storage)
     manifest = opened(storage).manifest

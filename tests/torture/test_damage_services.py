@@ -107,7 +107,7 @@ def test_status_names_what_a_start_found(template, root, tmp_path, room, path, d
         assert not any("Traceback" in services.output(each) for each in ROOMS)
 
 
-def test_a_damaged_message_is_data_loss_everywhere_and_status_says_so(template, root, tmp_path):
+def test_a_damaged_message_is_data_loss_everywhere_and_in_the_status(template, root, tmp_path):
     """In a sealed segment, below all watermarks: no service reads it before a client does."""
     victim = template.messages[40]
     with (root / "commitlog" / "00000000000000000000").open("r+b") as segment:

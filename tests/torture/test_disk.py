@@ -30,7 +30,7 @@ def test_a_bad_disk_is_a_level_or_the_end_and_loses_nothing(act: str, flush: str
     assert report.acknowledged_messages > 0
 
 
-def test_every_act_says_what_it_demands():
+def test_every_act_states_what_it_demands():
     assert all(act.__doc__ for act in ACTS.values())
 
 

@@ -30,7 +30,7 @@ def test_a_log_killed_in_its_recovery_loses_nothing():
     assert report.kills == 4
 
 
-def test_every_point_says_when_it_strikes():
+def test_every_point_states_when_it_strikes():
     assert len(POINTS) >= 20
     assert [name for name, function in POINTS.items() if not function.__doc__] == []
 

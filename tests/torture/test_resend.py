@@ -59,7 +59,7 @@ def told() -> Told:
     return told
 
 
-def test_what_is_as_it_was_told_breaks_nothing(told):
+def test_a_log_that_agrees_with_the_answers_breaks_nothing(told):
     told.failed(b"c", UnavailableError("", perhaps_stored=True))
     assert broken_promises(told, stored((b"a", 0), (b"b", 1), (b"c", 2))) == (0, [])
 

@@ -134,7 +134,7 @@ def test_each_crash_point_of_a_workload_is_a_case_of_its_own():
     assert all(outcome.crash_points == 1 for outcome in outcomes)
 
 
-def test_a_case_is_what_its_name_says():
+def test_a_case_is_parsed_from_its_name_and_other_names_are_refused():
     for text in ("put", "put,restart_log@17:nothing"):
         assert str(Case.parse(text)) == text
     for wrong in ("", "putt", "put@3:sometimes", "put@x:dies"):

@@ -309,7 +309,7 @@ def test_a_link_is_no_object_and_is_not_followed(tmp_path):
     assert (tmp_path / "outside").read_bytes() == b"secret"
 
 
-def test_a_directory_and_what_lies_below_a_file_are_absent():
+def test_a_directory_and_what_is_below_a_file_are_absent():
     disk = SimulatedDisk()
     storage = opened(disk)
     storage.perform(Create("a/b", b"x"))
