@@ -137,7 +137,7 @@ class Engine:
     def append(self) -> None:
         """One batch in, its answer out."""
         lengths = np.frombuffer(self.lengths, ">u4").astype(np.uint32)
-        self.log.put_batch(FrameBatch(self._runs, lengths, self.frames), self._answers.append)
+        self.log.puts.batch(FrameBatch(self._runs, lengths, self.frames), self._answers.append)
         self._settle()
         now = self._clock.monotonic_ns()
         if now >= self._next_tick_ns:

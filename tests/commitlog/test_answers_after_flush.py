@@ -62,7 +62,7 @@ def some_call(store: Store, promises: Promises, chance: random.Random) -> None:
     bodies = [b"x" * chance.randrange(600) for _ in range(chance.randrange(2, 6))]
     if kind == "batch":
         frames = batch_of([("a", 0, bodies[:1]), ("b", 1, [body[:100] for body in bodies[1:]])])
-        store.log.put_batch(frames, promises.batch(int(frames.lengths.sum())))
+        store.log.puts.batch(frames, promises.batch(int(frames.lengths.sum())))
     elif kind == "raw":
         store.log.put_raw([raw_frame(body) for body in bodies], promises.put)
     elif kind == "atomic":
@@ -103,7 +103,7 @@ def test_a_batch_is_answered_with_its_last_byte():
     store, promises = started()
     store.put(b"allocates")
     frames = batch_of([("a", 0, [b"x" * 300] * 4)])
-    store.log.put_batch(frames, promises.batch(int(frames.lengths.sum())))
+    store.log.puts.batch(frames, promises.batch(int(frames.lengths.sum())))
     store.step()
     assert promises.answers == 0
     store.settle()

@@ -54,7 +54,7 @@ def test_a_log_that_is_not_open_answers_service_not_available():
         assert [r.status for r in answers[0]] == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
         assert all(isinstance(r.error, UnavailableError) for r in answers[0])
         store.answers.batches.clear()
-        log.put_batch(batch([b"x"]), store.answers.batches.append)
+        log.puts.batch(batch([b"x"]), store.answers.batches.append)
         assert store.answers.batches[0].status is PutStatus.SERVICE_NOT_AVAILABLE
         raw: list = []
         log.put_raw([raw_frame()], raw.append)

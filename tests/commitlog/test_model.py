@@ -133,7 +133,7 @@ class CommitLogModel(RuleBasedStateMachine):
                     at += int(made.lengths[index])
                     index += 1
 
-        self.store.log.put_batch(made, done)
+        self.store.log.puts.batch(made, done)
 
     @rule(topic=topics, size=sizes, kind=st.sampled_from([0, 4, 8, 12]))
     def raw(self, topic: str, size: int, kind: int) -> None:

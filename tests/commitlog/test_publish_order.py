@@ -47,9 +47,9 @@ def ways(store: Store) -> dict[str, Callable[[], None]]:
         "one message": lambda: log.put([message(b"n" * 40)], False, answers.append),
         "several messages": lambda: log.put([message(b"n" * 40)] * 4, False, answers.append),
         "a call": lambda: log.put([message(b"n" * 40)] * 4, True, answers.append),
-        "a batch": lambda: log.put_batch(batch([b"n" * 40] * 4), answers.append),
+        "a batch": lambda: log.puts.batch(batch([b"n" * 40] * 4), answers.append),
         "several batches": lambda: [
-            log.put_batch(batch([b"n" * 40] * 2), answers.append) for _ in range(3)
+            log.puts.batch(batch([b"n" * 40] * 2), answers.append) for _ in range(3)
         ],
         "raw frames": lambda: log.put_raw([raw_frame(b"n" * 40)] * 3, answers.append),
     }
@@ -175,7 +175,7 @@ def test_a_write_that_fails_ends_writing_and_what_it_left_is_cut(way, dies_at, m
     active.file = FullFile(active.file, dies_at, most)
     log, answers = store.log, []
     if "batch" in way:
-        log.put_batch(batch([b"n" * 40] * 4), lambda answer: answers.append(answer))
+        log.puts.batch(batch([b"n" * 40] * 4), lambda answer: answers.append(answer))
     else:
         log.put([message(b"n" * 40)] * 4, way == "a call", answers.extend)
     log.put([message(b"behind it")], False, answers.extend)

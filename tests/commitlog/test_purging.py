@@ -18,7 +18,9 @@ def purge(store: Store, topic: str, **minimums: int) -> StrataError | None:
     """By queue: `q0=3`. The answer, once the table is saved."""
     answers: list[StrataError | None] = []
     assert store.log is not None
-    store.log.purge(topic, {int(name[1:]): n for name, n in minimums.items()}, answers.append)
+    store.log.topic_changes.purge(
+        topic, {int(name[1:]): n for name, n in minimums.items()}, answers.append
+    )
     store.settle()
     if answers == [None]:
         store.log.upkeep.save_topics(answers.append)

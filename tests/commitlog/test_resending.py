@@ -146,7 +146,7 @@ class Scene:
             if not lost and not sent.settled:
                 self._take(sent, result)
 
-        self.store.log.put_batch(sent.batch, answered)
+        self.store.log.puts.batch(sent.batch, answered)
 
     def _take(self, sent: Sent, result: BatchResult) -> None:
         if isinstance(result.error, BusyError | NotWritableError):

@@ -256,7 +256,7 @@ class Store:
 
     def send_batch(self, frames: FrameBatch) -> None:
         assert self.log is not None
-        self.log.put_batch(frames, self.answers.batches.append)
+        self.log.puts.batch(frames, self.answers.batches.append)
 
     def put(self, body: bytes = b"body", topic: str = "orders", **fields: Any) -> PutResult:
         """One message, settled."""
@@ -272,7 +272,7 @@ class Store:
     def put_batch(self, frames: FrameBatch) -> BatchResult:
         answers: list[BatchResult] = []
         assert self.log is not None
-        self.log.put_batch(frames, answers.append)
+        self.log.puts.batch(frames, answers.append)
         self.settle()
         return answers[0]
 

@@ -16,7 +16,7 @@ ASYNC_FLUSH, *appended*).
 import errno
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from stratamq.errors import (
@@ -37,8 +37,6 @@ from stratamq_commitlog.log_parts import (
 )
 from stratamq_commitlog.log_state import LogState
 from stratamq_commitlog.messages import (
-    BatchDone,
-    FrameBatch,
     LogStatus,
     PutDone,
     PutMessage,
@@ -49,7 +47,7 @@ from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.upkeep.purging import delete, purge
+from stratamq_commitlog.status import status_of
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +173,7 @@ class CommitLog:
         self.upkeep = parts.upkeep
         self.scrubber = parts.scrubber
         self.closing = parts.closing
+        self.topic_changes = parts.topic_changes
         self._procedures = parts.procedures
         self.incarnation += 1
         self.membership.changed = self.role_changes.members_changed
@@ -212,21 +211,8 @@ class CommitLog:
 
     def status(self) -> LogStatus:
         self._require_open()
-        writable, reason = self.writable
-        offsets, state = self.offsets, self.states.now
-        return LogStatus(
-            minimum=offsets.minimum,
-            appended=offsets.appended,
-            flushed=offsets.flushed,
-            confirmed=offsets.confirmed,
-            role=state.role,
-            generations=state.generations,
-            writable=writable,
-            not_writable_reason=reason,
-            segment_bytes=self.segment_bytes,
-            segment_count=len(self.segments.offsets),
-            disk_used_ratio=self.gate.disk_used_ratio,
-            recovery_report=tuple(self.report),
+        return status_of(
+            self.offsets, self.states.now, self.segments, self.gate, self.writable, self.report
         )
 
     def queue_page(self, position: int, wanted: int) -> tuple[int, list[NextOffset], int]:
@@ -257,10 +243,6 @@ class CommitLog:
         """Store complete frames whatever their transaction bits; offsets and times are ours."""
         deque(self.puts.raw(frames, done), 0)
 
-    def put_batch(self, batch: FrameBatch, done: BatchDone, require_replicas: bool = False) -> None:
-        """Store ready frames, all or none of them."""
-        self.puts.batch(batch, done, require_replicas)
-
     def append_data(
         self,
         generation: int,
@@ -288,19 +270,6 @@ class CommitLog:
         """Become a master or a slave, for good; see `RoleChanges.change`."""
         self._require_open()
         self._procedures.run(self.role_changes.change(change), lambda _, error: done(error))
-
-    def purge(self, topic: str, minimums: Mapping[int, int], done: Done) -> None:
-        """Raise the minimum offsets of a topic's queues; see `purging.purge`."""
-        self._require_open()
-        raised = purge(self.topics, self.states, self.gate, self.appender, topic, minimums)
-        self._procedures.run(raised, lambda _, error: done(error))
-
-    def delete_topic(self, topic: str, done: Done) -> None:
-        """See `purging.delete`."""
-        self._require_open()
-        self.discover_topics()
-        deleted = delete(self.topics, self.states, self.gate, self.appender, topic)
-        self._procedures.run(deleted, lambda _, error: done(error))
 
     def hold_writes(self, reason: str, has_peers: bool, done: Done) -> None:
         """Take no messages for the time being, or again; see `RoleChanges.hold`."""
@@ -374,8 +343,6 @@ class CommitLog:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    # --- inside ---
 
     def _require_open(self) -> None:
         if not self.gate.open:

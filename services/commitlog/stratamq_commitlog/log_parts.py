@@ -30,6 +30,7 @@ from stratamq_commitlog.upkeep.checkpoints import Checkpoints
 from stratamq_commitlog.upkeep.deletion import Deletion
 from stratamq_commitlog.upkeep.disk_level import DiskLevel
 from stratamq_commitlog.upkeep.jobs import Jobs
+from stratamq_commitlog.upkeep.purging import TopicChanges
 from stratamq_commitlog.upkeep.reserve import Reserve
 from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.upkeep.snapshots import Snapshots
@@ -155,6 +156,7 @@ class LogParts:
     writing: Writing
     reads: LogReads
     procedures: Procedures
+    topic_changes: TopicChanges
     role_changes: RoleChanges
     cutting: Cutting
     slave_data: SlaveData
@@ -197,10 +199,14 @@ def assemble(lasting: Lasting, recovered: Recovered, wake: Callable[[], None]) -
     upkeep = _make_upkeep(lasting, writing, jobs, snapshots, deletion)
     scrub_worker = workers.scrub or workers.allocate
     scrubber = Scrubber(files, scrub_worker, writing.segments, writing.offsets, config, clock)
+    procedures = Procedures(writing.commit, workers.allocate, lasting.gate)
     return LogParts(
         writing=writing,
         reads=reads,
-        procedures=Procedures(writing.commit, workers.allocate, lasting.gate),
+        procedures=procedures,
+        topic_changes=TopicChanges(
+            lasting.topics, lasting.states, lasting.gate, writing.appender, procedures
+        ),
         role_changes=_make_role_changes(lasting, writing),
         cutting=_make_cutting(lasting, writing),
         slave_data=_make_slave_data(lasting, writing, snapshots, wake),

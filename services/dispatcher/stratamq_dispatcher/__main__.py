@@ -38,7 +38,10 @@ async def main() -> None:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
     not_writable = partial(why_not_writable, service.channels)
-    topics = FollowedTopics(lambda topic, floors: engine.queues.hide(topic, floors), engine.shows)
+    topics = FollowedTopics(
+        lambda topic, floors: engine.queues.hide(topic, floors),
+        lambda topic: engine.queues.shows(topic),
+    )
     engine.require_readable = topics.require_readable
     servicer = DispatcherServicer(
         engine,
@@ -68,7 +71,9 @@ async def main() -> None:
 
     def deleted(names: set[str]) -> None:
         offsets.forget_topics(names)
-        engine.look_again(names)
+        # Whoever waits for their messages looks again.
+        for name in names:
+            engine.waiting.grown((name, one.queue_id) for one in engine.queues.of_topic(name))
 
     async def drain() -> None:
         puller.stop()

@@ -8,7 +8,7 @@ Units wait in memory until they are written. When there are too many the engine 
 log until some are: `apply` yields what must be waited for.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
@@ -252,15 +252,6 @@ class DispatchEngine:
             limits,
             self.followed.segment_bytes,
         )
-
-    def shows(self, topic: str) -> bool:
-        """Whether a queue of the topic has a message at or above its minimum offset."""
-        return any(queue.hidden_below < queue.end for queue in self.queues.of_topic(topic))
-
-    def look_again(self, topics: Iterable[str]) -> None:
-        """Whoever waits for messages of these topics looks again."""
-        for topic in topics:
-            self.waiting.grown((topic, queue.queue_id) for queue in self.queues.of_topic(topic))
 
     def hot_log(self) -> HotLog:
         """The log's bytes in memory. After the first `opened`."""

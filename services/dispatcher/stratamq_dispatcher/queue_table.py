@@ -58,6 +58,10 @@ class QueueTable:
         """In the order in which they came."""
         return self._by_topic.get(topic, [])
 
+    def shows(self, topic: str) -> bool:
+        """Whether a queue of the topic has a message at or above its minimum offset."""
+        return any(queue.hidden_below < queue.end for queue in self.of_topic(topic))
+
     def page(
         self, topic: str, place: int, wanted: int, most: int
     ) -> tuple[list[ConsumeQueue], int]:

@@ -177,7 +177,7 @@ class Producers:
             sent += part
         _, frames = encoder.finish()
         batch = FrameBatch(runs, np.array(encoder.lengths, np.uint32), frames)
-        engine.put_batch(batch, self._batch_answer(sent, runs))
+        engine.puts.batch(batch, self._batch_answer(sent, runs))
         return sent
 
     # --- messages ---

@@ -163,7 +163,7 @@ class AppendStream:
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
             batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
-            self._engine.put_batch(batch, done, self._require_replicas)
+            self._engine.puts.batch(batch, done, self._require_replicas)
         except StrataError as error:
             done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
 

@@ -244,7 +244,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     ) -> pb.DeleteTopicResponse:
         engine = self._ready()
         error: StrataError | None = await answer(
-            lambda done: engine.delete_topic(request.topic, done)
+            lambda done: engine.topic_changes.delete(request.topic, done)
         )
         if error is not None:
             raise error
@@ -416,7 +416,9 @@ def _received_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | 
 
 
 async def _purged(engine: CommitLog, topic: str, minimums: dict[int, int]) -> None:
-    error: StrataError | None = await answer(lambda done: engine.purge(topic, minimums, done))
+    error: StrataError | None = await answer(
+        lambda done: engine.topic_changes.purge(topic, minimums, done)
+    )
     if error is not None:
         raise error
 

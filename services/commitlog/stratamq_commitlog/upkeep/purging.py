@@ -5,15 +5,16 @@ The log is flushed first: no minimum is above what a restart finds of its queue,
 messages that come later. The bytes stay until the log's retention takes them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.procedures import Flush, Procedure
+from stratamq_commitlog.procedures import Flush, Procedure, Procedures
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
 
+Done = Callable[[StrataError | None], None]
 MAX_QUEUES = 1_000
 """Of one topic: a page of topics, on its way to a slave, has a bound."""
 
@@ -61,6 +62,32 @@ def delete(
         return topics.delete(topic, _ends(topics, appender, topic))
     finally:
         topics.open(topic)
+
+
+class TopicChanges:
+    """What operators take away of topics. `done(None)` when it is in memory."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        states: StateCell,
+        gate: WriteGate,
+        appender: Appender,
+        procedures: Procedures,
+    ) -> None:
+        self._parts = topics, states, gate, appender
+        self._procedures = procedures
+
+    def purge(self, topic: str, minimums: Mapping[int, int], done: Done) -> None:
+        """Raise the minimum offsets of a topic's queues."""
+        raised = purge(*self._parts, topic, minimums)
+        self._procedures.run(raised, lambda _, error: done(error))
+
+    def delete(self, topic: str, done: Done) -> None:
+        """Delete a topic, with the queues that it has only now."""
+        topics, _, _, appender = self._parts
+        topics.discover(appender.queues.undiscovered(None))
+        self._procedures.run(delete(*self._parts, topic), lambda _, error: done(error))
 
 
 def _ends(topics: TopicTable, appender: Appender, topic: str) -> dict[int, int]:
