@@ -214,7 +214,7 @@ def put_back_without_a_word(story: Story) -> None:
     story.send(A)
     assert story.acknowledged() > before
     story.until(cluster.whole)
-    cluster.restore(cluster.nodes[A], told=False)
+    cluster.restore(cluster.nodes[A], marked=False)
     story.start(A)
     story.run(2_000)
     story.end()
@@ -356,7 +356,7 @@ def _rejoined_at_once(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _removal_unheard(patch: pytest.MonkeyPatch) -> None:
+def _removal_not_learned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(membership.Membership, "removed", property(lambda self: False))
 
 
@@ -436,7 +436,12 @@ CASES = (
     Case("k acknowledgements", 3, 1, alone, _no_acknowledgement, "lost"),
     Case("one history", 3, 1, its_own_end, _no_cut, "slave"),
     Case(
-        "a removed master confirms nothing", 2, 1, removed_while_cut_off, _removal_unheard, "seen"
+        "a removed master confirms nothing",
+        2,
+        1,
+        removed_while_cut_off,
+        _removal_not_learned,
+        "seen",
     ),
     Case("an unreadable promise", 3, 1, promised_and_unreadable, _counts_all_the_same, "lost"),
     Case("what slaves show", 3, 2, shown_by_a_slave, _shows_all, "seen"),

@@ -4,9 +4,9 @@ import random
 
 import pytest
 from stratamq_torture.processes.resend import (
+    Answers,
     Bodies,
     ResendOptions,
-    Told,
     broken_promises,
     run_resends,
 )
@@ -48,41 +48,41 @@ def stored(*messages: tuple[bytes, int]) -> list[ReceivedMessage]:
 
 
 @pytest.fixture
-def told() -> Told:
+def answers() -> Answers:
     found = stored((b"a", 0), (b"b", 1))
-    told = Told()
+    answers = Answers()
     for message in found:
-        told.stored(
+        answers.stored(
             message.body,
             SendResult(SendStatus.PUT_OK, physical_offset=message.physical_offset),
         )
-    return told
+    return answers
 
 
-def test_a_log_that_agrees_with_the_answers_breaks_nothing(told):
-    told.failed(b"c", UnavailableError("", perhaps_stored=True))
-    assert broken_promises(told, stored((b"a", 0), (b"b", 1), (b"c", 2))) == (0, [])
+def test_a_log_that_agrees_with_the_answers_breaks_nothing(answers):
+    answers.failed(b"c", UnavailableError("", perhaps_stored=True))
+    assert broken_promises(answers, stored((b"a", 0), (b"b", 1), (b"c", 2))) == (0, [])
 
 
-def test_a_lost_message_is_seen(told):
-    lost, sentences = broken_promises(told, stored((b"a", 0)))
+def test_a_lost_message_is_seen(answers):
+    lost, sentences = broken_promises(answers, stored((b"a", 0)))
     assert lost == 1
     assert "is at []" in sentences[0]
 
 
-def test_a_message_that_is_there_twice_is_seen(told):
-    _, sentences = broken_promises(told, stored((b"a", 0), (b"b", 1), (b"c", 2), (b"c", 3)))
+def test_a_message_that_is_there_twice_is_seen(answers):
+    _, sentences = broken_promises(answers, stored((b"a", 0), (b"b", 1), (b"c", 2), (b"c", 3)))
     assert ["stored twice" in one for one in sentences] == [True]
 
 
-def test_a_sequence_that_is_there_twice_is_seen(told):
-    _, sentences = broken_promises(told, stored((b"a", 0), (b"b", 1), (b"c", 1)))
+def test_a_sequence_that_is_there_twice_is_seen(answers):
+    _, sentences = broken_promises(answers, stored((b"a", 0), (b"b", 1), (b"c", 1)))
     assert ["2 times" in one for one in sentences] == [True]
 
 
-def test_a_refused_message_that_is_there_is_seen(told):
-    told.failed(b"c", InvalidRequestError("no such queue"))
-    _, sentences = broken_promises(told, stored((b"a", 0), (b"b", 1), (b"c", 2)))
+def test_a_refused_message_that_is_there_is_seen(answers):
+    answers.failed(b"c", InvalidRequestError("no such queue"))
+    _, sentences = broken_promises(answers, stored((b"a", 0), (b"b", 1), (b"c", 2)))
     assert ["was refused" in one for one in sentences] == [True]
 
 

@@ -180,7 +180,7 @@ def forget_generations(patch: Patch) -> None:
     patch.setattr(own_state.OwnState, "store_generations", remember)
 
 
-def cut_nobody(patch: Patch) -> None:
+def cut_no_follower(patch: Patch) -> None:
     """The log accepts a follower's position up to its confirmed end, of any history."""
     patch.setattr(
         FollowHub,
@@ -258,7 +258,7 @@ RULES: dict[str, Rule] = {
         OVERGROWN,
     ),
     "cut_to": Rule(
-        cut_nobody,
+        cut_no_follower,
         frozenset({"queue", "query", "pull", "follow", "seen"}),
         (0, 2, 3),
         OVERGROWN,

@@ -108,13 +108,13 @@ class Cluster(World):
         """As an operator does it: of a broker that is stopped."""
         self.backups[node.number] = node.disk.twin(keep_everything, self.chance, self.clock)
 
-    def restore(self, node: Node, *, told: bool = True) -> None:
+    def restore(self, node: Node, *, marked: bool = True) -> None:
         """The directory is put back to its last copy; `marked`: with the command."""
         self.met("a directory was restored")
         had = self._holding(node)
         node.die()
         node.disk = self.backups[node.number].twin(keep_everything, self.chance, self.clock)
-        if told:
+        if marked:
             mark_restored(node.disk.files(name=f"{node.address}-restored"), self.chance)
         self._forgot(node, had)
 

@@ -91,9 +91,9 @@ class Keeper:
         if looked is None or engine is None or node.changing or node.promotion is not None:
             return
         own, answers = looked
-        heard, node.asked_by = list(node.asked_by.values()), {}
+        asking, node.asked_by = list(node.asked_by.values()), {}
         link = self._links[node.number]
-        decision = decide(own, [*answers, *heard], connected=link.connected, longer=node.longer)
+        decision = decide(own, [*answers, *asking], connected=link.connected, longer=node.longer)
         if isinstance(decision, Wait):
             if engine.state.held != decision.reason:
                 self._hold(node, decision.reason)

@@ -169,12 +169,12 @@ class Link:
     def tick(self) -> None:
         now, paused = self._world.now_ms, self._world.paused
         if self._of_slave is not None and self.slave.number not in paused:
-            said = self._of_slave.tick(now)
-            if isinstance(said, Left):
+            result = self._of_slave.tick(now)
+            if isinstance(result, Left):
                 self.break_off()
                 return
-            if said is not None:
-                self._up += said.data
+            if result is not None:
+                self._up += result.data
         if self._of_master is None or self.master is None or self.master.number in paused:
             return
         if self.master.log is not None:
@@ -202,9 +202,9 @@ class Link:
         keeps = self._answer(master, has)
         if keeps is None:
             return
-        if slave.heard.address != master.address:
-            slave.heard = MasterView(master.address)
-        slave.heard = learned(slave.heard, keeps)
+        if slave.master_view.address != master.address:
+            slave.master_view = MasterView(master.address)
+        slave.master_view = learned(slave.master_view, keeps)
         state = engine.state
         has_members = engine.membership.members is not None
         terms = SlaveTerms(
@@ -260,7 +260,7 @@ class Link:
             if found.term is not None:
                 master.step_down(found.term, "")
             if found.is_longer:
-                self._world.met("a master heard of a longer history of its own")
+                self._world.met("a master learned of a longer history of its own")
                 master.longer = found.sentence
             return None
         acknowledged = master.remembered.get(has.identity, -1)
@@ -316,7 +316,7 @@ class Link:
         actions = list(machine.received(piece, self._world.now_ms))
         if not self._down:
             actions += machine.drained()
-        self.slave.heard = replace(self.slave.heard, received=machine.received_end)
+        self.slave.master_view = replace(self.slave.master_view, received=machine.received_end)
         for action in actions:
             if isinstance(action, Left):
                 raise Violation("slave", f"{self.slave.address} leaves: {action.sentence}")
@@ -354,7 +354,7 @@ class Link:
         for action in self._of_master.received(piece, view, self._world.now_ms):
             if isinstance(action, Acknowledged):
                 assert self._serving is not None and self._at_master is not None
-                self._serving.heard(self._at_master)
+                self._serving.has_reported(self._at_master)
             else:
                 raise Violation("master", f"{self.master.address} closes: {action.sentence}")
 

@@ -73,7 +73,7 @@ class Serving:
 
     # --- what happens ---
 
-    def heard(self, connection: Connection) -> None:
+    def has_reported(self, connection: Connection) -> None:
         """It has reported: an older connection of the same slave goes."""
         if connection not in self.slaves.peers():
             self.slaves.joined(connection)
@@ -125,7 +125,7 @@ class HalfOpen:
         self._up.clear()
         now_ms = self.serving.world.now_ms
         for _ in self.connection.machine.received(piece, self.serving.view, now_ms):
-            self.serving.heard(self.connection)
+            self.serving.has_reported(self.connection)
 
 
 class Masters:

@@ -47,7 +47,7 @@ class Node:
         """A change of role, or of what is held back, is under way."""
         self.override = ""
         """A peer that was found to be the master."""
-        self.heard = MasterView()
+        self.master_view = MasterView()
         self.joining = Joining()
         self.longer = ""
         """Why a slave was refused that has more of this log's history."""
@@ -58,7 +58,7 @@ class Node:
         self.curious = False
         """It was asked, and looks at once."""
         self.looked: tuple[PeerStatus, list[Answer]] | None = None
-        """How it stood and what it heard when it asked last; nothing was done about it yet."""
+        """How it stood and what was answered when it asked last; nothing was done about it yet."""
         self.promotion: Generator[None, None, int | None] | None = None
         """Under way; it ends in the term that was opened, or None."""
         self.refused = ""
@@ -113,7 +113,7 @@ class Node:
         self.engine = None
         self.changing = False
         self.override = ""
-        self.heard = MasterView()
+        self.master_view = MasterView()
         self.joining, self.longer, self.remembered = Joining(), "", {}
         self.asked_by, self.looked, self.promotion = {}, None, None
         self.curious = False
@@ -228,8 +228,8 @@ class Node:
     @property
     def follows(self) -> str:
         """Whom it follows: what it found, what it was given, what is configured."""
-        told = self.engine.state.assigned.master if self.engine is not None else ""
-        return self.override or told or "0"
+        assigned_master = self.engine.state.assigned.master if self.engine is not None else ""
+        return self.override or assigned_master or "0"
 
     # --- one change of its state at a time: `changing` while it is under way ---
 
@@ -259,7 +259,7 @@ class Node:
         if engine is None or self.changing:
             return
         self.promotion = None
-        self.world.met("a master heard of a higher term and stepped down")
+        self.world.met("a master learned of a higher term and stepped down")
         self.world.note(f"{self.address} steps down for term {term}")
         self.changing = True
         self.override = ""

@@ -2,7 +2,7 @@
 none can be promoted, is the one that has the most forced.
 
 The steps are the replication service's (`stratamq_ha.promotion_steps`), with whatever happens next
-in between: two promotions may go on side by side, and what was heard may be old.
+in between: two promotions may go on side by side, and what was learned may be old.
 """
 
 from collections.abc import Generator, Iterator
@@ -38,7 +38,7 @@ def promotion(
                     now = own
                 if now is None:
                     return None
-                asked = Asked(now, answers, node.heard)
+                asked = Asked(now, answers, node.master_view)
             elif isinstance(step, Join):
                 node.set_joined(joined=True)
                 yield from _done(node)

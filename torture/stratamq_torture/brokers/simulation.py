@@ -140,10 +140,10 @@ class Simulation:
         self.cluster.chance.seed(seed)
         self._say(kind, getattr(self, f"_{kind}")())
 
-    def _say(self, kind: str, said: str | None) -> None:
+    def _say(self, kind: str, detail: str | None) -> None:
         if self._trace is None:
             return
-        self._trace.append(f"{self._number:4d} {kind}{': ' + said if said else ''}")
+        self._trace.append(f"{self._number:4d} {kind}{': ' + detail if detail else ''}")
         self._trace += [f"       {line}" for line in self.cluster.notes or ()]
         self.cluster.notes = []
 
@@ -157,14 +157,14 @@ class Simulation:
     def _send(self) -> str:
         masters = self.cluster.masters()
         node = self._chance.choice(masters) if masters else self._any()
-        said = ""
+        detail = ""
 
         def act() -> None:
-            nonlocal said
-            said = self.cluster.send(node)
+            nonlocal detail
+            detail = self.cluster.send(node)
 
         self.cluster.act(node, act)
-        return said
+        return detail
 
     def _run(self) -> str:
         steps = self._chance.choice(STEPS)
@@ -283,7 +283,7 @@ class Simulation:
         if not copied or cluster.forgetful or not cluster.whole():
             return "not now"
         node = self._chance.choice(copied)
-        cluster.restore(node, told=False)
+        cluster.restore(node, marked=False)
         misses, cluster.settings = cluster.settings, replace(cluster.settings, misses=0.0)
         for each in cluster.nodes:
             each.disk.clear_faults()
@@ -295,7 +295,7 @@ class Simulation:
         else:
             others = [cluster.links[each.number] for each in cluster.nodes if each is not node]
             if any(link.refused is not node for link in others):
-                raise Violation("unnoticed", f"{node.address} has forgotten, and nobody noticed")
+                raise Violation("unnoticed", f"{node.address} has forgotten, and no broker noticed")
             cluster.met("slaves refused a master that had forgotten a generation")
             cluster.restore(node)
             cluster.start(node)

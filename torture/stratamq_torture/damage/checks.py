@@ -145,7 +145,9 @@ class Reader:
                 if message is None and NEW_BODY in frame:
                     continue
                 if message is None:
-                    self.seen.broken.append(f"pull: a stranger in {topic}/{queue_id} at {offset}")
+                    self.seen.broken.append(
+                        f"pull: an unknown message in {topic}/{queue_id} at {offset}"
+                    )
                 else:
                     self._take(PULL, message, frame)
 

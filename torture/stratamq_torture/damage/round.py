@@ -40,7 +40,7 @@ class Outcome:
     sentences: list[str] = field(default_factory=list)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What the services reported, in short."""
         return "; ".join(dict.fromkeys(self.sentences))[:400]
 

@@ -139,9 +139,9 @@ def _count(outcome: Outcome, options: DamageOptions, report: Report, tally: Coun
     tally["mended"] += outcome.mended
     tally["messages given with an unguarded header or properties"] += outcome.unguarded
     if options.trace:
-        report.notes.append(f"seed {outcome.seed}: {outcome.what}: {outcome.told}")
+        report.notes.append(f"seed {outcome.seed}: {outcome.what}: {outcome.summary}")
     if not outcome.named:
-        outcome.broken.append("messages are missing, and nothing says so")
+        outcome.broken.append("messages are missing, and that is not reported")
     if outcome.broken:
         report.failures.append(
             f"seed {outcome.seed}, {outcome.family}, {outcome.what}: {outcome.broken[0]}"

@@ -19,7 +19,7 @@ def filled_by_others(scene: Scene) -> None:
     pids = _pids(scene)
     scene.volume.fill(REFUSED_FROM)
     scene.stands_still("full")
-    scene.until(lambda: _says_full(scene), "status says that messages are refused, and why")
+    scene.until(lambda: _reports_full(scene), "status reports that messages are refused, and why")
     scene.reads()
     scene.volume.free()
     scene.grows(SOME, "messages are taken again without a restart")
@@ -43,7 +43,7 @@ def filled_by_the_log(scene: Scene) -> None:
     scene.volume.fill(WRITABLE_BELOW - 0.08)
     # Two sentences: the volume is full, or the next segment would make it so.
     scene.stands_still("disk_refuse_ratio")
-    scene.until(lambda: _says_full(scene), "status says that messages are refused, and why")
+    scene.until(lambda: _reports_full(scene), "status reports that messages are refused, and why")
     if scene.volume.used_ratio > 0.99:
         raise ActFailedError(f"{scene.volume.used_ratio:.1%} of the volume is used")
     scene.reads()
@@ -178,9 +178,9 @@ def _pids(scene: Scene) -> dict[str, int]:
     return {room: services.pid(room) for room in services.running}
 
 
-def _says_full(scene: Scene) -> bool:
-    state, told = scene.state(COMMITLOG)
-    return state == "not writable" and "takes no messages: " in told and "disk" in told
+def _reports_full(scene: Scene) -> bool:
+    state, detail = scene.state(COMMITLOG)
+    return state == "not writable" and "takes no messages: " in detail and "disk" in detail
 
 
 def _same(scene: Scene, pids: dict[str, int]) -> None:
@@ -207,15 +207,15 @@ def _log_has_stopped(scene: Scene, *reasons: str) -> None:
             raise services.failed(COMMITLOG, "ended by itself")
         return scene.state(COMMITLOG)[0] == "not ready"
 
-    scene.until(stopped, "the log's health says NOT_SERVING")
+    scene.until(stopped, "the log's health is NOT_SERVING")
     scene.until(
         lambda: scene.metric(COMMITLOG, "commitlog_flush_failed") == 1,
         "the metric commitlog_flush_failed is 1",
     )
     scene.stands_still("nothing more is written")
-    told = scene.state(COMMITLOG)[1]
-    if not any(reason in told for reason in reasons):
-        raise ActFailedError(f"status does not say {' or '.join(reasons)}: {told}")
+    detail = scene.state(COMMITLOG)[1]
+    if not any(reason in detail for reason in reasons):
+        raise ActFailedError(f"status does not show {' or '.join(reasons)}: {detail}")
 
 
 def _follower_has_stopped(scene: Scene, room: str) -> None:
@@ -226,10 +226,10 @@ def _follower_has_stopped(scene: Scene, room: str) -> None:
             raise services.failed(room, "ended by itself")
         return scene.state(room)[0] in ("not ready", "stopped")
 
-    scene.until(stopped, f"the health of {room} says NOT_SERVING")
-    told = scene.state(room)[1]
-    if "Input/output error" not in told:
-        raise ActFailedError(f"status does not say why {room} has stopped: {told}")
+    scene.until(stopped, f"the health of {room} is NOT_SERVING")
+    detail = scene.state(room)[1]
+    if "Input/output error" not in detail:
+        raise ActFailedError(f"status does not show why {room} has stopped: {detail}")
     scene.grows(SOME, "the log takes messages meanwhile")
 
 

@@ -51,19 +51,19 @@ def failing(
 ) -> Iterator[Injection]:
     """`calls`: one or more names, with commas. `when`: which of them, as strace has it."""
     trace = scratch / f"strace-{pid}.txt"
-    said = scratch / f"strace-{pid}.said"
+    output_path = scratch / f"strace-{pid}.output"
     trace.write_bytes(b"")
     command = ["strace", "-f", "-o", str(trace), "-p", str(pid), "-e", f"trace={calls}"]
     command += ["-e", f"inject={calls}:error={error}:when={when}"]
-    with said.open("wb") as output:
+    with output_path.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=output)
     try:
         # It reports `attached` once it holds all threads of the process.
         attached = until(
-            lambda: b"attached" in said.read_bytes() or process.poll() is not None, ATTACH_S
+            lambda: b"attached" in output_path.read_bytes() or process.poll() is not None, ATTACH_S
         )
         if not attached or process.poll() is not None:
-            raise InjectionFailedError(f"strace did not attach: {said.read_text()[-300:]}")
+            raise InjectionFailedError(f"strace did not attach: {output_path.read_text()[-300:]}")
         yield Injection(trace)
     finally:
         if process.poll() is None:

@@ -41,7 +41,7 @@ class Scene:
     def until(self, happened, what: str) -> None:  # type: ignore[no-untyped-def]
         """ActFailedError with `what` when it does not happen in time."""
         if not until(happened, WAIT_S, look_s=0.05):
-            raise ActFailedError(f"not within {WAIT_S} s: {what}; {self.said()}")
+            raise ActFailedError(f"not within {WAIT_S} s: {what}; {self.states()}")
 
     def state(self, room: str) -> tuple[str, str]:
         """What `stratamq status` shows of one service: its state, and everything else in a line."""
@@ -50,7 +50,7 @@ class Scene:
             row, notes = describe(room, where, client)
         return str(row["state"]), "; ".join([str(row["detail"]), *(str(n["text"]) for n in notes)])
 
-    def said(self) -> str:
+    def states(self) -> str:
         rooms = self.stage.services.running
         return ", ".join(f"{room}: {' | '.join(self.state(room))}" for room in rooms)
 
@@ -85,7 +85,7 @@ class Scene:
     def stands_still(self, word: str) -> None:
         """Producers are refused, and every new refusal contains `word`."""
         before = set(self.refused)
-        what = f"producers are refused, and told {word!r}"
+        what = f"producers are refused with {word!r}"
         acknowledged = self.acknowledged
 
         def refused() -> bool:
@@ -96,7 +96,7 @@ class Scene:
             more = self.acknowledged - acknowledged
             raise ActFailedError(
                 f"not within {WAIT_S} s: {what}; {more} were acknowledged meanwhile, others were "
-                f"told {sorted(others)[:3]}; {self.said()}"
+                f"refused with {sorted(others)[:3]}; {self.states()}"
             )
 
     def reads(self) -> None:
@@ -127,7 +127,7 @@ class Scene:
             self.until(lambda: read() or is_excused(), f"{key} can be read")
         except StrataError as error:
             if not is_excused():
-                raise ActFailedError(f"{key} cannot be read: {error}; {self.said()}") from error
+                raise ActFailedError(f"{key} cannot be read: {error}; {self.states()}") from error
 
     def _pulls(self, key: str, promise: Acknowledged) -> bool:
         """Whether the message is in its queue."""

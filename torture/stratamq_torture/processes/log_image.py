@@ -87,7 +87,9 @@ class LogImage:
             message.tag,
         )
         if stored.physical_offset != self.end:
-            self.faults.append(f"the frame at {self.end} says it is at {stored.physical_offset}")
+            self.faults.append(
+                f"the frame at {self.end} has the physical offset {stored.physical_offset}"
+            )
         queue = self.queues.setdefault((stored.topic, stored.queue_id), [])
         if stored.queue_offset != len(queue):
             self.faults.append(

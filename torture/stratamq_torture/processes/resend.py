@@ -50,7 +50,7 @@ class ResendOptions:
 
 
 @dataclass(slots=True)
-class Told:
+class Answers:
     """What producers received, by body."""
 
     acknowledged: dict[bytes, SendResult] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Told:
                 self.refused[body] = str(error)
 
 
-def broken_promises(told: Told, log: Iterable[ReceivedMessage]) -> tuple[int, list[str]]:
+def broken_promises(answers: Answers, log: Iterable[ReceivedMessage]) -> tuple[int, list[str]]:
     """How many acknowledged messages are missing, and every broken promise in a sentence."""
     places: dict[bytes, list[int]] = defaultdict(list)
     numbers: Counter[str] = Counter()
@@ -79,7 +79,7 @@ def broken_promises(told: Told, log: Iterable[ReceivedMessage]) -> tuple[int, li
         if PRODUCER_ITEM in message.properties:
             numbers[message.properties[PRODUCER_ITEM]] += 1
     lost, sentences = 0, []
-    for body, result in told.acknowledged.items():
+    for body, result in answers.acknowledged.items():
         if places[body] != [result.physical_offset]:
             lost += not places[body]
             sentences.append(
@@ -89,8 +89,8 @@ def broken_promises(told: Told, log: Iterable[ReceivedMessage]) -> tuple[int, li
     sentences += [f"{body[:20]!r} is stored twice, at {places[body]}" for body in twice]
     sentences += [f"{item} is in the log {n} times" for item, n in numbers.items() if n > 1]
     sentences += [
-        f"{body[:20]!r} is stored, and was refused: {told.refused[body]}"
-        for body in told.refused
+        f"{body[:20]!r} is stored, and was refused: {answers.refused[body]}"
+        for body in answers.refused
         if places[body]
     ]
     return lost, sentences
@@ -99,9 +99,9 @@ def broken_promises(told: Told, log: Iterable[ReceivedMessage]) -> tuple[int, li
 class Producers:
     """`with` it four of them run, through `target`, until it ends."""
 
-    def __init__(self, target: str, told: Told, seed: int) -> None:
+    def __init__(self, target: str, answers: Answers, seed: int) -> None:
         self._target = target
-        self._told = told
+        self._answers = answers
         self._seed = seed
         self._ended = threading.Event()
         self._threads = [
@@ -138,9 +138,9 @@ class Producers:
                     sent = [(body, producer.send(TOPIC, body)) for body in bodies.burst()]
                     for body, delivery in sent:
                         try:
-                            self._told.stored(body, delivery.result(2 * PROGRESS_S))
+                            self._answers.stored(body, delivery.result(2 * PROGRESS_S))
                         except StrataError as error:
-                            self._told.failed(body, error)
+                            self._answers.failed(body, error)
 
     async def _asyncio(self, name: str) -> None:
         bodies = self._bodies(name)
@@ -152,9 +152,9 @@ class Producers:
                 sent = [(body, await producer.send(TOPIC, body)) for body in bodies.burst()]
                 for body, delivery in sent:
                     try:
-                        self._told.stored(body, await delivery.result(2 * PROGRESS_S))
+                        self._answers.stored(body, await delivery.result(2 * PROGRESS_S))
                     except StrataError as error:
-                        self._told.failed(body, error)
+                        self._answers.failed(body, error)
 
     def _calls(self, name: str) -> None:
         bodies = self._bodies(name)
@@ -162,9 +162,9 @@ class Producers:
             while not self._ended.is_set():
                 body = bodies.next()
                 try:
-                    self._told.stored(body, client.send(TOPIC, body))
+                    self._answers.stored(body, client.send(TOPIC, body))
                 except StrataError as error:
-                    self._told.failed(body, error)
+                    self._answers.failed(body, error)
 
 
 class Bodies:
@@ -190,14 +190,14 @@ def run_resends(options: ResendOptions, progress: Progress | None = None) -> Rep
     report, perhaps, messages = trial.report, 0, 0
     while trial.in_time and trial.done < options.rounds and report.passed:
         with tempfile.TemporaryDirectory(prefix="stratamq-resend-") as directory:
-            told = Told()
+            answers = Answers()
             try:
-                messages += _play(options, trial, Path(directory), told)
+                messages += _play(options, trial, Path(directory), answers)
             except (TrialFailedError, StrataError) as error:
                 report.failures.append(str(error))
         report.seeds += 1
-        report.acknowledged_messages += len(told.acknowledged)
-        perhaps += len(told.perhaps)
+        report.acknowledged_messages += len(answers.acknowledged)
+        perhaps += len(answers.perhaps)
     report.rounds = trial.done
     if report.failures:
         report.failures.append(
@@ -207,7 +207,7 @@ def run_resends(options: ResendOptions, progress: Progress | None = None) -> Rep
     return trial.ended()
 
 
-def _play(options: ResendOptions, trial: Trial, directory: Path, told: Told) -> int:
+def _play(options: ResendOptions, trial: Trial, directory: Path, answers: Answers) -> int:
     """One store; how many messages it holds at the end."""
     report, root = trial.report, directory / "store"
     settings = (*SETTINGS, *options.settings)
@@ -220,17 +220,17 @@ def _play(options: ResendOptions, trial: Trial, directory: Path, told: Told) -> 
         services.start([COMMITLOG])
         with CuttingProxy(log_address) as proxy:
             target = f"{COMMITLOG}={proxy.address}"
-            with Producers(target, told, options.seed + report.seeds):
+            with Producers(target, answers, options.seed + report.seeds):
                 for _ in range(min(ROUNDS_OF_A_STORE, options.rounds - trial.done)):
                     if not trial.in_time:
                         break
                     _strike(trial, services, proxy)
-                    _wait_for_progress(told)
+                    _wait_for_progress(answers)
                     trial.count()
         report.kills += services.kills
         with connect(root, patience_s=PROGRESS_S) as client:
             stored = _log(client)
-    lost, sentences = broken_promises(told, stored)
+    lost, sentences = broken_promises(answers, stored)
     report.lost += lost
     report.failures += sentences[:SHOWN]
     if len(sentences) > SHOWN:
@@ -258,10 +258,10 @@ def _rest(trial: Trial) -> None:
     until(lambda: False, trial.chance.random() * LONGEST_REST_S, LONGEST_REST_S)
 
 
-def _wait_for_progress(told: Told) -> None:
+def _wait_for_progress(answers: Answers) -> None:
     """Until the load is answered again. TrialFailedError when it is not."""
-    before = len(told.acknowledged)
-    if not until(lambda: len(told.acknowledged) > before + BURST, PROGRESS_S):
+    before = len(answers.acknowledged)
+    if not until(lambda: len(answers.acknowledged) > before + BURST, PROGRESS_S):
         raise TrialFailedError(f"nothing was acknowledged within {PROGRESS_S} s")
 
 

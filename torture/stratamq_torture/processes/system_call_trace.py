@@ -51,8 +51,8 @@ def missing() -> str:
         return "strace is missing: apt-get install -y --no-install-recommends strace"
     tried = subprocess.run(["strace", "-o", os.devnull, "true"], check=False, capture_output=True)
     if tried.returncode != 0:
-        said = tried.stderr.decode(errors="replace").strip()
-        return f"strace may not trace here (in a container: --cap-add SYS_PTRACE): {said}"
+        reason = tried.stderr.decode(errors="replace").strip()
+        return f"strace may not trace here (in a container: --cap-add SYS_PTRACE): {reason}"
     return ""
 
 

@@ -18,7 +18,7 @@ RULES = {
     "rejoining": "a new identity promises nothing and its acknowledgements do not count",
     "rejoining_hears": "it stays so until k + 1 others know no higher term than its master's",
     "rejoining_end": "and until it has its master's end, not only what was confirmed",
-    "longer_history": "a master that hears of a longer history of its own holds and cuts nobody",
+    "longer_history": "a master that learns of a longer history of its own holds and cuts no slave",
     "forgotten_generation": "an unknown generation of its own term is a longer history, too",
     "master_shows_confirmed": "consumers see on a master what k slaves have",
     "slave_shows_confirmed": "a slave shows at most what its master confirmed",

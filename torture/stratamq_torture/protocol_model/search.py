@@ -38,19 +38,19 @@ def _search(scope: Scope, rules: Rules, limit: int) -> Found:
     while waiting and len(came_from) <= limit:
         state = waiting.popleft()
         try:
-            for told, following in steps.after(state):
+            for label, following in steps.after(state):
                 if following not in came_from:
-                    came_from[following] = (state, told)
-                    _check(following, told)
+                    came_from[following] = (state, label)
+                    _check(following, label)
                     waiting.append(following)
         except Violation as violation:
-            rule, sentence, told = violation.args
-            trace = (*_trace(came_from, state), told)
+            rule, sentence, label = violation.args
+            trace = (*_trace(came_from, state), label)
             return Found(len(came_from), False, f"{rule}: {sentence}", trace)
     return Found(len(came_from), not waiting)
 
 
-def _check(state: State, told: str) -> None:
+def _check(state: State, label: str) -> None:
     """Every master that takes messages has what was promised in its term or in a lower one."""
     for number, member in enumerate(state.members):
         if not member.serves:
@@ -64,7 +64,7 @@ def _check(state: State, told: str) -> None:
                 "lost",
                 f"{NAMES[number]}, master of term {term}, has {has} at {offset}, where one of term "
                 f"{message.term} was promised",
-                told,
+                label,
             )
 
 
@@ -75,14 +75,14 @@ def replay(scope: Scope, rules: Rules, steps: Sequence[str]) -> str:
     state = beginning(scope)
     for number, wanted in enumerate(steps, 1):
         try:
-            found = [after for told, after in ahead.after(state) if told == wanted]
+            found = [after for label, after in ahead.after(state) if label == wanted]
             if not found:
                 return f"step {number} cannot happen: {wanted}"
             state = found[-1]
             _check(state, wanted)
         except Violation as violation:
-            rule, sentence, told = violation.args
-            if told == wanted:
+            rule, sentence, label = violation.args
+            if label == wanted:
                 return f"{rule}: {sentence}"
             raise
     return ""
@@ -91,8 +91,8 @@ def replay(scope: Scope, rules: Rules, steps: Sequence[str]) -> str:
 def _trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
     steps: list[str] = []
     while (before := came_from[state]) is not None:
-        state, told = before
-        steps.append(told)
+        state, label = before
+        steps.append(label)
     return steps[::-1]
 
 

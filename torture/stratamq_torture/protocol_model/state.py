@@ -68,7 +68,7 @@ class Member(NamedTuple):
     follows: int = NONE
     goal: int = NONE
     """Of one that rejoins: what it must have, of its master."""
-    heard: frozenset[tuple[int, int]] = frozenset()
+    known_terms: frozenset[tuple[int, int]] = frozenset()
     """Of one that rejoins: (member, its term)."""
     candidate: Candidate | None = None
 

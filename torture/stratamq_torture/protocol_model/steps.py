@@ -105,7 +105,7 @@ class Steps:
         if not member.master and member.follows == NONE and state.members[other].master:
             yield from _step(f"{name} follows {theirs}", self._connect, state, number, other)
         if member.master or member.rejoining:
-            yield from _step(f"{name} hears of {theirs}", self._hear, state, number, other)
+            yield from _step(f"{name} learns of {theirs}", self._learn, state, number, other)
         adopts = f"{name} takes over {theirs}'s list of members"
         yield from _step(adopts, self._adopt, state, number, other)
         if member.candidate is not None and member.promised_to == number:
@@ -125,8 +125,8 @@ class Steps:
                 lost = f"{slave} loses its connection to {master}, who has not noticed"
                 yield from _step(lost, self._leave, spent, number)
         if connection.under_way != NONE:
-            heard = f"{master} hears that {slave} has {connection.under_way}"
-            yield from _step(heard, self._count, state, connection)
+            label = f"{master} learns that {slave} has {connection.under_way}"
+            yield from _step(label, self._count, state, connection)
 
     def _append(self, state: State, number: int) -> State:
         member = state.members[number]
@@ -134,7 +134,7 @@ class Steps:
         return self._confirm(_with(state, number, written), number)
 
     def _rejoin(self, state: State, number: int) -> State:
-        whole = state.members[number]._replace(rejoining=False, goal=NONE, heard=frozenset())
+        whole = state.members[number]._replace(rejoining=False, goal=NONE, known_terms=frozenset())
         return self._acknowledge(_with(state, number, whole), number)
 
     def _count(self, state: State, connection: Connection) -> State:
@@ -184,7 +184,9 @@ class Steps:
         )
         if slave.rejoining:
             goal = theirs.end if self._rules.rejoining_end else theirs.confirmed
-            following = following._replace(goal=goal, heard=slave.heard | {(master, term)})
+            following = following._replace(
+                goal=goal, known_terms=slave.known_terms | {(master, term)}
+            )
         kept = [
             one if one.slave != number or one.master != master else one._replace(live=False)
             for one in state.connections
@@ -286,11 +288,11 @@ class Steps:
 
     # --- what peers receive from each other ---
 
-    def _hear(self, state: State, number: int, other: int) -> State | None:
+    def _learn(self, state: State, number: int, other: int) -> State | None:
         member, theirs = state.members[number], state.members[other]
         if not member.master:
-            heard = member._replace(heard=member.heard | {(other, theirs.term)})
-            return _with(state, number, heard)
+            taught = member._replace(known_terms=member.known_terms | {(other, theirs.term)})
+            return _with(state, number, taught)
         if theirs.term > member.term and related(member, theirs):
             down = self._silence(state, number)
             demoted = down.members[number]._replace(
@@ -310,9 +312,9 @@ class Steps:
         if not self._rules.rejoining_hears:
             return True
         needed = min(member.members.required + 1, len(member.members.numbers) - 1)
-        heard = {number for number, _ in member.heard}
+        answered = {number for number, _ in member.known_terms}
         term = last_term(member.history)
-        return len(heard) >= needed and all(known <= term for _, known in member.heard)
+        return len(answered) >= needed and all(known <= term for _, known in member.known_terms)
 
     # --- promotion ---
 
@@ -409,7 +411,7 @@ class Steps:
     def _restart(self, state: State, number: int) -> State:
         state = self._silence(state, number)
         member = state.members[number]._replace(
-            held=False, goal=NONE, heard=frozenset(), candidate=None
+            held=False, goal=NONE, known_terms=frozenset(), candidate=None
         )
         if member.master:
             last, _ = member.history[-1]
@@ -427,7 +429,7 @@ class Steps:
         name = NAMES[number]
         if state.backup is None:
             durable = member._replace(
-                held=False, follows=NONE, goal=NONE, heard=frozenset(), candidate=None
+                held=False, follows=NONE, goal=NONE, known_terms=frozenset(), candidate=None
             )
             yield f"{name}'s disk is copied", state._replace(backup=(number, durable))
             return
@@ -436,8 +438,8 @@ class Steps:
             return
         if self._left(state, "restores"):
             spent = self._spend(state, "restores")
-            told = f"{name} is restored to the copy, with the command"
-            yield from _step(told, self._put_back, spent, number, copy)
+            label = f"{name} is restored to the copy, with the command"
+            yield from _step(label, self._put_back, spent, number, copy)
         if self._left(state, "silent_restores"):
             spent = self._spend(state, "silent_restores")
             untold = f"{name} is restored to the copy, without the command"
@@ -457,8 +459,8 @@ class Steps:
                 known = gone in member.members.numbers
                 allowed = member.serves or not self._rules.removal_at_master
                 if dead.dead and not member.dead and known and allowed:
-                    told = f"{NAMES[gone]} is removed at {NAMES[number]}"
-                    yield from _step(told, self._remove, state, number, gone)
+                    label = f"{NAMES[gone]} is removed at {NAMES[number]}"
+                    yield from _step(label, self._remove, state, number, gone)
 
     def _remove(self, state: State, number: int, gone: int) -> State | None:
         member = state.members[number]
@@ -518,15 +520,15 @@ class Steps:
 
 
 def _step(
-    told: str, do: Callable[..., State | None], state: State, *more: object
+    label: str, do: Callable[..., State | None], state: State, *more: object
 ) -> Iterator[Step]:
     """What `do` makes of the state, if it can and if that is another one."""
     try:
         after = do(state, *more)
     except Violation as violation:
-        raise Violation(*violation.args, told) from None
+        raise Violation(*violation.args, label) from None
     if after is not None and after != state:
-        yield told, after
+        yield label, after
 
 
 def _fresh(state: State, term: int, starts: int) -> Generation:

@@ -67,7 +67,7 @@ def check(options: ProtocolOptions, progress: Progress | None = None) -> Report:
             report.lost += 1
             report.failures.append(f"{scope.title}: {found.violation}")
             report.failures += [
-                f"  {number:2d} {told}" for number, told in enumerate(found.trace, 1)
+                f"  {number:2d} {label}" for number, label in enumerate(found.trace, 1)
             ]
         else:
             report.notes.append(f"{scope.title}: {found.states:,} states")

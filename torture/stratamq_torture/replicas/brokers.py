@@ -71,14 +71,14 @@ class Broker:
         """The wire leads to where its replication listens now."""
         listening = ""
 
-        def says() -> bool:
+        def listens() -> bool:
             nonlocal listening
             state = self.replication()
             listening = state.listening_address if state is not None else ""
             return bool(listening)
 
-        if not until(says, DEADLINE_S, LOOK_S):
-            raise BrokersFailedError(f"{self.name} did not say where its replication listens")
+        if not until(listens, DEADLINE_S, LOOK_S):
+            raise BrokersFailedError(f"{self.name} did not report where its replication listens")
         self.wire.lead_to(listening)
 
     def unreachable(self) -> None:
@@ -242,7 +242,7 @@ def _stands(broker: Broker) -> str:
     problems = [log.not_writable_reason, log.held_reason, state.problem]
     if state.following is not None:
         problems.append(state.following.problem)
-    said = ", ".join(problem for problem in problems if problem)
+    reasons = ", ".join(problem for problem in problems if problem)
     return f"{role} of term {log.term}, ends at {log.appended_offset}" + (
-        f", {said}" if said else ""
+        f", {reasons}" if reasons else ""
     )

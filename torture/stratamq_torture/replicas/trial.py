@@ -51,6 +51,6 @@ def run_replicas(options: ReplicasOptions, progress: Progress | None = None) -> 
     report = trial.run(play)
     report.notes.append(
         f"{report.rounds} masters lost by {report.seeds} pairs: {trial.summary}; {given_up} had "
-        "bytes that nobody was promised, gave them up and keep them aside"
+        "bytes that no producer was promised, gave them up and keep them aside"
     )
     return report

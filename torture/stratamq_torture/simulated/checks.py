@@ -61,7 +61,7 @@ def remember_deleted(broker: "Broker", before: int, minimum: int) -> None:
 def _check_demands(broker: "Broker", minimum: int, there: set[int]) -> None:
     model = broker.model
     if minimum > model.deleted_below:
-        raise Violation("deleted", f"the log begins at {minimum}: nobody allowed that")
+        raise Violation("deleted", f"the log begins at {minimum}, which was not allowed")
     grade = Grade.DURABLE if model.torn else Grade.CACHED
     for message in model.demanded(grade):
         if message.number not in there:
@@ -86,7 +86,7 @@ def _check_order(history: list[Message], rebased: bool) -> dict[QueueKey, int]:
     newest_ms = 0
     for message in history:
         if message.store_ms < newest_ms:
-            raise Violation("time", f"{message} was stored before what lies in front of it")
+            raise Violation("time", f"{message} was stored before what is in front of it")
         newest_ms = message.store_ms
         if message.counted:
             key = message.topic, message.queue_id

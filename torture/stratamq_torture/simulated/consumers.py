@@ -37,7 +37,7 @@ class Consumers:
         engine = self._dispatcher.engine
         assert engine is not None
         if DISPATCHER in self._world.uncut:
-            return "pull: the dispatcher has not heard yet that the log was cut"
+            return "pull: the dispatcher has not learned yet that the log was cut"
         keys = sorted({(q.topic, q.queue_id) for q in engine.queues} | self._next.keys())
         if not keys:
             return "pull: no queue"
@@ -116,7 +116,9 @@ class Consumers:
             found.append(self._world.model.observe(offset, frame, "pull"))
             position += size
         if len(found) != answer.count:
-            raise Violation("pull", f"{len(found)} frames, and the answer says {answer.count}")
+            raise Violation(
+                "pull", f"{len(found)} frames, and the answer has the count {answer.count}"
+            )
         return found
 
     def _went_on(self, key: QueueKey, offset: int, answer: PullAnswer) -> None:
@@ -145,7 +147,7 @@ class Consumers:
         engine = self._index.engine
         assert engine is not None
         if INDEX in self._world.uncut:
-            return "ask: the index has not heard yet that the log was cut"
+            return "ask: the index has not learned yet that the log was cut"
         topic = chance.choice(TOPICS)
         if chance.random() < 0.3 and self._world.model.messages:
             key = chance.choice(self._world.model.messages).properties.get(UNIQ_KEY, "none")
@@ -167,8 +169,8 @@ class Consumers:
             elif answer is not None:
                 self.questions += 1
                 # An index that has not received the log's cut yet answers for the lost history.
-                told = INDEX not in world.uncut and not world.cache_lies
-                whole = told and life == (index.starts, engine.cut_count)
+                cut_received = INDEX not in world.uncut and not world.cache_lies
+                whole = cut_received and life == (index.starts, engine.cut_count)
                 self._judge_answer(topic, key, answer, minimum, position if whole else 0)
 
         try:

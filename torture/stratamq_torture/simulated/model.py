@@ -35,7 +35,7 @@ class Violation(Exception):
 class Fate(enum.Enum):
     OPEN = "no answer, or `perhaps stored`"
     STORED = "the answer names its place"
-    REFUSED = "the answer says that nothing was stored"
+    REFUSED = "the answer is that nothing was stored"
     GONE = "it was not in the log after a restart, and must never come back"
 
 
@@ -154,7 +154,9 @@ class Model:
             message.properties, message.frame = frame.properties, raw
         self._compare(message, frame, where)
         if frame.physical_offset != offset:
-            raise Violation("frame", f"{where}: {message} says it lies at {frame.physical_offset}")
+            raise Violation(
+                "frame", f"{where}: {message} has the physical offset {frame.physical_offset}"
+            )
         if message.fate in (Fate.REFUSED, Fate.GONE):
             word = "came back" if message.fate is Fate.GONE else "was refused, and is there"
             raise Violation("phantom", f"{where}: {message} {word} at {offset}")
@@ -179,7 +181,7 @@ class Model:
         digits = frame.body[:NUMBER_BYTES]
         number = int(digits) if digits.isdigit() else 0
         if not 0 < number <= len(self.messages):
-            raise Violation("stranger", f"{where}: the frame at {offset} was never sent")
+            raise Violation("unknown", f"{where}: the frame at {offset} was never sent")
         return self.messages[number - 1]
 
     def _compare(self, message: Message, frame: Frame, where: str) -> None:

@@ -328,7 +328,7 @@ class Producers:
         head = read(world.disk, offset, 4, segment_bytes)
         raw = read(world.disk, offset, int.from_bytes(head, "big"), segment_bytes)
         if world.model.observe(offset, raw, "answer") is not message:
-            raise Violation("answer", f"{message} is said to lie at {offset}")
+            raise Violation("answer", f"{message} is reported to be at {offset}")
         if result is not None and (result.queue_id, result.queue_offset, result.size) != (
             message.queue_id,
             message.queue_offset,

@@ -169,15 +169,15 @@ class Simulation:
         broker = self.broker
         broker.chance.seed(operation.seed)
         room = operation.kind.removeprefix("start_")
-        said = self._start_room(room) if room in ROOMS else getattr(self, f"_{operation.kind}")()
-        self.say(operation.kind, said)
+        detail = self._start_room(room) if room in ROOMS else getattr(self, f"_{operation.kind}")()
+        self.say(operation.kind, detail)
 
-    def say(self, kind: str, said: str | None) -> None:
+    def say(self, kind: str, detail: str | None) -> None:
         broker = self.broker
         if self.trace is None:
             return
         number = len(self.operations)
-        self.trace.append(f"{number:4d} {kind}{': ' + said if said else ''}")
+        self.trace.append(f"{number:4d} {kind}{': ' + detail if detail else ''}")
         self.trace += [f"       {line}" for line in broker.notes or ()]
         broker.notes = []
 
@@ -220,14 +220,14 @@ class Simulation:
         if not self._makes_sense("send"):
             return "no log"
         kind = broker.chance.choice(self.profile.kinds)
-        said = ""
+        detail = ""
 
         def act() -> None:
-            nonlocal said
-            said = broker.producers.send(kind, broker.chance)
+            nonlocal detail
+            detail = broker.producers.send(kind, broker.chance)
 
         broker.act(broker.log, act)
-        return said
+        return detail
 
     def _run(self) -> str:
         steps = self.broker.chance.choice(self.profile.steps)
@@ -241,27 +241,27 @@ class Simulation:
         broker = self.broker
         if broker.dispatcher.engine is None:
             return "no dispatcher"
-        said = ""
+        detail = ""
 
         def act() -> None:
-            nonlocal said
-            said = broker.consumers.pull(broker.chance)
+            nonlocal detail
+            detail = broker.consumers.pull(broker.chance)
 
         broker.act(broker.dispatcher, act)
-        return said
+        return detail
 
     def _ask(self) -> str:
         broker = self.broker
         if broker.index.engine is None:
             return "no index"
-        said = ""
+        detail = ""
 
         def act() -> None:
-            nonlocal said
-            said = broker.consumers.ask(broker.chance)
+            nonlocal detail
+            detail = broker.consumers.ask(broker.chance)
 
         broker.act(broker.index, act)
-        return said
+        return detail
 
     def _rest(self) -> str:
         """Let it come to rest, and look at everything."""
@@ -341,9 +341,9 @@ class Simulation:
         operation, path = broker.chance.choice(IN_RECOVERY)
         nth = broker.chance.randint(1, 3)
         broker.disk.crash_on(operation, path, nth)
-        said = self._start_room(COMMITLOG)
+        detail = self._start_room(COMMITLOG)
         broker.disk.clear_faults()
-        return f"{said}, crash point at {operation} {path}, {nth} calls from its beginning"
+        return f"{detail}, crash point at {operation} {path}, {nth} calls from its beginning"
 
     def _start_room(self, name: str) -> str:
         broker = self.broker

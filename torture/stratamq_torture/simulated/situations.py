@@ -29,7 +29,7 @@ class Situation(StrEnum):
     EVICTED_FAILED = "after a failed flush the kernel dropped pages of the log"
     LOST_SEGMENT = "a power loss took an un-synced segment file"
     LOST_GENERATIONS = "a power loss took an un-synced list of generations"
-    LOST_TAIL = "a power loss took messages that nobody had been promised"
+    LOST_TAIL = "a power loss took messages that had not been promised to any producer"
     TORN_PAGE = "a power loss kept some sectors of a page"
     BACK_SEGMENT = "a power loss brought a deleted segment back"
     DISK_FULL = "a segment could not be allocated for lack of space"
