@@ -181,8 +181,8 @@ def test_the_offsets_of_events_never_go_back(store):
     for seed in range(10):
         fill(store, 3, seed)
         listener.listen()
-    told = [(e.minimum, e.flushed, e.confirmed) for e in listener.events]
-    assert all(a <= b for x, y in itertools.pairwise(told) for a, b in zip(x, y, strict=True))
+    fed = [(e.minimum, e.flushed, e.confirmed) for e in listener.events]
+    assert all(a <= b for x, y in itertools.pairwise(fed) for a, b in zip(x, y, strict=True))
     assert all(e.end <= e.confirmed for e in listener.events)
     assert all(e.generation == store.log.generation for e in listener.events)
 
@@ -379,10 +379,10 @@ def test_the_machine_refuses_what_contradicts_the_order():
     opened = Opened(7, 0, 100, 0, 500, 500, 1000)
     good = Event(7, 100, 200, 500, 500, 0)
 
-    def told(*messages) -> Follower:
+    def fed(*messages) -> Follower:
         machine = Follower()
-        for said in messages:
-            machine.receive(said)
+        for received in messages:
+            machine.receive(received)
         return machine
 
     wrong = [
@@ -402,8 +402,8 @@ def test_the_machine_refuses_what_contradicts_the_order():
         ([], Opened(7, 0, -1, 0, 0, 0, 1000)),
         ([], Opened(7, 0, 0, 0, 0, 0, 0)),
     ]
-    for before, said in wrong:
+    for before, received in wrong:
         with pytest.raises(FollowError):
-            told(*before).receive(said)
-    assert isinstance(told(opened, good).receive(Event(7, 200, 200, 500, 500, 0)), Progress)
-    assert isinstance(told(opened, good).receive(Closing(200)), Close)
+            fed(*before).receive(received)
+    assert isinstance(fed(opened, good).receive(Event(7, 200, 200, 500, 500, 0)), Progress)
+    assert isinstance(fed(opened, good).receive(Closing(200)), Close)

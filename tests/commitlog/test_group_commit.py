@@ -22,7 +22,7 @@ class Bench:
         self.clock = SimulatedClock()
         self.flushes: list[tuple[int, int]] = []
         self.error: BaseException | None = None
-        self.told: list[tuple[int, bool | None]] = []
+        self.answered: list[tuple[int, bool | None]] = []
         self.commit = GroupCommit(self.worker, self.task, self.clock, flushed=0, timeout_ms=1_000)
 
     def task(self, start: int, end: int):
@@ -34,7 +34,7 @@ class Bench:
         return flush
 
     def append(self, end: int) -> None:
-        self.commit.wait(end, lambda answer: self.told.append((end, answer)))
+        self.commit.wait(end, lambda answer: self.answered.append((end, answer)))
         self.commit.request(end)
 
 
@@ -45,12 +45,12 @@ def bench() -> Bench:
 
 def test_no_waiter_is_answered_before_the_flush_returns(bench):
     bench.append(10)
-    assert bench.told == []
+    assert bench.answered == []
     bench.worker.run_one()  # The flush has run on the other thread ...
     assert bench.flushes == [(0, 10)]
-    assert bench.told == []
+    assert bench.answered == []
     bench.worker.run_one()  # ... and only its completion answers.
-    assert bench.told == [(10, True)]
+    assert bench.answered == [(10, True)]
     assert bench.commit.flushed == 10
 
 
@@ -61,7 +61,7 @@ def test_all_that_arrive_while_a_flush_runs_share_the_next(bench):
     assert bench.worker.pending == 1
     bench.worker.run_until_idle()
     assert bench.flushes == [(0, 10), (10, 40)]
-    assert bench.told == [(10, True), (20, True), (30, True), (40, True)]
+    assert bench.answered == [(10, True), (20, True), (30, True), (40, True)]
 
 
 def test_a_flush_covers_what_it_was_asked_for_and_not_what_came_later(bench):
@@ -69,7 +69,7 @@ def test_a_flush_covers_what_it_was_asked_for_and_not_what_came_later(bench):
     bench.worker.run_one()
     bench.append(20)
     bench.worker.run_one()
-    assert bench.told == [(10, True)]
+    assert bench.answered == [(10, True)]
     assert bench.commit.flushed == 10
 
 
@@ -91,19 +91,19 @@ def test_who_comes_while_the_flush_of_its_bytes_runs_waits_for_it(bench):
     bench.append(10)
     bench.append(20)
     for end in (10, 20):
-        bench.commit.wait(20, lambda answer, end=end: bench.told.append((end, answer)))
-    assert bench.told == []
+        bench.commit.wait(20, lambda answer, end=end: bench.answered.append((end, answer)))
+    assert bench.answered == []
     bench.worker.run_until_idle()
-    assert bench.told == [(10, True), (20, True), (10, True), (20, True)]
+    assert bench.answered == [(10, True), (20, True), (10, True), (20, True)]
     assert bench.flushes == [(0, 10), (10, 20)]
 
 
 def test_what_is_durable_already_is_answered_at_once_and_flushes_nothing(bench):
     bench.append(10)
     bench.worker.run_until_idle()
-    bench.commit.wait(7, lambda answer: bench.told.append((7, answer)))
+    bench.commit.wait(7, lambda answer: bench.answered.append((7, answer)))
     bench.commit.request(7)
-    assert bench.told[-1] == (7, True)
+    assert bench.answered[-1] == (7, True)
     assert bench.worker.pending == 0
 
 
@@ -113,9 +113,9 @@ def test_after_the_time_is_over_the_answer_is_no_and_comes_once(bench):
     bench.append(20)
     bench.clock.advance_ms(500)
     bench.commit.expire()
-    assert bench.told == [(10, False)]
+    assert bench.answered == [(10, False)]
     bench.worker.run_until_idle()
-    assert bench.told == [(10, False), (20, True)]
+    assert bench.answered == [(10, False), (20, True)]
     assert bench.commit.flushed == 20
 
 
@@ -125,9 +125,9 @@ def test_a_hundred_overdue_waiters_are_answered_in_order_and_the_queue_drains(be
         bench.append(end)
     bench.clock.advance_ms(5_000)
     bench.commit.expire()
-    assert bench.told == [(end, False) for end in range(1, 101)]
+    assert bench.answered == [(end, False) for end in range(1, 101)]
     bench.worker.run_until_idle()
-    assert len(bench.told) == 100
+    assert len(bench.answered) == 100
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT])
@@ -138,13 +138,13 @@ def test_a_failed_flush_fails_every_waiter_now_and_later_and_is_never_retried(be
     bench.append(20)
     bench.error = OSError(number, "no")
     bench.worker.run_until_idle()
-    assert bench.told == [(10, None), (20, None)]
+    assert bench.answered == [(10, None), (20, None)]
     bench.error = None
     bench.append(30)
     bench.commit.request(40)
     bench.commit.expire()
     bench.worker.run_until_idle()
-    assert bench.told[-1] == (30, None)
+    assert bench.answered[-1] == (30, None)
     assert bench.flushes == [(0, 10)]
     assert bench.commit.flushed == 0
     assert len(failures) == 1
@@ -152,7 +152,7 @@ def test_a_failed_flush_fails_every_waiter_now_and_later_and_is_never_retried(be
 
 def test_the_reason_is_known_before_any_waiter_is_answered(bench):
     seen: list[bool] = []
-    bench.commit.on_failed = lambda error: seen.append(bench.told == [])
+    bench.commit.on_failed = lambda error: seen.append(bench.answered == [])
     bench.error = OSError(errno.EIO, "no")
     bench.append(10)
     bench.worker.run_until_idle()
@@ -164,7 +164,7 @@ def test_an_error_of_our_own_is_not_mistaken_for_one_of_the_disk(bench):
     bench.append(10)
     with pytest.raises(RuntimeError, match="a bug"):
         bench.worker.run_until_idle()
-    assert bench.told == []
+    assert bench.answered == []
 
 
 # --- in the log ---

@@ -32,7 +32,7 @@ def store_of(disk: SimulatedDisk) -> Store:
     return Store(SEGMENT, disk=disk)
 
 
-def said(name: str) -> tuple[int, dict[tuple[str, int], int]]:
+def recorded(name: str) -> tuple[int, dict[tuple[str, int], int]]:
     """RocketMQ's end and its queues, those without a message left out."""
     (recovery,) = expected(name, "recovery")
     queues = {
@@ -50,7 +50,7 @@ def opened(store: Store, **settings) -> tuple[int, dict[tuple[str, int], int]]:
 
 @pytest.mark.parametrize("name", ALL_STORES)
 def test_the_end_and_the_queues_are_rocketmqs(originals, name):
-    assert opened(store_of(originals(name))) == said(name)
+    assert opened(store_of(originals(name))) == recorded(name)
 
 
 @pytest.mark.parametrize("name", CLEAN_STORES)
@@ -58,7 +58,7 @@ def test_a_clean_directory_with_abort_added_gives_the_same(originals, name):
     disk = originals(name)
     disk.files().create("abort", 0)
     store = store_of(disk)
-    assert opened(store) == said(name)
+    assert opened(store) == recorded(name)
     assert any(Start.ROCKETMQ_ABNORMAL.value in line for line in store.log.report)
 
 
@@ -68,7 +68,7 @@ def test_a_clean_directory_without_its_queues_gives_the_same(originals, name):
     files = disk.files()
     for topic in files.list("consumequeue"):
         files.replace(f"consumequeue/{topic.name}", f"gone-{topic.name}")
-    assert opened(store_of(disk)) == said(name)
+    assert opened(store_of(disk)) == recorded(name)
 
 
 @pytest.mark.parametrize("name", ALL_STORES)
@@ -79,7 +79,7 @@ def test_a_second_start_finds_the_same_and_cuts_nothing(originals, name):
     segments = store.segments()
     for end_of_life in (store.stop, store.kill, lambda: store.power_loss(keep_nothing)):
         end_of_life()
-        assert opened(store) == first == said(name)
+        assert opened(store) == first == recorded(name)
         assert store.segments() == segments
         assert store.aside() == aside
 
@@ -145,7 +145,7 @@ def test_damage_in_a_file_that_a_normal_start_does_not_read_is_kept(originals):
     disk = originals(name)
     disk.rot(segment_path(0), 90, b"??")
     store = store_of(disk)
-    assert opened(store)[0] == said(name)[0]
+    assert opened(store)[0] == recorded(name)[0]
     assert store.aside() == {}
 
 
@@ -161,7 +161,7 @@ def test_a_start_that_was_interrupted_still_counts_as_one_after_a_clean_stop(ori
     store.power_loss(keep_nothing)
     disk.clear_faults()
     assert disk.tree.find("abort") is not None
-    assert opened(store)[0] == said(name)[0]
+    assert opened(store)[0] == recorded(name)[0]
 
 
 def test_queues_go_on_from_their_files_where_the_log_cannot_be_read(originals):
@@ -174,25 +174,25 @@ def test_queues_go_on_from_their_files_where_the_log_cannot_be_read(originals):
         disk.rot(segment_path(base), inside[2].physical_offset - base + 4, b"\0\0\0\1")
     later = queue_table(f for f in frames if f.physical_offset >= 3 * SEGMENT)
     assert set(later) < set(queue_table(frames)), "some queue ends in what cannot be read"
-    assert opened(store_of(disk)) == said(name)
+    assert opened(store_of(disk)) == recorded(name)
 
 
 def test_queue_files_that_contradict_the_log_are_not_believed(originals):
     name = "5.5.1-small-clean"
     disk = originals(name)
-    (topic, queue_id), _ = next(iter(said(name)[1].items()))
+    (topic, queue_id), _ = next(iter(recorded(name)[1].items()))
     directory = f"consumequeue/{topic}/{queue_id}"
     last = disk.files().list(directory)[-1].name
     frames = [f for _, _, f in read_members(store_of(disk).segments()) if isinstance(f, Frame)]
     unit = frames[0].physical_offset.to_bytes(8, "big") + frames[0].total_size.to_bytes(4, "big")
     disk.rot(f"{directory}/{last}", 0, (unit + bytes(8)) * 8)
-    assert opened(store_of(disk)) == said(name)
+    assert opened(store_of(disk)) == recorded(name)
 
 
 def test_units_behind_the_logs_end_do_not_count(originals):
     name = "5.5.1-small-clean"
     disk = originals(name)
-    end, queues = said(name)
+    end, queues = recorded(name)
     (topic, queue_id), _ = next(iter(queues.items()))
     directory = f"consumequeue/{topic}/{queue_id}"
     last = disk.files().list(directory)[-1].name
@@ -200,4 +200,4 @@ def test_units_behind_the_logs_end_do_not_count(originals):
     content = disk.contents(f"{directory}/{last}")
     free = next(at for at in range(0, len(content), 20) if not any(content[at : at + 20]))
     disk.rot(f"{directory}/{last}", free, unit)
-    assert opened(store_of(disk)) == said(name)
+    assert opened(store_of(disk)) == recorded(name)

@@ -82,7 +82,7 @@ def fresh(tmp_path: Path) -> Path:
     return root
 
 
-def everyone_says_the_same(
+def all_readers_agree(
     subtests: pytest.Subtests,
     root: Path,
     opening: str,
@@ -142,7 +142,7 @@ def test_of_a_directory_we_wrote(name, tmp_path, subtests):
         assert workload.edges == EVERY_EDGE
         broker.stop()
     assert not (root / "abort").exists()
-    everyone_says_the_same(subtests, root, f"ours-{name}", scenario)
+    all_readers_agree(subtests, root, f"ours-{name}", scenario)
     if scenario.sealed:
         with subtests.test("a flipped bit in the properties is seen by RocketMQ, so it did look"):
             assert flipped_bit_is_seen(root)
@@ -196,7 +196,7 @@ def test_of_a_directory_we_crashed_on(state, tmp_path, subtests):
     if "torn" in state:
         tear(root, workload.end, 300)
     assert (root / "abort").exists()
-    everyone_says_the_same(subtests, root, f"ours-crashed-{state}", scenario, clean=False)
+    all_readers_agree(subtests, root, f"ours-crashed-{state}", scenario, clean=False)
 
 
 @pytest.mark.parametrize("end", ["clean", "crashed"])
@@ -224,7 +224,7 @@ def test_of_a_directory_whose_first_segments_we_deleted(end, tmp_path, subtests)
             broker.stop()
         else:
             broker.kill_all()
-    everyone_says_the_same(subtests, root, f"ours-{end}-deleted", clean=end == "clean")
+    all_readers_agree(subtests, root, f"ours-{end}-deleted", clean=end == "clean")
 
 
 def trimmed(root: Path, minimum: int) -> bool:
@@ -263,7 +263,7 @@ def test_of_a_directory_of_rocketmqs_that_we_went_on_with(store, tmp_path, subte
         Workload(broker, 24).run("rich", 100)
         broker.stop()
     scenario = Scenario("rich", versions=("5.5.1",) if "v2" in store else VERSIONS)
-    everyone_says_the_same(subtests, root, f"continued-{store}", scenario)
+    all_readers_agree(subtests, root, f"continued-{store}", scenario)
 
 
 @pytest.mark.parametrize("end", ["clean", "crashed-too"])
@@ -281,4 +281,4 @@ def test_of_a_directory_that_went_back_and_forth(version, end, tmp_path, subtest
             broker.kill_all()
     crash = {} if clean else {"crash": True, "lose_after": 30, "torn": 300}
     rocketmq.write(version, root, tmp_path / "two", scenario="rich", seed=32, steps=60, **crash)
-    everyone_says_the_same(subtests, root, f"back-and-forth-{end}", clean=clean)
+    all_readers_agree(subtests, root, f"back-and-forth-{end}", clean=clean)

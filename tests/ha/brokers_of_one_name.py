@@ -141,7 +141,7 @@ class Brokers:
             assert error.code() is grpc.StatusCode.UNAVAILABLE, error
             return None
 
-    def told(self, name: str) -> Any:
+    def status_of(self, name: str) -> Any:
         """How it stands, as soon as it knows."""
         return until(lambda: self.state(name), f"{name} says how it stands")
 

@@ -30,14 +30,14 @@ def started(brokers: Brokers, *names: str) -> None:
 
 def in_force(brokers: Brokers, name: str) -> tuple[int, list[str], int]:
     """(version, active members, k)"""
-    members = brokers.told(name).members
+    members = brokers.status_of(name).members
     active = [one.name for one in members.members if not one.removed]
     return members.version, active, members.required_acknowledgements
 
 
 def has_slave(brokers: Brokers, master: str, member: str) -> bool:
     """Whether that member is connected to the master."""
-    slaves = brokers.told(master).slaves
+    slaves = brokers.status_of(master).slaves
     return any(one.connected and one.member == member for one in slaves)
 
 
@@ -48,7 +48,7 @@ def test_without_the_promises_of_n_minus_k_members_no_broker_is_promoted_or_dist
     """One of three cannot hear the others, which go on without it."""
     with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
         started(brokers, "a", "b", "c")
-        listening = {name: brokers.told(name).listening_address for name in "ac"}
+        listening = {name: brokers.status_of(name).listening_address for name in "ac"}
         for name in "ac":
             brokers.wires[name].lead_to(NOWHERE)
             brokers.wires[name].cut()
@@ -99,7 +99,7 @@ def test_of_two_promotions_at_once_no_two_open_one_term_and_one_master_is_left(t
 def slave_of(brokers: Brokers, name: str, *, member: str, identity: int) -> Iterator[socket.socket]:
     """A connection that opens as a slave does, has everything, and stays."""
     status = log_status(brokers[name])
-    host, _, port = brokers.told(name).listening_address.rpartition(":")
+    host, _, port = brokers.status_of(name).listening_address.rpartition(":")
     generations = [(g.generation, g.start_offset) for g in status.generations]
     end = status.appended_offset
     has = SlaveOpening(
@@ -171,10 +171,10 @@ def test_a_master_that_was_restored_from_a_backup_takes_no_messages_and_cuts_no_
         put_back(brokers, "a", backup)
         brokers.start("a")
         until(
-            lambda: f"has this log's history up to {end}" in brokers.told("a").held_reason,
+            lambda: f"has this log's history up to {end}" in brokers.status_of("a").held_reason,
             "it says that it waits, and why",
         )
-        assert brokers.told("a").rejoining
+        assert brokers.status_of("a").rejoining
         assert not brokers.aside("b") and log_status(brokers["b"]).appended_offset == end
         # The command that its message gives to the operator.
         brokers["a"].stop()
@@ -214,7 +214,10 @@ def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_a
             ),
             "c has the log again",
         )
-        until(lambda: brokers.told("c").rejoining, "b may know of a promise that it has forgotten")
+        until(
+            lambda: brokers.status_of("c").rejoining,
+            "b may know of a promise that it has forgotten",
+        )
         brokers.counted("a", 0)
         brokers.kill("a")
         with pytest.raises(NotWritableError, match="new in its cluster"):
@@ -223,7 +226,7 @@ def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_a
         brokers.start("b")
         brokers.serving("a")
         brokers.counted("a", 2)
-        until(lambda: not brokers.told("c").rejoining, "c counts again")
+        until(lambda: not brokers.status_of("c").rejoining, "c counts again")
         assert len(promised) == 20
 
 
@@ -266,7 +269,7 @@ def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
 
         with pytest.raises(NotWritableError, match="it is not dead"):
             remove("a", "c")
-        listening = brokers.told("c").listening_address
+        listening = brokers.status_of("c").listening_address
         brokers.wires["c"].lead_to(NOWHERE)
         with pytest.raises(NotWritableError, match="c is connected as a slave from"):
             remove("a", "c")  # which cannot be asked, and acknowledges
@@ -285,8 +288,8 @@ def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
         brokers.start("a")
         brokers.same("b", "a")
         brokers.start("c")
-        until(lambda: "was removed from its cluster" in brokers.told("c").problem, "it knows")
-        assert brokers.told("c").rejoining
+        until(lambda: "was removed from its cluster" in brokers.status_of("c").problem, "it knows")
+        assert brokers.status_of("c").rejoining
         brokers.counted("b", 1)
         call(brokers["b"].stub(HA).AdmitMember, pb.AdmitMemberRequest(name="c"))
         brokers.counted("b", 2)

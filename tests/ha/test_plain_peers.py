@@ -18,7 +18,7 @@ def pair(tmp_path_factory):
         yield pair
 
 
-def heard(pair: Pair, request: int, end: int) -> tuple[list[int], list[int], bytes]:
+def transferred(pair: Pair, request: int, end: int) -> tuple[list[int], list[int], bytes]:
     """Offsets and sizes of the transfers from `request` to `end`, heartbeats included, and what
     they hold."""
     host, _, port = pair.replication_address().rpartition(":")
@@ -47,7 +47,7 @@ def log_bytes(pair: Pair) -> bytes:
 
 def test_transfers_are_rocketmqs(pair):
     end = log_status(pair.master).appended_offset
-    offsets, sizes, content = heard(pair, SEGMENT, end)
+    offsets, sizes, content = transferred(pair, SEGMENT, end)
     assert content == log_bytes(pair)[SEGMENT:end]
     assert max(sizes) == ROCKETMQ_TRANSFER_BYTES
     expected = SEGMENT
@@ -61,6 +61,6 @@ def test_transfers_are_rocketmqs(pair):
 
 def test_a_slave_with_nothing_gets_the_last_segment_only(pair):
     end = log_status(pair.master).appended_offset
-    offsets, _, content = heard(pair, 0, end)
+    offsets, _, content = transferred(pair, 0, end)
     assert offsets[0] == end - end % SEGMENT > 0
     assert content == log_bytes(pair)[offsets[0] : end]

@@ -37,7 +37,7 @@ def on_disk(root: Path) -> dict[str, bytes]:
     return {name: raw for name, raw in contents.items() if raw.strip(b"\0")}
 
 
-def what_rocketmq_says(version: str, root: Path, scratch: Path) -> list[dict]:
+def dumped_by_rocketmq(version: str, root: Path, scratch: Path) -> list[dict]:
     """But for queries by tag: RocketMQ 5 indexes tags of its own, and our index does not."""
     rocketmq.geometry_file(root, SIZES)
     return [
@@ -80,8 +80,8 @@ def test_its_slave_follows_our_master(version, tmp_path):
         assert end > 2 * SEGMENT
         pair.master.stop()
         assert on_disk(theirs) == segments(pair.master)
-        ours = what_rocketmq_says(version, pair.master.root, tmp_path / "dump-ours")
-        assert what_rocketmq_says(version, theirs, tmp_path / "dump-theirs") == ours
+        ours = dumped_by_rocketmq(version, pair.master.root, tmp_path / "dump-ours")
+        assert dumped_by_rocketmq(version, theirs, tmp_path / "dump-theirs") == ours
 
 
 @each_version
@@ -129,5 +129,5 @@ def test_our_slave_follows_its_master(version, tmp_path):
         broker.stop()
         wire.close()
         assert segments(broker) == on_disk(theirs)
-        said = what_rocketmq_says(version, theirs, tmp_path / "dump-theirs")
-        assert what_rocketmq_says(version, broker.root, tmp_path / "dump-ours") == said
+        wanted = dumped_by_rocketmq(version, theirs, tmp_path / "dump-theirs")
+        assert dumped_by_rocketmq(version, broker.root, tmp_path / "dump-ours") == wanted

@@ -68,7 +68,7 @@ def test_an_old_master_that_starts_alone_first_and_diverges_is_cut_and_follows(t
         brokers.same("b", "a")
         assert log_status(brokers["b"]).role != SLAVE, "a promotion survives a restart"
         assert brokers.aside("a"), "what was never promised is kept"
-        state = brokers.told("a")
+        state = brokers.status_of("a")
         assert "was promoted to term 1" in state.role_reason
         brokers.shows("a", kept)
         assert not brokers.bodies("a") & set(lost)
@@ -107,7 +107,7 @@ def test_an_old_master_waits_for_another_member_and_takes_nothing_alone(tmp_path
 def test_a_master_whose_fellow_members_are_gone_goes_on_by_an_operators_command(tmp_path):
     with Brokers(tmp_path, "a", "b", of={"b": ["ha.force_master=true"]}) as brokers:
         brokers.start("a")
-        until(lambda: "no other member" in brokers.told("a").held_reason, "it waits")
+        until(lambda: "no other member" in brokers.status_of("a").held_reason, "it waits")
         brokers.promote("a", force=True)
         assert brokers.send("a", 5)
         brokers.start("b")
@@ -255,7 +255,7 @@ def test_a_master_that_learns_of_a_higher_term_from_a_slave_stops_writing(tmp_pa
         assert brokers.is_master("a")
         brokers.demote("b", to="a", force=True)
         until(lambda: log_status(brokers["a"]).role == SLAVE, "a stops")
-        until(lambda: "no master is known" in brokers.told("a").following.problem, "a says so")
+        until(lambda: "no master is known" in brokers.status_of("a").following.problem, "a says so")
         assert brokers.promote("b", force=True).term == 2
         brokers.demote("a", to="b")
         brokers.same("b", "a")
@@ -355,7 +355,7 @@ def test_an_empty_broker_of_the_name_is_not_taken_for_the_master_of_those_that_h
         brokers.kill("a")
         brokers["a"].root.rename(tmp_path / "gone")
         brokers.start("a")
-        until(lambda: "this log is empty" in brokers.told("a").held_reason, "it says why")
+        until(lambda: "this log is empty" in brokers.status_of("a").held_reason, "it says why")
         brokers.promote("b")
         brokers.same("b", "a")
         assert len(promised) == 20

@@ -57,7 +57,9 @@ def test_the_slave_that_has_most_gives_and_each_must_answer(tmp_path):
         assert loses_its_tail(brokers) < end
         brokers.start("a")
         held = until(
-            lambda: (text := brokers.told("a").held_reason) and "must answer, too" in text and text,
+            lambda: (
+                (text := brokers.status_of("a").held_reason) and "must answer, too" in text and text
+            ),
             "it waits for c",
         )
         assert brokers.wires["c"].address in held and "promote --force" in held
@@ -77,7 +79,7 @@ def test_an_operator_may_go_on_without_what_no_slave_gives_back(tmp_path):
         lost = loses_its_tail(brokers)
         brokers.kill("b")
         brokers.start("a")
-        until(lambda: brokers.told("a").held_reason, "it waits")
+        until(lambda: brokers.status_of("a").held_reason, "it waits")
         assert brokers.promote("a", force=True).generation.start_offset == lost
         brokers.start("b")
         brokers.same("a", "b")

@@ -47,7 +47,7 @@ class Scrubbed:
         raise AssertionError("the scrubber does not come to an end")
 
     @property
-    def said(self) -> str:
+    def findings(self) -> str:
         return "\n".join(self.follower.engine.findings())
 
     def stop(self) -> None:
@@ -76,7 +76,7 @@ def test_files_that_are_as_they_were_written_are_found_right_at_every_start(disk
     again = Scrubbed(disk, log)
     again.scrub()
     assert again.scrubber.verified == len(again.follower.engine.sealed) > 2
-    assert (again.scrubber.damaged, again.said) == (0, "")
+    assert (again.scrubber.damaged, again.findings) == (0, "")
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -89,7 +89,7 @@ def test_a_damaged_byte_anywhere_is_found_and_mended(disk, log, seed):
     disk.rot(f"index/{name}", at, bytes([before[index][at] ^ 0x20]))
     again = Scrubbed(disk, log)
     again.scrub()
-    assert f"index/{name} is damaged" in again.said
+    assert f"index/{name} is damaged" in again.findings
     again.follower.assert_answers_like_the_log()
     again.scrub()
     assert again.scrubber.damaged == 1
@@ -102,7 +102,7 @@ def test_one_that_cannot_be_read_is_built_anew(disk, log):
     name = names(disk.files())[0]
     disk.fail("read", f"index/{name}")
     again.scrub()
-    assert f"index/{name} is damaged" in again.said
+    assert f"index/{name} is damaged" in again.findings
     again.follower.assert_answers_like_the_log()
 
 
@@ -124,7 +124,7 @@ def test_damaged_checksums_are_taken_anew(disk, log):
     again = Scrubbed(disk, log)
     again.scrub()
     assert (again.scrubber.verified, again.scrubber.damaged) == (0, 0)
-    assert INDEX_CHECKSUMS_PATH in again.said
+    assert INDEX_CHECKSUMS_PATH in again.findings
 
 
 def test_it_looks_again_after_a_day(disk, log):

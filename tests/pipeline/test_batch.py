@@ -38,7 +38,7 @@ def rows(frame):
     return frame.orderBy("physicalOffset").toArrow().to_pylist()
 
 
-def spark_says(spark, path, said, **options):
+def spark_refuses(spark, path, said, **options):
     with pytest.raises(PySparkException) as caught:
         load(spark, path, **options).collect()
     assert said in str(caught.value)
@@ -228,7 +228,7 @@ def test_a_start_that_retention_has_taken(spark, tmp_path):
     log.put_many(200)
     minimum = log.delete_oldest()
     start = {"topic": "a", "startingOffsets": '{"a": {"0": 2}}'}
-    spark_says(spark, log.root, "topic a queue 0 begins at 2, and the log has it from", **start)
+    spark_refuses(spark, log.root, "topic a queue 0 begins at 2, and the log has it from", **start)
     found = rows(load(spark, log.root, failOnDataLoss="false", **start))
     kept = [place for (topic, *_), place in log.places.items() if topic == "a" and place >= minimum]
     assert [row["physicalOffset"] for row in found] == kept
@@ -299,7 +299,7 @@ def test_damage_ends_a_read_or_is_a_row_of_the_report(spark, tmp_path):
         (byte,) = file.read(1)
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))
-    spark_says(spark, log.root, f"the log is damaged at offset {place}", partitionBytes="10000")
+    spark_refuses(spark, log.root, f"the log is damaged at offset {place}", partitionBytes="10000")
     left = rows(load(spark, log.root, mode="permissive", partitionBytes="10000"))
     assert left == [row for row in before if row["physicalOffset"] != place]
     (report,) = load(spark, log.root, table="damage").collect()
@@ -315,7 +315,7 @@ def test_an_empty_store_is_an_empty_table(spark, tmp_path):
     (tmp_path / "config").mkdir()
     assert load(spark, tmp_path).count() == 0
     assert load(spark, tmp_path, table="damage").count() == 0
-    spark_says(spark, tmp_path / "nothing", "there is no")
+    spark_refuses(spark, tmp_path / "nothing", "there is no")
 
 
 def test_at_least_so_many_partitions(spark, fixture_store):
