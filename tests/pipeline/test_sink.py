@@ -7,6 +7,7 @@ from pyspark.sql import functions as f
 from stratamq.client import connect
 from stratamq.rpc import discovery
 from tests.pipeline.written_log import WrittenLog
+from tests.support.waiting import until
 
 
 def consumed(root, topic):
@@ -108,8 +109,13 @@ def test_the_documented_de_duplication(spark, broker):
     for _ in range(2):
         writer = frame.write.format("stratamq").mode("append").option("topic", "twice")
         writer.option("queryName", "again").save(str(broker.root))
-    read = spark.read.format("stratamq").option("subscribe", "twice").load(str(broker.root))
-    assert read.count() == 100
+
+    def found():
+        return spark.read.format("stratamq").option("subscribe", "twice").load(str(broker.root))
+
+    # A reader of the files sees what the checkpoint has, which the log writes every second.
+    until(lambda: found().count() == 100, "both writes are in the checkpoint")
+    read = found()
     kept = read.withColumn("uniqueKey", f.col("properties")["UNIQ_KEY"])
     kept = kept.dropDuplicates(["uniqueKey"])
     assert sorted(int(row.body) for row in kept.select("body").collect()) == list(range(50))
