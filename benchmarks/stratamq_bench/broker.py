@@ -14,6 +14,8 @@ STOP_TIMEOUT_S = 60.0
 START_PATIENCE_S = 30.0
 ROOMS = ("commitlog", "ha", "dispatcher", "index")
 """In the order of their start; they stop in the same."""
+ANY_VOLUME = {"commitlog.disk_refuse_ratio": 1.0}
+"""What other programs have filled of the volume decides nothing."""
 FOLLOWERS = ("dispatcher", "index")
 
 
@@ -31,7 +33,7 @@ class Broker:
         self.root = directory / name
         self.root.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._settings = dict(settings)
+        self._settings = {**ANY_VOLUME, **settings}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
             for room in sorted(rooms, key=ROOMS.index):

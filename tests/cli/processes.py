@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from stratamq_torture.processes.services import ANY_VOLUME
+
 from stratamq.client import Client, connect
 from stratamq.rpc import discovery
 
@@ -18,8 +20,11 @@ SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots
 
 
 def environment() -> dict[str, str]:
+    """What other programs have filled of the volume decides nothing."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
-    return kept | {"COLUMNS": "200", "XDG_CONFIG_HOME": NO_PROFILES}
+    ratios = dict(setting.split("=") for setting in ANY_VOLUME)
+    variables = {f"STRATAMQ_{name.replace('.', '_').upper()}": ratios[name] for name in ratios}
+    return kept | variables | {"COLUMNS": "200", "XDG_CONFIG_HOME": NO_PROFILES}
 
 
 def stratamq(

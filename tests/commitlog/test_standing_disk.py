@@ -21,9 +21,10 @@ from tests.support.logs import Store, message, segment_path
 from tests.support.waiting import until
 
 STANDING_DISK = str(Path(__file__).with_name("standing_disk.py"))
+ALWAYS = ("followers=", "disk_refuse_ratio=1.0")
 SETTINGS = {
-    "flush": ("sync_flush_timeout_ms=300", "disk_stall_ms=400", "followers="),
-    "read": ("sync_flush_timeout_ms=60000", "disk_stall_ms=60000", "followers="),
+    "flush": ("sync_flush_timeout_ms=300", "disk_stall_ms=400"),
+    "read": ("sync_flush_timeout_ms=60000", "disk_stall_ms=60000"),
 }
 """By the call that blocks. A flush of a disk that is only busy may also take 300 ms."""
 SERVING, NOT_SERVING = (
@@ -39,7 +40,7 @@ class Service:
         root.mkdir()
         command = [sys.executable, STANDING_DISK, call, segment_path(0), "--data", str(root)]
         self._process = subprocess.Popen(
-            [*command, *(f"--set=commitlog.{setting}" for setting in SETTINGS[call])],
+            [*command, *(f"--set=commitlog.{setting}" for setting in (*ALWAYS, *SETTINGS[call]))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+from tests.cli.processes import environment
 from tests.demo.conftest import SCRIPTS
 from tests.demo.sample import archive
 
@@ -16,7 +17,7 @@ def test_a_slice_of_the_flights_survives_a_kill_and_compares_equal(tmp_path):
     source = archive(tmp_path, FLIGHTS)
     command = [*COMMAND, "--flights", str(source), "--limit", str(FLIGHTS), "--output", "json"]
     command += ["--keep", str(tmp_path / "kept")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads(done.stdout)
     compared = [step for step in outcome["steps"] if step["faults"] is not None]
@@ -35,7 +36,7 @@ def test_a_store_that_holds_something_is_not_touched(tmp_path):
     (tmp_path / "kept" / "store").mkdir(parents=True)
     (tmp_path / "kept" / "store" / "precious").write_bytes(b"x")
     command = [*COMMAND, "--flights", str(source), "--limit", "10", "--keep", tmp_path / "kept"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert done.returncode == 1
     assert "not empty" in done.stderr
     assert [path.name for path in (tmp_path / "kept" / "store").iterdir()] == ["precious"]
@@ -44,7 +45,7 @@ def test_a_store_that_holds_something_is_not_touched(tmp_path):
 def test_interrupt_stops_the_demo_and_every_service(tmp_path):
     source = archive(tmp_path, 200_000)
     command = [*COMMAND, "--flights", str(source), "--keep", str(tmp_path / "kept")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as demo:
         assert demo.stdout is not None
         while "start log" not in (line := demo.stdout.readline()):
             assert line, "the demo ended before its broker ran"

@@ -10,6 +10,7 @@ from demo_delays import Delays, Group, by_duckdb, by_hand, differences, draw
 from demo_flights import read
 from demo_spark import store_flights
 
+from tests.cli.processes import environment
 from tests.demo.conftest import SCRIPTS
 from tests.demo.sample import archive, write_archive
 
@@ -27,7 +28,7 @@ def test_spark_and_duckdb_say_what_the_flights_say(tmp_path):
     source = archive(tmp_path, FLIGHTS)
     command = [*COMMAND, "--flights", str(source), "--limit", str(FLIGHTS), "--output", "json"]
     command += ["--picture", str(tmp_path / "delay.svg"), "--keep", str(tmp_path / "kept")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads(done.stdout)
     assert outcome["faults"] == []
@@ -72,6 +73,6 @@ def test_a_store_that_holds_something_is_not_touched(tmp_path):
     (tmp_path / "kept" / "store" / "precious").write_bytes(b"x")
     command = [*COMMAND, "--flights", str(source), "--keep", str(tmp_path / "kept")]
     command += ["--picture", str(tmp_path / "delay.svg")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert done.returncode == 1
     assert "not empty" in done.stderr

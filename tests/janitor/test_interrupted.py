@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from stratamq_torture.disks.volume import Volume, obstacle
+from stratamq_torture.processes.services import DEFAULT_RATIOS
 
 from stratamq.client import Client, connect
 from stratamq.errors import BusyError
@@ -107,6 +108,7 @@ def test_without_a_janitor_the_log_refuses_in_time_and_takes_again_when_one_come
         "index.index_slots=1000",
         "index.index_items=4000",
         "janitor.interval_ms=50",
+        *DEFAULT_RATIOS,
     )
     with (
         Volume(tmp_path, 160 * MIB) as volume,

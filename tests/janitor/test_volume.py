@@ -2,6 +2,7 @@
 
 import pytest
 from stratamq_torture.disks.volume import Volume, obstacle
+from stratamq_torture.processes.services import DEFAULT_RATIOS
 
 from stratamq.client import connect
 from stratamq.errors import BusyError
@@ -18,6 +19,7 @@ SETTINGS = (
     "index.index_slots=1000",
     "index.index_items=4000",
     "janitor.interval_ms=50",
+    *DEFAULT_RATIOS,
 )
 
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "it can run here")

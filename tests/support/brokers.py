@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from stratamq_torture.processes.services import ANY_VOLUME
 
 from stratamq.api.v1 import (
     commitlog_pb2_grpc,
@@ -68,7 +69,7 @@ class Broker:
     def __init__(self, root: Path, logs: Path, settings: Iterable[str] = ()) -> None:
         self.root = root
         self._logs = logs
-        self._settings = [*PATIENCE, *settings]
+        self._settings = [*PATIENCE, *ANY_VOLUME, *settings]
         self._processes: dict[str, Forked] = {}
         self._channels: dict[str, grpc.Channel] = {}
         self._starts = 0

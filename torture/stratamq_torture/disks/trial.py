@@ -10,6 +10,7 @@ from stratamq_torture.disks.acts import ACTS
 from stratamq_torture.disks.scene import Scene
 from stratamq_torture.disks.volume import Volume
 from stratamq_torture.processes.harness import LARGEST_SEED
+from stratamq_torture.processes.services import DEFAULT_RATIOS
 from stratamq_torture.processes.stage import Stage
 from stratamq_torture.report import Report
 from stratamq_torture.trial import Progress, Trial, TrialFailedError
@@ -57,7 +58,7 @@ def run_disks(options: DiskOptions, progress: Progress | None = None) -> Report:
 
 def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions) -> None:
     directory = Path(tempfile.mkdtemp(prefix="stratamq-disk-"))
-    settings = (*SETTINGS, f"commitlog.flush_disk_type={flush}")
+    settings = (*SETTINGS, *DEFAULT_RATIOS, f"commitlog.flush_disk_type={flush}")
     failures: list[str] = []
     kept = ""
     try:

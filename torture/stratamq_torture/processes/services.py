@@ -31,6 +31,18 @@ DEADLINE_S = 60.0
 """For a start or an end: generous, because test machines are small and busy."""
 LOOK_S = 0.005
 SHOWN_CHARACTERS = 3_000
+ANY_VOLUME = (
+    "commitlog.disk_refuse_ratio=1.0",
+    "janitor.disk_clean_ratio=1.0",
+    "janitor.disk_force_ratio=1.0",
+)
+"""What other programs have filled of the volume decides nothing; a trial of full volumes gives the
+defaults (`DEFAULT_RATIOS`) behind these."""
+DEFAULT_RATIOS = (
+    "commitlog.disk_refuse_ratio=0.9",
+    "janitor.disk_clean_ratio=0.75",
+    "janitor.disk_force_ratio=0.85",
+)
 
 
 class ServiceFailedError(TrialFailedError):
@@ -63,7 +75,7 @@ class Services:
         self.kills = 0
         """Processes that died by SIGKILL here."""
         self._logs = logs
-        self._settings = list(settings)
+        self._settings = [*ANY_VOLUME, *settings]
         self._prefixes = dict(prefixes or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
