@@ -6,14 +6,17 @@ from stratamq.api.v1 import (
     index_pb2,
     janitor_pb2,
     replication_pb2,
+    tier_pb2,
 )
 from stratamq.rpc.methods import METHODS
+
+MODULES = (commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2, replication_pb2, tier_pb2)
 
 
 def test_every_rpc_is_there_under_its_path():
     paths = {
         f"/{service.full_name}/{method.name}"
-        for module in (commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2, replication_pb2)
+        for module in MODULES
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }

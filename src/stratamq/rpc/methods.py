@@ -15,6 +15,7 @@ from stratamq.api.v1 import (
     index_pb2,
     janitor_pb2,
     replication_pb2,
+    tier_pb2,
 )
 from stratamq.rpc.framing import (
     APPEND_DATA_REQUEST,
@@ -25,10 +26,10 @@ from stratamq.rpc.framing import (
 )
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
-HA, JANITOR = "ha", "janitor"
+HA, JANITOR, TIER = "ha", "janitor", "tier"
 ROOMS = (COMMITLOG, DISPATCHER, INDEX)
 """Without these nothing can be sent, read or found."""
-SERVICES = (*ROOMS, HA, JANITOR, "schedule", "transaction", "tier")
+SERVICES = (*ROOMS, HA, JANITOR, "schedule", "transaction", TIER)
 """All that a broker may have."""
 
 _HAND_FRAMED = {
@@ -85,6 +86,7 @@ METHODS = {
     **_methods(INDEX, index_pb2, "IndexService"),
     **_methods(HA, replication_pb2, "ReplicationService"),
     **_methods(JANITOR, janitor_pb2, "JanitorService"),
+    **_methods(TIER, tier_pb2, "TierService"),
 }
 """By their name, which is unique among the services."""
 

@@ -1,0 +1,1 @@
+"""The tier service: the log's messages into cheap storage, and back for consumers."""
