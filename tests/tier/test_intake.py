@@ -36,7 +36,8 @@ def test_messages_of_many_queues_come_out_by_queue_in_their_order():
     intake = Intake(IntakeLimits(batch_messages=7))
     put(intake, log_of(messages))
     seen: dict[tuple[str, int], list[int]] = {}
-    for key, batch in intake.due(0, everything=True):
+    for due in intake.due(0, everything=True):
+        key, batch = due.key, due.batch
         assert len(batch.sizes) <= 7
         offsets = seen.setdefault(key, [])
         offsets += range(batch.first, batch.end)
@@ -49,7 +50,7 @@ def test_a_batch_has_the_records_as_the_log_has_them():
     data = log_of([("t", 0, 5, 10), ("u", 0, 0, 3), ("t", 0, 6, 20)], base=700)
     intake = Intake(IntakeLimits())
     put(intake, data, 700)
-    batches = dict(intake.due(0, everything=True))
+    batches = {due.key: due.batch for due in intake.due(0, everything=True)}
     batch = batches["t", 0]
     assert (batch.first, batch.end) == (5, 7)
     starts = np.cumsum(batch.sizes) - batch.sizes
@@ -62,7 +63,9 @@ def test_a_batch_has_the_records_as_the_log_has_them():
 def test_a_jump_of_queue_offsets_ends_a_batch():
     intake = Intake(IntakeLimits())
     put(intake, log_of([("t", 0, 5, 1), ("t", 0, 9, 1)]))
-    assert [(batch.first, batch.end) for _, batch in intake.due(0, everything=True)] == [
+    assert [
+        (batch.first, batch.end) for batch in (due.batch for due in intake.due(0, everything=True))
+    ] == [
         (5, 6),
         (9, 10),
     ]
@@ -71,7 +74,9 @@ def test_a_jump_of_queue_offsets_ends_a_batch():
 def test_a_message_larger_than_a_batch_goes_alone():
     intake = Intake(IntakeLimits(batch_bytes=1_000))
     put(intake, log_of([("t", 0, 0, 10), ("t", 0, 1, 5_000), ("t", 0, 2, 10)]))
-    assert [len(batch.sizes) for _, batch in intake.due(0, everything=True)] == [1, 1, 1]
+    assert [
+        len(batch.sizes) for batch in (due.batch for due in intake.due(0, everything=True))
+    ] == [1, 1, 1]
 
 
 def test_a_batch_is_due_after_it_has_waited_and_not_before():
@@ -79,7 +84,8 @@ def test_a_batch_is_due_after_it_has_waited_and_not_before():
     put(intake, log_of([("t", 0, 0, 1)]), now_ms=50_000)
     put(intake, log_of([("t", 0, 1, 1)], 900), 900, now_ms=60_000)
     assert list(intake.due(79_999)) == []
-    ((_, batch),) = intake.due(80_000)
+    (due,) = intake.due(80_000)
+    batch = due.batch
     assert (batch.first, batch.end) == (0, 2)
 
 
@@ -87,7 +93,7 @@ def test_the_largest_go_first_when_all_together_are_above_the_budget():
     intake = Intake(IntakeLimits(budget_bytes=10_000))
     for queue, size in ((0, 2_000), (1, 6_000), (2, 3_000)):
         put(intake, log_of([("t", queue, 0, size)]))
-    keys = [key for key, _ in intake.due(0)]
+    keys = [due.key for due in intake.due(0)]
     assert keys == [("t", 1), ("t", 2)]
     assert intake.bytes < 10_000
 

@@ -46,12 +46,12 @@ class Backfill:
     def commit_due(self, *, everything: bool = False) -> Procedure[list[Copied]]:
         """Commit the batches of the intake that are due. Segments roll by the messages' times."""
         copied = []
-        for key, batch in self.intake.due(0, everything=everything):
-            writer = self._writer(key)
+        for due in self.intake.due(0, everything=everything):
+            batch, writer = due.batch, self._writer(due.key)
             before = yield from self._end(writer)
             manifest = yield from writer.commit(batch, int(batch.times[-1]))
             added = len(batch.behind(before).sizes) if before is not None else len(batch.sizes)
-            copied.append(Copied(key, added, manifest))
+            copied.append(Copied(due.key, added, manifest))
         return copied
 
     def manifests(self) -> Iterable[Manifest]:

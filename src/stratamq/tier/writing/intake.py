@@ -7,6 +7,7 @@ or, the largest first, when all that wait take more than the budget.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -35,12 +36,22 @@ def goes_into_tier(topic: str) -> bool:
     return bool(topic) and not is_system_topic(topic) and not topic.startswith(_OURS_ALONE)
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A batch to commit. `place`: log offset of its first message."""
+
+    key: QueueKey
+    batch: Batch
+    place: int
+
+
 @dataclass(slots=True)
 class _Waiting:
     """Of one queue: runs of consecutive messages, each one where the one before ends."""
 
     since_ms: int
     first: int
+    place: int
     size: int = 0
     count: int = 0
     records: list[bytes] = field(default_factory=list)
@@ -71,9 +82,10 @@ class Intake:
         self._limits = limits
         self._wanted = wanted
         self._waiting: dict[QueueKey, _Waiting] = {}
-        self._full: list[tuple[QueueKey, Batch]] = []
-        self.bytes = 0
-        """Of records that wait."""
+        """In the order of their first messages."""
+        self._full: list[Due] = []
+        self.bytes = self.messages = 0
+        """Records that wait."""
 
     def add(
         self, data: bytes | memoryview, base: int, columns: DispatchColumns, now_ms: int
@@ -90,7 +102,8 @@ class Intake:
             tags_codes = units["tags_code"].astype(np.int64)
             low, key = 0, (run.topic, run.queue_id)
             while low < run.count:
-                high = self._take(key, run.first_queue_offset + low, sizes[low:], now_ms) + low
+                first, place = run.first_queue_offset + low, int(starts[low])
+                high = self._take(key, first, place, sizes[low:], now_ms) + low
                 waiting = self._waiting[key]
                 waiting.records += [
                     bytes(view[start - base : start - base + size])
@@ -103,22 +116,39 @@ class Intake:
                 waiting.times.append(times[low:high].astype(np.int64))
                 low = high
 
-    def due(self, now_ms: int, *, everything: bool = False) -> Iterator[tuple[QueueKey, Batch]]:
+    @property
+    def oldest_place(self) -> int | None:
+        """A log offset below which nothing waits here; None: nothing waits."""
+        places = [due.place for due in self._full]
+        places += [waiting.place for waiting in islice(self._waiting.values(), 1)]
+        return min(places, default=None)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the message that waits longest came; None: none waits."""
+        return next((waiting.since_ms for waiting in self._waiting.values()), None)
+
+    def due(self, now_ms: int, *, everything: bool = False) -> Iterator[Due]:
         """Batches to commit, those of one queue in their order; they wait here no more."""
-        for key, waiting in list(self._waiting.items()):
-            if everything or now_ms - waiting.since_ms >= self._limits.wait_ms:
-                self._close(key)
+        old: list[QueueKey] = []
+        for key, waiting in self._waiting.items():
+            if not everything and now_ms - waiting.since_ms < self._limits.wait_ms:
+                break
+            old.append(key)
+        for key in old:
+            self._close(key)
         if self.bytes > self._limits.budget_bytes:
             for key, _ in sorted(self._waiting.items(), key=lambda one: -one[1].size):
                 self._close(key)
                 if self._open_bytes() <= self._limits.budget_bytes // 2:
                     break
         full, self._full = self._full, []
-        for key, batch in full:
-            self.bytes -= len(batch.records)
-            yield key, batch
+        for due in full:
+            self.bytes -= len(due.batch.records)
+            self.messages -= len(due.batch.sizes)
+            yield due
 
-    def _take(self, key: QueueKey, first: int, sizes: I64, now_ms: int) -> int:
+    def _take(self, key: QueueKey, first: int, place: int, sizes: I64, now_ms: int) -> int:
         """How many messages from queue offset `first` on the waiting batch of a queue takes, at
         least one; they are counted."""
         waiting = self._waiting.get(key)
@@ -126,7 +156,7 @@ class Intake:
             self._close(key)
             waiting = None
         if waiting is None:
-            waiting = self._waiting[key] = _Waiting(now_ms, first)
+            waiting = self._waiting[key] = _Waiting(now_ms, first, place)
         room = self._limits.batch_bytes - waiting.size
         fitting = int(np.searchsorted(np.cumsum(sizes), room, "right"))
         count = max(1, min(fitting, self._limits.batch_messages - waiting.count))
@@ -134,6 +164,7 @@ class Intake:
         waiting.count += count
         waiting.size += taken
         self.bytes += taken
+        self.messages += count
         return count
 
     def _is_full(self, waiting: _Waiting, size: int) -> bool:
@@ -143,7 +174,8 @@ class Intake:
         )
 
     def _close(self, key: QueueKey) -> None:
-        self._full.append((key, self._waiting.pop(key).batch()))
+        waiting = self._waiting.pop(key)
+        self._full.append(Due(key, waiting.batch(), waiting.place))
 
     def _open_bytes(self) -> int:
         return sum(waiting.size for waiting in self._waiting.values())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stratamq.formats.crc import crc32
+from stratamq.formats.generation_number import term_of
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.tier_manifest import (
     Epoch,
@@ -43,6 +44,7 @@ from stratamq.tier.driver.calls import (
 from stratamq.tier.reading.manifests import parts_by_base
 from stratamq.tier.writing.batch import Batch, Piece, pieces, unit_ranges
 from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.cutting import shortened
 from stratamq.tier.writing.orphans import listed, orphans
 from stratamq.tier.writing.retention import plan_expiry, without_first
 
@@ -92,6 +94,9 @@ class QueueWriter:
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
             manifest = seen.manifest
+            if manifest is not None and self._is_of_earlier_term(manifest):
+                yield from self.take_over(batch.first, now_ms)
+                continue
             rest = batch.behind(manifest.end_offset) if manifest else batch
             if manifest is not None and not len(rest.sizes):
                 return manifest
@@ -100,6 +105,27 @@ class QueueWriter:
             if (yield from self._swap(seen, layout.manifest, layout.before)):
                 self._longer = (False, False)
                 return layout.manifest
+        raise self._outrun()
+
+    def take_over(self, end: int, now_ms: int) -> Procedure[Manifest | None]:
+        """No writer of an earlier epoch can commit to the queue any more, and nothing from queue
+        offset `end` on is in the tier. The manifest; None: the tier has nothing. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            if seen.manifest is None:
+                return None
+            cuts = end < seen.manifest.end_offset
+            if not cuts and seen.manifest.epoch == self._epoch:
+                return seen.manifest
+            self._attempt += 1
+            attempt = f"{seen.manifest.revision + 1:x}-{self._attempt:x}"
+            following, before = yield from shortened(
+                self._place, seen.manifest, end, self._epoch, attempt, now_ms
+            )
+            if (yield from self._swap(seen, following, before)):
+                if cuts:
+                    self._longer = (True, True)
+                return following
         raise self._outrun()
 
     def expire(self, older_than_ms: int, now_ms: int) -> Procedure[int]:
@@ -170,6 +196,12 @@ class QueueWriter:
             return False
         self._seen = _Seen(following, version)
         return True
+
+    def _is_of_earlier_term(self, manifest: Manifest) -> bool:
+        """Committed by a master before a promotion, after this writer took over: its messages may
+        be others than those of this log. A copy that was made offline is of this log."""
+        generation = manifest.epoch[0]
+        return generation > 0 and term_of(generation) < term_of(self._epoch[0])
 
     def _outrun(self) -> FencedError:
         return FencedError(f"{self._place.manifest}: other writers change it all the time")

@@ -1,0 +1,89 @@
+"""A new master's tier: without the messages that its log does not have, whatever happens."""
+
+from contextlib import suppress
+
+import pytest
+
+from stratamq.formats.generation_number import make_number
+from stratamq.tier.driver.calls import StorageUnavailableError, Together
+from stratamq.tier.driver.memory import MemoryStorage
+from stratamq.tier.driver.storage import run
+from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.queue_writer import QueueWriter
+from tests.tier.queue_model import PLACE, TIME, QueueModel, check
+from tests.tier.test_queue_writer import BOTH, MODEL, SMALL, fill, writer
+
+OTHER = QueueModel(500, tuple((offset * 53) % 310 for offset in range(60)))
+"""Another history: the messages of a new master."""
+LONGER = QueueModel(500, (*MODEL.sizes, 5))
+
+
+@BOTH
+@pytest.mark.parametrize("end", [0, 500, 501, 513, 514, 520, 531, 559, 560, 600])
+def test_a_new_master_replaces_what_its_log_does_not_have(positions, end):
+    storage = MemoryStorage(positions)
+    old = fill(storage)
+    successor = writer(storage, generation=2)
+    run(successor.take_over(end, TIME), storage)
+    kept = min(max(end, 500), 560)
+    assert kept == 500 or check(storage, MODEL, kept) == kept
+    with pytest.raises(FencedError):
+        run(old.commit(LONGER.batch(560, 561), TIME), storage)
+    mixed = QueueModel(500, MODEL.sizes[: kept - 500] + OTHER.sizes[kept - 500 :])
+    for start in range(kept, 560, 9):
+        run(successor.commit(mixed.batch(start, min(560, start + 9)), TIME), storage)
+    assert check(storage, mixed, 560) == 560
+
+
+@BOTH
+def test_a_cut_that_dies_at_any_call_is_done_again(positions):
+    full = MemoryStorage(positions)
+    fill(full)
+    calls = 0
+    while True:
+        storage = MemoryStorage(positions)
+        fill(storage)
+        successor = writer(storage, generation=2)
+        dying = _Dying(storage, calls)
+        with suppress(StorageUnavailableError):
+            run(successor.take_over(523, TIME), dying)
+        done = dying.left > 0
+        again = writer(storage, generation=2)
+        run(again.take_over(523, TIME), storage)
+        assert check(storage, MODEL, 523) == 523
+        run(again.commit(OTHER.batch(523, 540), TIME), storage)
+        mixed = QueueModel(500, MODEL.sizes[:23] + OTHER.sizes[23:])
+        assert check(storage, mixed, 540) == 540
+        if done:
+            break
+        calls += 1
+    assert calls > 1
+
+
+def test_a_late_commit_of_an_earlier_term_is_not_taken_for_ours():
+    """The old master creates the queue in the tier after the new one has looked."""
+    storage = MemoryStorage(True)
+    successor = writer(storage, generation=make_number(2, 1, 0))
+    assert run(successor.take_over(0, TIME), storage) is None
+    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), True, SMALL)
+    run(late.commit(OTHER.batch(500, 510), TIME), storage)
+    run(successor.commit(MODEL.batch(500, 520), TIME), storage)
+    assert check(storage, MODEL, 520) == 520
+
+
+class _Dying:
+    """A storage whose call number `left` and all later ones do not come to be."""
+
+    positions: bool
+
+    def __init__(self, storage: MemoryStorage, left: int) -> None:
+        self._storage, self.left = storage, left + 1
+        self.positions = storage.positions
+
+    def perform(self, call):
+        if isinstance(call, Together):
+            return [self.perform(one) for one in call.calls]
+        self.left -= 1
+        if self.left <= 0:
+            raise StorageUnavailableError("the storage is gone")
+        return self._storage.perform(call)
