@@ -273,3 +273,15 @@ def test_the_vectors_records_get_the_offsets_of_their_tier_file():
     place_records(buffer, starts, np.full(count, size, np.int64), 0)
     places = [physical_offset_of(buffer[start : start + size]) for start in starts.tolist()]
     assert places == case["expected_phys_offsets"]
+
+
+@pytest.mark.parametrize("place", [8, 90, -25, -8])
+def test_a_damaged_record_stays_damaged_at_its_new_place(place):
+    good = _record(1, checksum=True)
+    bad = bytearray(good)
+    bad[place] ^= 1
+    both = bytearray(good + bytes(bad))
+    size = len(good)
+    place_records(both, np.array([0, size]), np.array([size, size]), 5_000)
+    assert damage_in(both[:size], sealed=True) == ""
+    assert damage_in(both[size:], sealed=True) == "record_crc"

@@ -23,9 +23,25 @@ from stratamq.errors import CorruptRecordError
 FORMAT = 1
 MANIFEST_NAME = "stratamq-manifest.json"
 WRITER_NAME = "stratamq-writer.json"
+PROGRESS_NAME = "stratamq-progress.json"
 
 Epoch = tuple[int, int]
 """[generation of the log, starts of the writer in it]: later ones are above earlier ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a log's messages are in the tier; offsets are the log's, in bytes.
+
+    `generation`: of the log that this was read from; `position`: every message below it that
+    belongs in the tier is there; `reach`: none at or above it is. `revision` counts the changes.
+    """
+
+    generation: int
+    position: int
+    reach: int
+    epoch: Epoch
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +214,35 @@ def decode_writer(raw: bytes) -> Epoch:
         return int(generation), int(start)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptRecordError(f"no claim of a writer: {error}", 0, "json") from error
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """The object that says how far a broker's log is in the tier."""
+    document = {
+        "format": FORMAT,
+        "revision": progress.revision,
+        "epoch": list(progress.epoch),
+        "generation": progress.generation,
+        "position": progress.position,
+        "reach": progress.reach,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode_progress(raw: bytes) -> Progress:
+    """CorruptRecordError (reason `json`)."""
+    try:
+        document = json.loads(raw)
+        generation, start = document["epoch"]
+        return Progress(
+            int(document["generation"]),
+            int(document["position"]),
+            int(document["reach"]),
+            (int(generation), int(start)),
+            int(document["revision"]),
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CorruptRecordError(f"no progress of a tier: {error}", 0, "json") from error
 
 
 def _segment_document(segment: RecordSegment) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.formats import frame_layout as layout
+from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns_patch import scatter
 from stratamq.formats.frame_verify import record_checksums
-from stratamq.formats.property_crc import fill_property_crc
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc
 
 I64 = NDArray[np.int64]
 
@@ -23,16 +24,19 @@ CODA_BYTES = 16
 def place_records(buffer: bytearray | memoryview, starts: I64, sizes: I64, base: int) -> None:
     """Give each record the physical offset `base` + its position in `buffer`, and its checksum.
 
-    `buffer` is private and writable, each record is whole in it.
+    `buffer` is private and writable, each record is whole in it. A record whose checksum does not
+    hold keeps it, so that whoever reads it notices the damage.
     """
     if not len(starts):
         return
-    raw = np.frombuffer(buffer, np.uint8)
+    raw, view = np.frombuffer(buffer, np.uint8), memoryview(buffer)
+    ends = starts + sizes
+    whole, stated = record_checksums(raw, ends)
+    found = crc32_of_each(view, starts[whole], ends[whole] - PROPERTY_CRC_BYTES)
+    whole[whole] = found == stated[whole]
     offsets = (starts + base).astype(">i8").view(np.uint8).reshape(len(starts), 8)
     scatter(raw, starts + layout.PHYSICAL_OFFSET_POSITION, offsets)
-    marked, _ = record_checksums(raw, starts + sizes)
-    view = memoryview(buffer)
-    for start, end in zip(starts[marked].tolist(), (starts + sizes)[marked].tolist(), strict=True):
+    for start, end in zip(starts[whole].tolist(), ends[whole].tolist(), strict=True):
         fill_property_crc(view[start:end])
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.tier_manifest import MANIFEST_NAME, WRITER_NAME, Epoch
+from stratamq.formats.tier_manifest import MANIFEST_NAME, PROGRESS_NAME, WRITER_NAME, Epoch
 from stratamq.formats.tier_names import (
     SegmentType,
     cluster_folder,
@@ -63,3 +63,7 @@ class QueuePlace:
 
 def writer_path(cluster: str, broker: str) -> str:
     return f"{cluster_folder(cluster)}/{broker}/{WRITER_NAME}"
+
+
+def progress_path(cluster: str, broker: str) -> str:
+    return f"{cluster_folder(cluster)}/{broker}/{PROGRESS_NAME}"

@@ -1,0 +1,65 @@
+"""How far a broker's log is in the tier, as an object beside its queues.
+
+It is raised before messages are uploaded (`reach`) and after they are committed (`position`). So a
+log that follows another one's knows, by the history that both have, whether the tier may have
+messages that it does not.
+"""
+
+from stratamq.formats.tier_manifest import Epoch, Progress, decode_progress, encode_progress
+from stratamq.tier.containers.place import progress_path
+from stratamq.tier.driver.calls import (
+    AbsentError,
+    Load,
+    Procedure,
+    Swap,
+    SwapLostError,
+    Version,
+    ask,
+)
+from stratamq.tier.writing.claim import FencedError
+
+_ATTEMPTS = 10
+
+
+class ProgressObject:
+    """`epoch`: the writer's, from `claim`."""
+
+    def __init__(self, cluster: str, broker: str, epoch: Epoch) -> None:
+        self._path = progress_path(cluster, broker)
+        self._epoch = epoch
+        self._version: Version | None = None
+        self._revision = 0
+        self.known: Progress | None = None
+        """As it was loaded or stored last."""
+
+    def load(self) -> Procedure[Progress | None]:
+        """None: nothing was uploaded from a log yet. FencedError; CorruptRecordError."""
+        try:
+            raw, self._version = yield from ask(Load(self._path))
+        except AbsentError:
+            self._version = self.known = None
+            return None
+        found = decode_progress(raw)
+        if found.epoch > self._epoch:
+            raise FencedError(
+                f"{self._path} is of the writer {found.epoch}, and this one is {self._epoch}: "
+                "another broker, or another start of this one, writes the tier"
+            )
+        self._revision = found.revision
+        self.known = found
+        return found
+
+    def store(self, generation: int, position: int, reach: int) -> Procedure[None]:
+        """FencedError when a later writer has stored its own."""
+        for _ in range(_ATTEMPTS):
+            following = Progress(generation, position, reach, self._epoch, self._revision + 1)
+            try:
+                self._version = yield from ask(
+                    Swap(self._path, encode_progress(following), self._version)
+                )
+            except SwapLostError:
+                yield from self.load()
+                continue
+            self._revision, self.known = following.revision, following
+            return
+        raise FencedError(f"{self._path}: other writers change it all the time")
