@@ -36,6 +36,7 @@ from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.formats.store_paths import COMMIT_LOG, INDEX, LOGS_DIRECTORY, UP_LOCK_PATH
 from stratamq.rpc.address import split_address
+from stratamq.rpc.methods import TIER
 from stratamq.service.given import is_given
 from stratamq.service.installed import installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
@@ -51,6 +52,7 @@ COLOURS = {
     "index": "magenta",
     "ha": "blue",
     "janitor": "yellow",
+    "tier": "bright_blue",
 }
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 LOOK_AT_LOGS_S = 0.25
@@ -164,11 +166,14 @@ def up(
     the master's (--set commitlog.segment_bytes=…). `--role` is the first role: `stratamq replica
     promote` and `demote` change it for good.
 
+    With `--set tier.target=DIRECTORY` or a URL (`s3://…`) messages are put into a tier as well, and
+    the janitor deletes here only what is there.
+
     Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
     store was refused.
     """
-    rooms = installed_rooms()
     overrides = [*replication(role, master, member or (), name, force), *(settings or ())]
+    rooms = wanted_rooms(config, overrides)
     listening = listening_settings(port, bind, rooms, config, overrides)
     overrides = [*listening, *overrides]
     check_settings(rooms, data, config, overrides)
@@ -197,8 +202,14 @@ def up(
         raise typer.Exit(code)
 
 
+def wanted_rooms(config: Path | None, overrides: Sequence[str]) -> list[str]:
+    """Every service that is installed; the tier's only with `tier.target`."""
+    tiered = is_given("tier", "target", config, overrides=overrides)
+    return [room for room in installed_rooms() if tiered or room != TIER]
+
+
 def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
-    """The command line of every service that is installed."""
+    """The command line of every service that is wanted."""
     sizes = []
     if is_fresh(data):
         sizes = [
@@ -211,10 +222,14 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     ):
         # The log must not begin before its replication service has asked the other members.
         sizes.append("commitlog.wait_for_peers=true")
+    rooms = wanted_rooms(config, overrides)
+    if TIER in rooms and not is_given("janitor", "hold", config, overrides=overrides):
+        # What is not in the tier yet is not deleted here.
+        sizes.append("janitor.hold=tiered")
     arguments = [] if config is None else ["--config", str(config)]
     for override in (*sizes, *overrides):
         arguments += ["--set", override]
-    after = {name: None if name == LOG_ROOM else (data, LOG_ROOM) for name in installed_rooms()}
+    after = {name: None if name == LOG_ROOM else (data, LOG_ROOM) for name in rooms}
     return [
         Room(name, service_command(f"stratamq_{name}", ["--data", str(data), *arguments], first))
         for name, first in after.items()

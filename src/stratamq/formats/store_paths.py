@@ -14,6 +14,7 @@ ABORT_PATH = "abort"
 LOCK_PATH = "lock"
 TOPICS_PATH = "config/topics.json"
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
+TIER_METADATA_PATH = "config/tieredStoreMetadata.json"
 
 OWN_DIRECTORY = "stratamq"
 TEMPORARY_DIRECTORY = f"{OWN_DIRECTORY}/tmp"

@@ -37,6 +37,12 @@ def open_queue(place: QueuePlace) -> Procedure[ManifestQueue | None]:
     return (yield from queue_of(place, decode_manifest(raw)))
 
 
+def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:
+    """All that are there, asked at once. CorruptRecordError."""
+    loaded = yield from ask(Together([Load(place.manifest) for place in places]))
+    return [decode_manifest(raw) for raw, _ in loaded]
+
+
 def queue_of(place: QueuePlace, manifest: Manifest) -> Procedure[ManifestQueue]:
     """The parts of full segments are loaded, too."""
     parts_of = yield from parts_by_base(manifest.records)

@@ -1,0 +1,207 @@
+"""The tier service: follows the commit log, puts its messages into cheap storage, fetches them."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+import grpc
+
+from stratamq.api.v1 import commitlog_pb2, tier_pb2_grpc
+from stratamq.errors import StrataError
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.stream_errors import stream_error
+from stratamq.service.process import Service
+from stratamq.service.server import run_service
+from stratamq.tier.driver.probing import probe
+from stratamq.tier.driver.running import Runner
+from stratamq.tier.reading.manifests import load_manifests
+from stratamq.tier.reading.verify import queues_of
+from stratamq.tier.writing.intake import QueueKey
+from stratamq_tier import upkeep
+from stratamq_tier.config import TierConfig
+from stratamq_tier.followed_log import FollowedLog
+from stratamq_tier.metrics import Observer
+from stratamq_tier.parts import Parts
+from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.role import Role
+from stratamq_tier.servicer import SERVICE_NAME, TierServicer
+from stratamq_tier.status import TierStatus
+from stratamq_tier.storage import OpenedStorage
+from stratamq_tier.tasks import first_ended
+from stratamq_tier.tenure import Tenure
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 30.0
+LOAD_AT_ONCE = 256
+TICK_S = 0.5
+EXTRA_THREADS = 2
+"""Of the runner, above one for each upload: for what is asked together."""
+
+
+async def main() -> None:
+    service = Service("tier", TierConfig, __doc__)
+    config, clock = service.config, service.clock
+    opened = OpenedStorage(config, clock)
+    runner = Runner(opened.storage, config.uploads_at_once + EXTRA_THREADS)
+    wake, table = asyncio.Event(), QueueTable()
+    followed = FollowedLog(wake.set)
+    work = Working(service, opened, runner, wake, table, followed)
+
+    def tick() -> float:
+        service.server.set_ready(work.ready, work.reason)
+        return TICK_S
+
+    add_to_server = tier_pb2_grpc.add_TierServiceServicer_to_server
+    service.offer(add_to_server, TierServicer(table, work.status), SERVICE_NAME)
+    service.follow(followed)
+    service.spawn(work.run())
+    service.tick(tick, Observer(work.status).observe)
+    try:
+        await service.run()
+    finally:
+        runner.close()
+        opened.close()
+
+
+class Working:
+    """Finds the broker's name, learns what the tier has, and writes from then on."""
+
+    def __init__(
+        self,
+        service: Service[TierConfig],
+        opened: OpenedStorage,
+        runner: Runner,
+        wake: asyncio.Event,
+        table: QueueTable,
+        followed: FollowedLog,
+    ) -> None:
+        self.ready = False
+        self.reason = "the tier was not read yet"
+        self._service = service
+        self._opened = opened
+        self._runner = runner
+        self._wake = wake
+        self._table = table
+        self._log = followed
+        self._broker = service.config.broker
+        self._reading = service.worker("read")
+        self._role: Role | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        config = self._service.config
+        if config.is_objects:
+            await self._until_done(
+                lambda: self._runner.start(probe(secrets.token_hex(8))), "the storage is tried"
+            )
+        if not self._broker:
+            await self._until_done(self._learn_name, "the log was not met yet")
+        await self._until_done(self._load, "the tier was not read yet")
+        parts = Parts(
+            config,
+            self._broker,
+            self._service.files,
+            self._service.clock,
+            self._runner,
+            self._reading,
+            self._log,
+            partial(queue_ends, self._service),
+            self._table.manifests,
+            self._table.put,
+        )
+        self._role = Role(parts, self._wake, partial(beside, parts))
+        self.ready, self.reason = True, ""
+        await self._role.run()
+
+    async def _until_done(self, attempt: Callable[[], object], reason: str) -> None:
+        """Again and again, until no error comes."""
+        self.reason = reason
+        pause_s = 0.1
+        while True:
+            try:
+                await attempt()  # type: ignore[misc]
+                return
+            except StrataError as error:
+                if self.reason != f"{reason}: {error}":
+                    self.reason = f"{reason}: {error}"
+                    log.warning("not ready", extra={"reason": self.reason})
+            await asyncio.sleep(pause_s)
+            pause_s = min(10.0, 2 * pause_s)
+
+    async def _learn_name(self) -> None:
+        self._broker = (await log_status(self._service)).broker_name
+
+    async def _load(self) -> None:
+        places = await self._runner.start(queues_of(self._service.config.cluster, self._broker))
+        for low in range(0, len(places), LOAD_AT_ONCE):
+            for manifest in await self._runner.start(
+                load_manifests(places[low : low + LOAD_AT_ONCE])
+            ):
+                self._table.put(manifest)
+
+    def status(self) -> TierStatus:
+        config, followed, role = self._service.config, self._log, self._role
+        tenure = role.tenure if role is not None else None
+        oldest_ms = tenure.oldest_ms if tenure else None
+        uploads = tenure.uploads if tenure else None
+        intake = tenure.intake if tenure else None
+        return TierStatus(
+            storage=config.target,
+            cluster=config.cluster,
+            broker=self._broker,
+            not_writing_reason=role.not_writing_reason if role else self.reason,
+            committed_offset=followed.committed,
+            read_offset=followed.read_to,
+            log_confirmed_offset=followed.state.confirmed,
+            lag_ms=0 if oldest_ms is None else self._service.clock.wall_ms() - oldest_ms,
+            waiting_messages=(intake.messages + uploads.messages) if intake and uploads else 0,
+            waiting_bytes=(intake.bytes + uploads.bytes) if intake and uploads else 0,
+            committed_messages=tenure.committed_messages if tenure else 0,
+            committed_bytes=tenure.committed_bytes if tenure else 0,
+            queue_count=len(self._table),
+            failing_queues=uploads.failing_queues if uploads else 0,
+            last_failure=uploads.last_failure if uploads else "",
+            requests=self._opened.requests(),
+        )
+
+
+async def beside(parts: Parts, tenure: Tenure) -> None:
+    """What runs while this service writes."""
+    work = [upkeep.expire_regularly(parts, tenure)]
+    if parts.runner.storage.positions:
+        work.append(upkeep.MetadataExport(parts).run())
+    await first_ended(*work)
+
+
+async def log_status(service: Service[TierConfig]) -> commitlog_pb2.GetStatusResponse:
+    """UnavailableError."""
+    try:
+        get_status = service.channels.callable(METHODS["GetStatus"])
+        return await get_status(commitlog_pb2.GetStatusRequest(), timeout=ANSWER_S)
+    except grpc.RpcError as error:
+        raise stream_error(error) from error
+
+
+async def queue_ends(service: Service[TierConfig]) -> tuple[int, dict[QueueKey, int]]:
+    """UnavailableError."""
+    get_table = service.channels.callable(METHODS["GetQueueTable"])
+    request = commitlog_pb2.GetQueueTableRequest()
+    ends: dict[QueueKey, int] = {}
+    appended = 0
+    while True:
+        try:
+            page = await get_table(request, timeout=ANSWER_S)
+        except grpc.RpcError as error:
+            raise stream_error(error) from error
+        appended = appended or page.appended_offset
+        ends.update(((one.topic, one.queue_id), one.next_queue_offset) for one in page.queues)
+        if not page.next_position:
+            return appended, ends
+        request.position = page.next_position
+
+
+if __name__ == "__main__":
+    run_service(main)

@@ -1,0 +1,207 @@
+"""Settings of the tier service; `docs/configuration.md` is made from them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.service.config import FollowerConfig, setting
+from stratamq.tier.containers.place import HOUR_MS, TierLimits
+from stratamq.tier.driver.counting import Prices
+from stratamq.tier.writing.intake import IntakeLimits, goes_into_tier
+
+MIB = 1 << 20
+EARLIEST, NOW = "earliest", "now"
+
+
+# fmt: off
+@dataclass(frozen=True)
+class TierConfig(FollowerConfig):
+    """One broker's tier."""
+
+    target: str = setting(
+        "", unit="path or URL", rocketmq="tieredStoreFilePath",
+        doc="Where the tier is: a directory, in RocketMQ's layout, or an object store, "
+        "`s3://bucket/prefix`, `gs://…`, `az://…`, whose credentials come from the environment. "
+        "The service does not start without it."
+    )
+    endpoint: str = setting(
+        "", unit="URL", rocketmq="objectStoreEndpoint",
+        doc="Of an object store that is not its provider's own; empty: the provider's.",
+    )
+    allow_http: bool = setting(
+        False, unit="", doc="Whether the object store may be asked without TLS.",
+    )
+    cluster: str = setting(
+        "DefaultCluster", unit="", rocketmq="brokerClusterName",
+        doc="The cluster's name, the first part of every path.",
+    )
+    broker: str = setting(
+        "", unit="", rocketmq="brokerName",
+        doc="The broker's name, the second part; empty: that of the log.",
+    )
+    start: str = setting(
+        EARLIEST, unit="",
+        doc="Where a broker's first upload begins: `earliest`, `now`, or a store time in ms. A "
+        "tier that has something goes on where it is.",
+    )
+    adopt_generation: int = setting(
+        0, unit="", minimum=0, maximum=(1 << 63) - 1,
+        doc="The log generation whose tier this store was restored from: it is continued. 0: none.",
+    )
+    topics: tuple[str, ...] = setting(
+        (), unit="names",
+        doc="Topics that go into the tier, as names or patterns with `*`; empty: all. The broker's "
+        "own never do.",
+    )
+    except_topics: tuple[str, ...] = setting(
+        (), unit="names", doc="Topics that stay out, as names or patterns with `*`.",
+    )
+    scan_interval_ms: int = setting(
+        20_000, unit="ms", minimum=10, maximum=3_600_000,
+        doc="How often the service looks which batches are due.",
+    )
+    batch_wait_ms: int = setting(
+        30_000, unit="ms", minimum=0, maximum=86_400_000, rocketmq="tieredStoreGroupCommitTimeout",
+        doc="A batch is uploaded when its first message has waited as long.",
+    )
+    batch_messages: int = setting(
+        4096, unit="messages", minimum=1, maximum=1 << 20, rocketmq="tieredStoreGroupCommitCount",
+        doc="A batch is uploaded when it has as many messages.",
+    )
+    batch_bytes: int = setting(
+        4 * MIB, unit="bytes", minimum=1, maximum=1 << 30, rocketmq="tieredStoreGroupCommitSize",
+        doc="A batch is uploaded when it has as many bytes; a larger message is one alone.",
+    )
+    budget_bytes: int = setting(
+        256 * MIB, unit="bytes", minimum=1, maximum=1 << 40,
+        doc="Memory for messages that wait for their upload, of all queues; above it the largest "
+        "batches go first, and the log is not read on.",
+    )
+    uploads_at_once: int = setting(
+        8, unit="queues", minimum=1, maximum=1024, rocketmq="tieredStoreMaxPendingLimit",
+        doc="So many queues are uploaded at the same time.",
+    )
+    retry_longest_ms: int = setting(
+        30_000, unit="ms", minimum=10, maximum=3_600_000,
+        doc="The longest pause before an upload that failed is tried again; it doubles from "
+        "100 ms.",
+    )
+    record_segment_bytes: int = setting(
+        1 << 30, unit="bytes", minimum=1024, maximum=1 << 40,
+        rocketmq="tieredStoreCommitLogMaxSize",
+        doc="Size of a segment of a queue's records.",
+    )
+    unit_segment_bytes: int = setting(
+        100 * MIB, unit="bytes", minimum=QUEUE_UNIT_BYTES, maximum=1 << 40,
+        rocketmq="tieredStoreConsumeQueueMaxSize",
+        doc="Size of a segment of a queue's units, in a directory.",
+    )
+    roll_interval_hours: int = setting(
+        24, unit="hours", minimum=1, maximum=1 << 20, rocketmq="commitLogRollingInterval",
+        doc="A segment whose first message is older gets a successor.",
+    )
+    roll_minimum_bytes: int = setting(
+        16 * MIB, unit="bytes", minimum=0, maximum=1 << 40,
+        rocketmq="commitLogRollingMinimumSize",
+        doc="A smaller segment is not rolled for its age.",
+    )
+    retention_hours: int = setting(
+        72, unit="hours", minimum=0, maximum=1 << 20, rocketmq="tieredStoreFileReservedTime",
+        doc="How long messages stay in the tier; 0: for ever.",
+    )
+    topic_retention_hours: tuple[str, ...] = setting(
+        (), unit="topic=hours",
+        doc="Topics with another retention, as `name=hours`, names or patterns with `*`; the first "
+        "that matches counts.",
+    )
+    retention_enabled: bool = setting(
+        True, unit="", rocketmq="tieredStoreDeleteFileEnable",
+        doc="Whether messages leave the tier by their age.",
+    )
+    retention_interval_ms: int = setting(
+        3_600_000, unit="ms", minimum=10, maximum=86_400_000,
+        rocketmq="tieredStoreDeleteFileInterval",
+        doc="How often the service looks what leaves the tier.",
+    )
+    grace_ms: int = setting(
+        600_000, unit="ms", minimum=0, maximum=86_400_000,
+        doc="Objects that left a queue's manifest are deleted so much later: readers that hold an "
+        "older manifest end in this time.",
+    )
+    storage_timeout_ms: int = setting(
+        30_000, unit="ms", minimum=100, maximum=3_600_000,
+        doc="Limit of one request to an object store, its body included.",
+    )
+    price_put: float = setting(
+        0.005, unit="USD", minimum=0.0, maximum=1000.0,
+        doc="What 1 000 writing requests cost, for the cost that is shown.",
+    )
+    price_get: float = setting(
+        0.0004, unit="USD", minimum=0.0, maximum=1000.0, doc="What 1 000 reading requests cost.",
+    )
+    price_list: float = setting(
+        0.005, unit="USD", minimum=0.0, maximum=1000.0, doc="What 1 000 listing requests cost.",
+    )
+
+    def faults(self) -> Iterable[str]:
+        if not self.target:
+            yield "target must be given: a directory, or the URL of an object store"
+        if self.start not in (EARLIEST, NOW) and not self.start.isascii():
+            yield "start is `earliest`, `now` or a time in ms"
+        elif self.start not in (EARLIEST, NOW) and not self.start.isdigit():
+            yield f"start: {self.start!r} is neither `earliest`, `now` nor a time in ms"
+        if self.batch_bytes > self.budget_bytes:
+            yield "batch_bytes is above budget_bytes"
+        for one in self.topic_retention_hours:
+            name, equals, hours = one.rpartition("=")
+            if not (name and equals and hours.isascii() and hours.isdigit()):
+                yield f"topic_retention_hours: {one!r} must have the form topic=hours"
+
+    @property
+    def is_objects(self) -> bool:
+        return "://" in self.target
+
+    @property
+    def prices(self) -> Prices:
+        return Prices(self.price_put, self.price_get, self.price_list)
+
+    @property
+    def limits(self) -> TierLimits:
+        whole = self.unit_segment_bytes // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES
+        return TierLimits(
+            record_segment_bytes=self.record_segment_bytes,
+            unit_segment_bytes=whole,
+            roll_after_ms=self.roll_interval_hours * HOUR_MS,
+            roll_min_bytes=self.roll_minimum_bytes,
+        )
+
+    @property
+    def intake_limits(self) -> IntakeLimits:
+        return IntakeLimits(
+            self.batch_bytes, self.batch_messages, self.batch_wait_ms, self.budget_bytes
+        )
+
+    @property
+    def from_ms(self) -> int | None:
+        """The store time from which a first upload begins; None: another beginning."""
+        return int(self.start) if self.start.isdigit() else None
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic goes into the tier."""
+        if not goes_into_tier(topic) or topic in (self.cluster, self.broker):
+            return False
+        if any(fnmatchcase(topic, pattern) for pattern in self.except_topics):
+            return False
+        return not self.topics or any(fnmatchcase(topic, pattern) for pattern in self.topics)
+
+    def retention_ms(self, topic: str) -> int | None:
+        """None: for ever."""
+        hours = self.retention_hours
+        for one in self.topic_retention_hours:
+            pattern, _, given = one.rpartition("=")
+            if fnmatchcase(topic, pattern):
+                hours = int(given)
+                break
+        return hours * HOUR_MS if hours and self.retention_enabled else None
+# fmt: on

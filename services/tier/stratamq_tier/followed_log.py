@@ -1,0 +1,80 @@
+"""Where the log is: what it has flushed, what consumers may see, and whose it is.
+
+Driven by `stratamq.follow.driver`. The log's bytes are read elsewhere (`log_reading`), so that a
+storage that is away never holds up the log's stream.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from stratamq.follow.protocol import Event, Opened, Report, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """As of the last event. Offsets are the log's, in bytes; `generation` 0: it was not met yet."""
+
+    generation: int = 0
+    is_slave: bool = True
+    segment_bytes: int = 0
+    minimum: int = 0
+    confirmed: int = 0
+    flushed: int = 0
+
+    @property
+    def readable(self) -> int:
+        """Up to here its messages go into the tier: a log that loses its power keeps them."""
+        return min(self.confirmed, self.flushed)
+
+
+class FollowedLog:
+    """Belongs to the event loop. `changed` is called after each change of `state`."""
+
+    name = "tier"
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.state = LogState()
+        self.stopped_reason = ""
+        self.read_to = 0
+        """Nothing below is read any more."""
+        self.committed = 0
+        """Everything below that belongs in the tier is there."""
+        self._changed = changed
+
+    def resume_point(self) -> tuple[int, int]:
+        return self.state.generation, self.state.confirmed
+
+    def opened(self, opened: Opened) -> None:
+        self.state = LogState(
+            opened.generation,
+            opened.is_slave,
+            opened.segment_bytes,
+            opened.minimum,
+            opened.confirmed,
+            opened.flushed,
+        )
+        self._changed()
+
+    def apply(self, event: Event) -> Iterator[Wait | None]:
+        before = self.state
+        self.state = LogState(
+            event.generation,
+            before.is_slave,
+            before.segment_bytes,
+            event.minimum,
+            event.confirmed,
+            event.flushed,
+        )
+        self._changed()
+        return iter(())
+
+    def report(self) -> Report:
+        return Report(self.read_to, self.committed, 0, self.read_to)
+
+    def close_at(self, end: int, done: Callable[[], None]) -> None:
+        """What is committed is durable in the storage; the rest is read again."""
+        done()
+
+    def stopped(self, error: BaseException) -> None:
+        self.stopped_reason = str(error)
+        self._changed()

@@ -1,0 +1,75 @@
+"""The log's messages, read into the intake, a bounded piece at a time. Belongs to one thread."""
+
+import numpy as np
+
+from stratamq.errors import OffsetOutOfRangeError
+from stratamq.files.port import Files
+from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
+from stratamq.formats.queue_units import unit_runs
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.frame_windows import next_frames
+from stratamq.store.segment_reader import SegmentReader
+from stratamq.tier.writing.intake import Due, Intake, QueueKey
+
+FRAMES_AT_ONCE = 4096
+
+
+class LogReading:
+    """Of one log, from one claim of the tier to its end."""
+
+    def __init__(self, files: Files, segment_bytes: int, intake: Intake) -> None:
+        self._segment_bytes = segment_bytes
+        self._reader = SegmentReader(files, COMMIT_LOG, segment_bytes)
+        self.intake = intake
+
+    def read(self, position: int, end: int, now_ms: int, from_ms: int | None) -> int:
+        """One piece from log offset `position` on, up to `end`; messages that were stored before
+        `from_ms` are left out. Where the next piece begins.
+
+        What was deleted meanwhile is passed over. CorruptRecordError, UnreadableError.
+        """
+        try:
+            data, columns, following = self._piece(position, end)
+        except OffsetOutOfRangeError as gone:
+            if gone.minimum <= position:
+                raise
+            return min(end, gone.minimum)
+        if from_ms is not None and len(columns.store_timestamp_ms):
+            if int(columns.store_timestamp_ms[-1]) < from_ms:
+                return following
+            first = int(np.searchsorted(columns.store_timestamp_ms, from_ms))
+            if first:
+                return self.read(int(columns.physical_offset[first]), end, now_ms, None)
+        self.intake.add(data, position, columns, now_ms)
+        self._reader.drop_cache(position, following - position)
+        return following
+
+    def first_offsets(self, position: int, end: int) -> dict[QueueKey, int]:
+        """The first queue offset of each queue in [position, end) of the log."""
+        found: dict[QueueKey, int] = {}
+        while position < end:
+            try:
+                _, columns, position = self._piece(position, end)
+            except OffsetOutOfRangeError as gone:
+                if gone.minimum <= position:
+                    raise
+                position = gone.minimum
+                continue
+            for run in unit_runs(columns):
+                found.setdefault((run.topic, run.queue_id), run.first_queue_offset)
+        return found
+
+    def due(self, now_ms: int, *, everything: bool) -> list[Due]:
+        return list(self.intake.due(now_ms, everything=everything))
+
+    def close(self) -> None:
+        """Let go of the segments."""
+        self._reader.release_from(0)
+
+    def _piece(self, position: int, end: int) -> tuple[memoryview | bytes, DispatchColumns, int]:
+        segment_end = position - position % self._segment_bytes + self._segment_bytes
+        data, lengths = next_frames(
+            self._reader.window, position, min(end, segment_end), FRAMES_AT_ONCE
+        )
+        columns = dispatch_columns(data, position, lengths)
+        return data, columns, position + int(lengths.sum(dtype=np.int64))

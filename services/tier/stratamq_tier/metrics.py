@@ -1,0 +1,52 @@
+"""What Prometheus sees of the tier. Gauges are brought up to date by `observe`."""
+
+from collections.abc import Callable
+
+from stratamq.service.metrics import gauge
+from stratamq_tier.status import TierStatus
+
+OFFSET = gauge("tier_offset_bytes", "Log offsets: committed, read, confirmed.", ["kind"])
+LAG = gauge("tier_lag_seconds", "Age of the oldest message that was read and is not in the tier.")
+WAITING_BYTES = gauge("tier_waiting_bytes", "Memory of messages that wait for their upload.")
+WAITING = gauge("tier_waiting_messages", "Messages that wait for their upload.")
+COMMITTED_MESSAGES = gauge("tier_committed_messages", "Messages committed since the start.")
+COMMITTED_BYTES = gauge("tier_committed_bytes", "Bytes of records committed since the start.")
+QUEUES = gauge("tier_queues", "Queues of which the tier has something.")
+WRITING = gauge("tier_writing", "1 while this service writes the broker's tier.")
+FAILING = gauge("tier_failing_queues", "Queues whose last upload failed.")
+REQUESTS = gauge("tier_requests", "Requests to the storage since the start.", ["kind"])
+REQUEST_BYTES = gauge("tier_request_bytes", "Bytes of these requests.", ["kind"])
+REQUEST_ERRORS = gauge("tier_request_errors", "Requests that had no usable answer.", ["kind"])
+COST = gauge("tier_cost_usd", "What the requests cost at the prices of the settings.")
+CACHE_BYTES = gauge("tier_cache_bytes", "Memory of messages that were read ahead.")
+CACHE_HITS = gauge("tier_cache_hits", "Fetches that the cache answered.")
+CACHE_MISSES = gauge("tier_cache_misses", "Fetches that asked the storage.")
+
+
+class Observer:
+    """Carries the service's numbers into the registry."""
+
+    def __init__(self, status: Callable[[], TierStatus]) -> None:
+        self._status = status
+
+    def observe(self) -> None:
+        status = self._status()
+        OFFSET.labels("committed").set(status.committed_offset)
+        OFFSET.labels("read").set(status.read_offset)
+        OFFSET.labels("confirmed").set(status.log_confirmed_offset)
+        LAG.set(status.lag_ms / 1000)
+        WAITING_BYTES.set(status.waiting_bytes)
+        WAITING.set(status.waiting_messages)
+        COMMITTED_MESSAGES.set(status.committed_messages)
+        COMMITTED_BYTES.set(status.committed_bytes)
+        QUEUES.set(status.queue_count)
+        WRITING.set(not status.not_writing_reason)
+        FAILING.set(status.failing_queues)
+        for one in status.requests:
+            REQUESTS.labels(one.kind).set(one.count)
+            REQUEST_BYTES.labels(one.kind).set(one.bytes)
+            REQUEST_ERRORS.labels(one.kind).set(one.errors)
+        COST.set(sum(one.cost_usd for one in status.requests))
+        CACHE_BYTES.set(status.cache.bytes)
+        CACHE_HITS.set(status.cache.hits)
+        CACHE_MISSES.set(status.cache.misses)

@@ -1,0 +1,31 @@
+"""What writing to a tier takes: the storage, the log, and where they meet."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from stratamq.files.port import Clock, Files
+from stratamq.formats.tier_manifest import Manifest
+from stratamq.service.worker import ThreadWorker
+from stratamq.tier.driver.running import Runner
+from stratamq.tier.writing.intake import QueueKey
+from stratamq_tier.config import TierConfig
+from stratamq_tier.followed_log import FollowedLog
+
+QueueEnds = Callable[[], Awaitable[tuple[int, dict[QueueKey, int]]]]
+"""The log's end, and the next queue offset of each queue there. UnavailableError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """`broker`: the name below which the tier is; `committed` is given each new manifest."""
+
+    config: TierConfig
+    broker: str
+    files: Files
+    clock: Clock
+    runner: Runner
+    reading: ThreadWorker
+    log: FollowedLog
+    queue_ends: QueueEnds
+    manifests: Callable[[], list[Manifest]]
+    committed: Callable[[Manifest], None]

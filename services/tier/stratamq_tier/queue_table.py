@@ -1,0 +1,80 @@
+"""What the tier has of each queue: its manifest, as of the last commit or the last look."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from stratamq.formats.tier_manifest import Manifest
+from stratamq.tier.writing.intake import QueueKey
+
+
+@dataclass(frozen=True, slots=True)
+class TierQueueEntry:
+    """`revision`: of the table, when the queue changed last."""
+
+    manifest: Manifest
+    revision: int
+
+    @property
+    def key(self) -> QueueKey:
+        return self.manifest.topic, self.manifest.queue_id
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """`next_position` 0: there is no more."""
+
+    entries: tuple[TierQueueEntry, ...]
+    next_position: int
+    revision: int
+
+
+class QueueTable:
+    """Belongs to the event loop. The cost of a change and of a page does not depend on the number
+    of queues."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._entries: dict[QueueKey, TierQueueEntry] = {}
+        self._changes: list[tuple[int, QueueKey]] = []
+        """By revision; those that a later change has replaced are passed over."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, manifest: Manifest) -> None:
+        """A manifest that is older than the known one changes nothing."""
+        key = manifest.topic, manifest.queue_id
+        known = self._entries.get(key)
+        if known is not None and known.manifest.revision >= manifest.revision:
+            return
+        self.revision += 1
+        self._entries[key] = TierQueueEntry(manifest, self.revision)
+        self._changes.append((self.revision, key))
+        if len(self._changes) > 2 * len(self._entries) + 64:
+            self._changes = sorted((one.revision, key) for key, one in self._entries.items())
+
+    def get(self, topic: str, queue_id: int) -> TierQueueEntry | None:
+        return self._entries.get((topic, queue_id))
+
+    def manifests(self) -> list[Manifest]:
+        """Of all queues."""
+        return [entry.manifest for entry in self._entries.values()]
+
+    def page(self, after_revision: int, position: int, most: int, topic: str = "") -> TablePage:
+        """Queues that changed behind `after_revision`, at most `most` (1 or more), from `position`
+        on: 0, then `next_position` of the page before. Those that change meanwhile come once more.
+        """
+        start = bisect_right(self._changes, (max(after_revision, position), _ANY))
+        found: list[TierQueueEntry] = []
+        for revision, key in self._changes[start:]:
+            entry = self._entries[key]
+            if entry.revision != revision or (topic and key[0] != topic):
+                continue
+            if len(found) == most:
+                return TablePage(tuple(found), found[-1].revision, self.revision)
+            found.append(entry)
+        return TablePage(tuple(found), 0, self.revision)
+
+
+_ANY = ("\U0010ffff", 1 << 62)
+"""Behind every queue of a revision."""

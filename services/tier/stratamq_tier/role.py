@@ -1,0 +1,110 @@
+"""Whether this service writes: while the log is a master's, and no later writer has claimed the
+tier.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from stratamq.errors import StrataError
+from stratamq.formats.tier_manifest import decode_progress
+from stratamq.tier.containers.place import progress_path
+from stratamq.tier.driver.calls import AbsentError, Load, Procedure, ask
+from stratamq.tier.writing.claim import FencedError
+from stratamq_tier.parts import Parts
+from stratamq_tier.tasks import first_ended
+from stratamq_tier.tenure import Tenure
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+SLAVE_LOOK_S = 10.0
+
+
+class Role:
+    """Belongs to the event loop. `beside`: what runs while a tenure lasts."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        wake: asyncio.Event,
+        beside: Callable[[Tenure], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.tenure: Tenure | None = None
+        self.not_writing_reason = "the log was not met yet"
+        self._parts = parts
+        self._wake = wake
+        self._beside = beside
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            state = self._parts.log.state
+            if not state.generation or state.is_slave:
+                await self._as_slave()
+                continue
+            tenure = Tenure(self._parts, state, self._wake)
+            self.tenure, self.not_writing_reason = tenure, ""
+            try:
+                await first_ended(tenure.run(), self._beside(tenure))
+                pause_s = FIRST_PAUSE_S
+            except FencedError as error:
+                self._ended(error)
+                await self._until_log_changes(state.generation)
+            except StrataError as error:
+                self._ended(error)
+                await self._pause(pause_s)
+                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+            finally:
+                self.tenure = None
+
+    def _ended(self, error: StrataError) -> None:
+        if str(error) != self.not_writing_reason:
+            log.error("not writing", extra={"reason": str(error)})
+        self.tenure, self.not_writing_reason = None, str(error)
+
+    async def _as_slave(self) -> None:
+        """What its master has put into the tier this log may delete as well."""
+        followed = self._parts.log
+        if followed.state.generation:
+            self.not_writing_reason = "the log is a slave's: its master's service writes"
+            try:
+                position = await self._parts.runner.start(
+                    _position(self._parts.config.cluster, self._parts.broker)
+                )
+                followed.committed = min(position, followed.state.confirmed)
+                followed.read_to = followed.state.confirmed
+            except StrataError as error:
+                log.warning("the tier's progress is not known", extra={"reason": str(error)})
+        await self._pause(SLAVE_LOOK_S)
+
+    async def _until_log_changes(self, generation: int) -> None:
+        while self._parts.log.state.generation == generation:
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _pause(self, pause_s: float) -> None:
+        """So long, or until the log's generation or role is another one."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + pause_s
+        before = self._parts.log.state
+        while (state := self._parts.log.state) and (state.generation, state.is_slave) == (
+            before.generation,
+            before.is_slave,
+        ):
+            self._wake.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+
+
+def _position(cluster: str, broker: str) -> Procedure[int]:
+    try:
+        raw, _ = yield from ask(Load(progress_path(cluster, broker)))
+    except AbsentError:
+        return 0
+    return decode_progress(raw).position

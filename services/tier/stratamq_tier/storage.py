@@ -1,0 +1,55 @@
+"""The storage that the settings name, as the service uses it: it counts, and asks again."""
+
+import os
+import random
+import time
+
+from stratamq.files.port import Clock
+from stratamq.files.real import RealFiles
+from stratamq.tier.driver.counting import FREE, CountingStorage
+from stratamq.tier.driver.objects import ObjectSettings, open_objects
+from stratamq.tier.driver.posix import PosixStorage
+from stratamq.tier.driver.retrying import Retries, RetryingStorage
+from stratamq.tier.driver.storage import Storage
+from stratamq_tier.config import TierConfig
+from stratamq_tier.status import Requests
+
+
+class OpenedStorage:
+    """`storage` is given to runners; closed once, at the end."""
+
+    def __init__(self, config: TierConfig, clock: Clock) -> None:
+        """ConfigurationError for what can be seen without a request."""
+        below: Storage
+        prices = FREE
+        if config.is_objects:
+            options = {"endpoint": config.endpoint} if config.endpoint else {}
+            settings = ObjectSettings(
+                config.target,
+                options,
+                timeout_ms=config.storage_timeout_ms,
+                allow_http=config.allow_http,
+            )
+            below, prices = open_objects(settings), config.prices
+        else:
+            os.makedirs(config.target, exist_ok=True)
+            below = PosixStorage(RealFiles(config.target), time.sleep)
+        self._counting = CountingStorage(below, clock.monotonic_ns, prices)
+        self.storage: Storage = RetryingStorage(
+            self._counting, Retries(), time.sleep, random.random
+        )
+
+    def requests(self) -> tuple[Requests, ...]:
+        return tuple(
+            Requests(
+                kind,
+                counts.requests,
+                counts.bytes_up + counts.bytes_down,
+                counts.errors,
+                counts.requests * self._counting.prices.of(kind),
+            )
+            for kind, counts in self._counting.counts().items()
+        )
+
+    def close(self) -> None:
+        self.storage.close()

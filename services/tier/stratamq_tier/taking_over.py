@@ -1,0 +1,87 @@
+"""The beginning of a writer: what the tier has is compared with this log's history.
+
+Both are of one history up to some place: the end, in this log, of the generation in which the tier
+was written last. What the tier may have from behind it is not this log's, and is cut off.
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+from stratamq.errors import NotWritableError
+from stratamq.formats.generation_number import term_of
+from stratamq.formats.tier_manifest import Manifest, Progress
+from stratamq.store.generations import end_of, is_listed
+from stratamq.tier.writing.intake import QueueKey
+from stratamq.tier.writing.progress import ProgressObject
+from stratamq_tier.config import NOW
+from stratamq_tier.followed_log import LogState
+from stratamq_tier.log_reading import LogReading
+from stratamq_tier.parts import Parts
+from stratamq_tier.tasks import all_of
+from stratamq_tier.writers import Writers
+
+log = logging.getLogger(__name__)
+
+_NEVER_ENDED = 1 << 62
+
+
+async def take_over(
+    parts: Parts, state: LogState, progress: ProgressObject, reading: LogReading, writers: Writers
+) -> int:
+    """The log offset from which it is read. The tier has nothing that this log does not have, and
+    no earlier writer can add anything. NotWritableError when it is another log's."""
+    known = await parts.runner.start(progress.load())
+    if known is None:
+        position = state.readable if parts.config.start == NOW else state.minimum
+        await parts.runner.start(progress.store(state.generation, position, position))
+        return position
+    shared = await parts.reading.run(partial(_shared_end, parts, known, state))
+    position = min(known.position, shared)
+    if known.reach > shared or term_of(known.generation) != term_of(state.generation):
+        await _cut(parts, min(known.reach, shared), reading, writers)
+        await parts.runner.start(progress.store(state.generation, position, position))
+    else:
+        await parts.runner.start(progress.store(state.generation, position, known.reach))
+    return position
+
+
+def _shared_end(parts: Parts, known: Progress, state: LogState) -> int:
+    """Up to which log offset this log has what the tier was written from. Blocking."""
+    adopted = parts.config.adopt_generation
+    if known.generation == adopted:
+        return state.minimum
+    if known.generation != state.generation and not is_listed(parts.files, known.generation):
+        raise NotWritableError(
+            f"the tier of broker {parts.broker} in {parts.config.target} was written from the "
+            f"log's generation {known.generation}, which this log never had: it is another "
+            "broker's; give this one another name or target. If this store was restored from that "
+            f"tier, set tier.adopt_generation={known.generation}",
+            reason="foreign tier",
+        )
+    return end_of(parts.files, known.generation, _NEVER_ENDED)
+
+
+async def _cut(parts: Parts, place: int, reading: LogReading, writers: Writers) -> None:
+    """Take over every queue, without the messages that this log does not have below `place`."""
+    end, next_offsets = await parts.queue_ends()
+    while parts.log.state.readable < end:
+        await asyncio.sleep(0.05)
+    first = await parts.reading.run(partial(reading.first_offsets, place, end))
+    cut = 0
+
+    async def one(manifest: Manifest) -> None:
+        nonlocal cut
+        key: QueueKey = (manifest.topic, manifest.queue_id)
+        stop = first.get(key, next_offsets.get(key, manifest.end_offset))
+        cut += max(0, manifest.end_offset - stop)
+        now_ms = parts.clock.wall_ms()
+        await writers.run(key, lambda writer: writer.take_over(stop, now_ms))
+
+    manifests = parts.manifests()
+    for low in range(0, len(manifests), parts.config.uploads_at_once):
+        await all_of(*map(one, manifests[low : low + parts.config.uploads_at_once]))
+    log.warning(
+        "tier taken over",
+        extra={"queues": len(manifests), "messages_cut": cut, "log_offset": place},
+    )

@@ -1,0 +1,163 @@
+"""The time in which this service writes a broker's tier: from its claim until the log is a slave's,
+begins another generation, or another writer claims the tier.
+"""
+
+import asyncio
+from functools import partial
+
+from stratamq.tier.driver.calls import Procedure
+from stratamq.tier.writing.claim import claim
+from stratamq.tier.writing.intake import Due, Intake
+from stratamq.tier.writing.progress import ProgressObject
+from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq_tier.followed_log import LogState
+from stratamq_tier.log_reading import LogReading
+from stratamq_tier.parts import Parts
+from stratamq_tier.taking_over import take_over
+from stratamq_tier.tasks import first_ended
+from stratamq_tier.uploads import Uploads
+from stratamq_tier.writers import Writers
+
+PROGRESS_INTERVAL_NS = 60_000_000_000
+"""How far the stored progress may lag behind, in time: a start reads so much of the log again."""
+
+
+class Tenure:
+    """Belongs to the event loop, for one generation of the log. `wake` is set when the log or an
+    upload has come further."""
+
+    def __init__(self, parts: Parts, state: LogState, wake: asyncio.Event) -> None:
+        self.position = 0
+        """Of the log, up to where it is read."""
+        self.committed_messages = self.committed_bytes = 0
+        self.oldest_ms: int | None = None
+        """When the message that waits longest was read; None: none waits."""
+        self._parts = parts
+        self._begun = state
+        self._wake = wake
+        config = parts.config
+        self.intake = Intake(config.intake_limits, config.wants)
+        self._reading = LogReading(parts.files, state.segment_bytes, self.intake)
+        self.uploads = Uploads(
+            self._commit, wake.set, config.uploads_at_once, config.retry_longest_ms
+        )
+        self._writers: Writers
+        self._progress: ProgressObject
+        self._stored_ns = 0
+
+    async def run(self) -> None:
+        """Raises StrataError: FencedError for good, others for the time being."""
+        parts, state = self._parts, self._begun
+        config = parts.config
+        epoch = await parts.runner.start(claim(config.cluster, parts.broker, state.generation))
+        self._progress = ProgressObject(config.cluster, parts.broker, epoch)
+        self._writers = Writers(
+            parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.committed
+        )
+        try:
+            self.position = await take_over(
+                parts, state, self._progress, self._reading, self._writers
+            )
+            self._settle()
+            await first_ended(self.uploads.run(), self._rounds())
+        finally:
+            await parts.reading.run(self._reading.close)
+        if self.uploads.fenced is not None:
+            raise self.uploads.fenced
+
+    @property
+    def writers(self) -> Writers:
+        """For what is done to queues beside uploads."""
+        return self._writers
+
+    async def _rounds(self) -> None:
+        while self._goes_on():
+            self._wake.clear()
+            await self._round()
+            self._settle()
+            await self._store_progress()
+            if self._goes_on():
+                await self._rest()
+
+    def _goes_on(self) -> bool:
+        state = self._parts.log.state
+        same = state.generation == self._begun.generation and not state.is_slave
+        return same and self.uploads.fenced is None
+
+    async def _round(self) -> None:
+        """Read what the log has, as far as there is memory, and send what is due on its way."""
+        parts, intake = self._parts, self.intake
+        from_ms = parts.config.from_ms
+        full = False
+        while not full and self._goes_on():
+            end = parts.log.state.readable
+            if self.position < end:
+                piece = partial(
+                    self._reading.read, self.position, end, parts.clock.wall_ms(), from_ms
+                )
+                self.position = await parts.reading.run(piece)
+            for due in await parts.reading.run(
+                partial(self._reading.due, parts.clock.wall_ms(), everything=False)
+            ):
+                await self._raise_reach()
+                self.uploads.add(due)
+            if self.position >= parts.log.state.readable:
+                break
+            full = intake.bytes + self.uploads.bytes >= parts.config.budget_bytes
+
+    async def _raise_reach(self) -> None:
+        """Before anything that has been read is uploaded. FencedError."""
+        known = self._progress.known
+        if known is None or known.reach < self.position:
+            await self._store(self._parts.log.state.readable)
+
+    async def _store_progress(self) -> None:
+        known, now_ns = self._progress.known, self._parts.clock.monotonic_ns()
+        behind = known is None or known.position < self._parts.log.committed
+        if behind and now_ns - self._stored_ns >= PROGRESS_INTERVAL_NS:
+            await self._store(known.reach if known else 0)
+
+    async def _store(self, reach: int) -> None:
+        committed = self._parts.log.committed
+        generation = self._begun.generation
+        procedure: Procedure[None] = self._progress.store(
+            generation, committed, max(reach, committed)
+        )
+        await self._parts.runner.start(procedure)
+        self._stored_ns = self._parts.clock.monotonic_ns()
+
+    def _settle(self) -> None:
+        """What is committed, for the log and its janitor."""
+        places = [self.position, self.intake.oldest_place, self.uploads.oldest_place]
+        followed = self._parts.log
+        followed.committed = min(place for place in places if place is not None)
+        followed.read_to = self.position
+        self.oldest_ms = self.intake.oldest_ms
+
+    async def _rest(self) -> None:
+        """Until the next look is due, or an upload has made room, or the log has changed hands."""
+        config = self._parts.config
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + config.scan_interval_ms / 1000
+        while self._goes_on():
+            held = self.intake.bytes + self.uploads.bytes >= config.budget_bytes
+            unread = self._parts.log.state.readable - self.position
+            if unread >= config.batch_bytes and not held:
+                return
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+            self._wake.clear()
+            self._settle()
+
+    async def _commit(self, due: Due) -> None:
+        now_ms = self._parts.clock.wall_ms()
+
+        def work(writer: QueueWriter) -> Procedure[None]:
+            yield from writer.commit(due.batch, now_ms)
+
+        await self._writers.run(due.key, work)
+        self.committed_messages += len(due.batch.sizes)
+        self.committed_bytes += len(due.batch.records)

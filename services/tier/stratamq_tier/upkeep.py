@@ -1,0 +1,137 @@
+"""What is done to the tier beside uploads: retention by topic, the objects that left, RocketMQ's
+metadata. One round after the other, while this service writes.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from operator import methodcaller
+
+from stratamq.errors import StrataError
+from stratamq.files.metadata import MetadataFile
+from stratamq.formats.json_files import parse_json
+from stratamq.formats.store_paths import TIER_METADATA_PATH
+from stratamq.formats.tier_manifest import Manifest
+from stratamq.formats.tier_metadata import TierMetadata, format_tier_metadata
+from stratamq.tier.reading.rocketmq import read_metadata
+from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.export import metadata_of
+from stratamq.tier.writing.retention import plan_expiry
+from stratamq_tier.parts import Parts
+from stratamq_tier.tenure import Tenure
+
+log = logging.getLogger(__name__)
+
+EXPORT_INTERVAL_S = 10.0
+EXPORT_SHARE = 20
+"""The export takes at most this part of the time: it grows with the queues."""
+
+
+async def expire(parts: Parts, tenure: Tenure) -> int:
+    """Take out what is too old, delete what was taken out before the grace time. How many segments
+    were taken out. FencedError."""
+    now_ms = parts.clock.wall_ms()
+    before_ms = now_ms - parts.config.grace_ms
+    expired = 0
+    for manifest in parts.manifests():
+        key = (manifest.topic, manifest.queue_id)
+        retention_ms = parts.config.retention_ms(manifest.topic)
+        try:
+            if retention_ms is not None and _has_old(manifest, now_ms - retention_ms):
+                gone = await tenure.writers.run(
+                    key, methodcaller("expire", now_ms - retention_ms, now_ms)
+                )
+                log.info(
+                    "segments left the tier",
+                    extra={"topic": key[0], "queue": key[1], "segments": gone},
+                )
+                expired += gone
+            if any(one.since_ms < before_ms for one in manifest.dropped):
+                await tenure.writers.run(key, methodcaller("collect", before_ms))
+        except FencedError:
+            raise
+        except StrataError as error:
+            log.warning(
+                "retention in the tier failed, and is tried again",
+                extra={"topic": key[0], "queue": key[1], "reason": str(error)},
+            )
+        await asyncio.sleep(0)
+    return expired
+
+
+def _has_old(manifest: Manifest, older_than_ms: int) -> bool:
+    return any(fate.goes for fate in plan_expiry(manifest, older_than_ms)[:1])
+
+
+async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
+    """Until it is cancelled. FencedError."""
+    while True:
+        await asyncio.sleep(parts.config.retention_interval_ms / 1000)
+        await expire(parts, tenure)
+
+
+class MetadataExport:
+    """`config/tieredStoreMetadata.json` of the store, from the manifests. Topics keep their ids."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._file = MetadataFile(
+            parts.files,
+            TIER_METADATA_PATH,
+            parse=parse_json,
+            dump=lambda document: format_tier_metadata(document["metadata"]),  # type: ignore[arg-type]
+        )
+        self._ids: dict[str, int] | None = None
+        self._written: dict[tuple[str, int], int] = {}
+        """Revisions of the manifests that it was made from."""
+
+    async def run(self) -> None:
+        """Until it is cancelled; then what changed is written once more."""
+        pause_s = EXPORT_INTERVAL_S
+        clock = self._parts.clock
+        try:
+            while True:
+                await asyncio.sleep(pause_s)
+                begun_ns = clock.monotonic_ns()
+                await self.write()
+                took_s = (clock.monotonic_ns() - begun_ns) / 1e9
+                pause_s = max(EXPORT_INTERVAL_S, EXPORT_SHARE * took_s)
+        finally:
+            await self.write()
+
+    async def write(self) -> None:
+        """Nothing, unless a manifest has changed."""
+        manifests = self._parts.manifests()
+        revisions = {(one.topic, one.queue_id): one.revision for one in manifests}
+        if revisions == self._written:
+            return
+        try:
+            await self._parts.reading.run(partial(self._write, manifests))
+        except OSError as error:
+            log.warning(
+                "RocketMQ's metadata of the tier cannot be written",
+                extra={"file": TIER_METADATA_PATH, "error": str(error)},
+            )
+            return
+        self._written = revisions
+
+    def _write(self, manifests: list[Manifest]) -> None:
+        ids = self._ids if self._ids is not None else self._known_ids()
+        following = max(ids.values(), default=-1) + 1
+        for topic in sorted({manifest.topic for manifest in manifests} - ids.keys()):
+            ids[topic] = following
+            following += 1
+        self._ids = ids
+        metadata = metadata_of(manifests, ids, self._parts.clock.wall_ms())
+        self._file.store({"metadata": metadata})
+
+    def _known_ids(self) -> dict[str, int]:
+        files = self._parts.files
+        if files.entry(TIER_METADATA_PATH) is None:
+            return {}
+        file = files.open(TIER_METADATA_PATH)
+        try:
+            known: TierMetadata = read_metadata(file.read(0, file.size), None)
+        finally:
+            file.close()
+        return {name: topic.topic_id for name, topic in known.topics.items()}
