@@ -11,6 +11,8 @@ import typer
 
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.options import OPERATORS, OutputOption
+from stratamq.cli.tier_contents import gc, status
+from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
 from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
 from stratamq.files.real import RealFiles
 from stratamq.formats.json_files import parse_json_object
@@ -32,8 +34,6 @@ TargetOption = Annotated[
     str,
     typer.Option("--to", metavar="TIER", help="a directory, or s3://BUCKET/PREFIX, gs://, az://"),
 ]
-ClusterOption = Annotated[str, typer.Option(help="brokerClusterName: part of every path")]
-BrokerNameOption = Annotated[str, typer.Option(help="brokerName: part of every path")]
 VERIFY_COLUMNS = ("topic", "queueId", "minOffset", "maxOffset", "messages", "bytes", "lost",
                   "faults")  # fmt: skip
 QUEUE_COLUMNS = ("topic", "queueId", "minOffset", "commitOffset", "commitLogCommit",
@@ -50,6 +50,8 @@ def register(app: typer.Typer) -> None:
     tier.callback()(_group)
     tier.command("backfill")(backfill)
     tier.command("verify")(verify)
+    tier.command("status")(status)
+    tier.command("gc")(gc)
     tier.command("dump")(dump)
     app.add_typer(tier, rich_help_panel=OPERATORS)
 
@@ -138,8 +140,9 @@ def backfill(
     missing. Nothing of the store is changed.
     """
     from stratamq.cli.tier_backfill import backfill as copy
-    from stratamq.cli.tier_backfill import broker_folder, export_metadata
+    from stratamq.cli.tier_backfill import export_metadata
     from stratamq.cli.tier_storage import open_storage
+    from stratamq.tier.containers.place import broker_folder
 
     if export is not None and "://" in to:
         raise InvalidRequestError("--export: RocketMQ reads a tier in a directory, and no objects")
@@ -151,9 +154,7 @@ def backfill(
 
 
 def verify(
-    target: Annotated[
-        str, typer.Argument(metavar="TIER", help="a directory, or s3://BUCKET/PREFIX, gs://, az://")
-    ],
+    target: TargetArgument,
     cluster: ClusterOption = "DefaultCluster",
     broker: BrokerNameOption = "broker-a",
     output: OutputOption = Output.TABLE,

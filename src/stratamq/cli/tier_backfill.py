@@ -14,7 +14,6 @@ from stratamq.files.real import RealFiles
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.formats.tier_metadata import METADATA_NAME, TierMetadata, format_tier_metadata
-from stratamq.formats.tier_names import cluster_folder
 from stratamq.store.frame_windows import next_frames
 from stratamq.table.log_files import Part, open_log
 from stratamq.tier.containers.place import TierLimits
@@ -22,6 +21,7 @@ from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.rocketmq import read_metadata
 from stratamq.tier.writing.backfill import Backfill
 from stratamq.tier.writing.claim import claim
+from stratamq.tier.writing.collecting import OFFLINE_GENERATION
 from stratamq.tier.writing.export import metadata_of
 from stratamq.tier.writing.intake import Intake, IntakeLimits, goes_into_tier
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from stratamq.files.port import File
 
 _FRAMES_AT_ONCE = 4096
-_OFFLINE = 0
-"""Below the generation of every log: a tier that a service writes is left to it."""
 
 
 def backfill(
@@ -44,7 +42,7 @@ def backfill(
     def wanted(topic: str) -> bool:
         return goes_into_tier(topic) and (not topics or topic in topics)
 
-    epoch = run(claim(cluster, broker, _OFFLINE), storage)
+    epoch = run(claim(cluster, broker, OFFLINE_GENERATION), storage)
     intake = Intake(IntakeLimits(wait_ms=1 << 60), wanted)
     work = Backfill(cluster, broker, epoch, storage.positions, TierLimits(), intake)
     added = 0
@@ -68,10 +66,6 @@ def export_metadata(path: Path, manifests: list[Manifest]) -> None:
         following += 1
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(format_tier_metadata(metadata_of(manifests, ids, SystemClock().wall_ms())))
-
-
-def broker_folder(cluster: str, broker: str) -> str:
-    return f"{cluster_folder(cluster)}/{broker}"
 
 
 def _commit(work: Backfill, storage: Storage, *, everything: bool) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stratamq.files.real import RealFiles
 
 if TYPE_CHECKING:
+    from stratamq.tier.driver.counting import CountingStorage
     from stratamq.tier.driver.storage import Storage
 
 
@@ -18,6 +19,14 @@ def open_storage(target: str, *, for_writing: str = "") -> "closing[Storage]":
     ConfigurationError for a URL that is none, and for a store without conditional writes;
     NotWritableError when another process writes.
     """
+    return open_counted(target, for_writing=for_writing)[0]
+
+
+def open_counted(
+    target: str, *, for_writing: str = ""
+) -> "tuple[closing[Storage], CountingStorage]":
+    """As `open_storage`, and what counts its requests."""
+    from stratamq.tier.driver.counting import FREE, CountingStorage, Prices
     from stratamq.tier.driver.posix import PosixStorage
     from stratamq.tier.driver.retrying import Retries, RetryingStorage
 
@@ -25,12 +34,14 @@ def open_storage(target: str, *, for_writing: str = "") -> "closing[Storage]":
         directory = PosixStorage(RealFiles(target), time.sleep)
         if for_writing:
             directory.hold_writer(for_writing)
-        return closing(directory)
+        counted = CountingStorage(directory, time.monotonic_ns, FREE)
+        return closing(counted), counted
     from stratamq.tier.driver.objects import ObjectSettings, open_objects
     from stratamq.tier.driver.probing import probe
     from stratamq.tier.driver.storage import run
 
     objects = open_objects(ObjectSettings(target, allow_http=True))
+    counted = CountingStorage(objects, time.monotonic_ns, Prices())
     if for_writing:
-        run(probe(secrets.token_hex(8)), objects)
-    return closing(RetryingStorage(objects, Retries(), time.sleep, random.random))
+        run(probe(secrets.token_hex(8)), counted)
+    return closing(RetryingStorage(counted, Retries(), time.sleep, random.random)), counted

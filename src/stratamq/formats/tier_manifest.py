@@ -24,6 +24,7 @@ FORMAT = 1
 MANIFEST_NAME = "stratamq-manifest.json"
 WRITER_NAME = "stratamq-writer.json"
 PROGRESS_NAME = "stratamq-progress.json"
+CONSUMER_OFFSETS_NAME = "stratamq-consumer-offsets.json"
 
 Epoch = tuple[int, int]
 """[generation of the log, starts of the writer in it]: later ones are above earlier ones."""
@@ -119,7 +120,8 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`records` has at least one segment, except while the first is laid out."""
+    """`records` has at least one segment; none while the first is laid out, and where the manifest
+    only keeps earlier writers away (`QueueWriter.fence`)."""
 
     cluster: str
     broker: str
@@ -137,12 +139,12 @@ class Manifest:
     @property
     def end_offset(self) -> int:
         """One past the last queue offset that is committed."""
-        return self.records[-1].end_offset
+        return self.records[-1].end_offset if self.records else self.minimum
 
     @property
     def end(self) -> int:
         """One past the last byte of the records."""
-        return self.records[-1].end
+        return self.records[-1].end if self.records else 0
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

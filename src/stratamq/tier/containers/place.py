@@ -3,10 +3,17 @@
 from dataclasses import dataclass
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.tier_manifest import MANIFEST_NAME, PROGRESS_NAME, WRITER_NAME, Epoch
+from stratamq.formats.tier_manifest import (
+    CONSUMER_OFFSETS_NAME,
+    MANIFEST_NAME,
+    PROGRESS_NAME,
+    WRITER_NAME,
+    Epoch,
+)
 from stratamq.formats.tier_names import (
     SegmentType,
     cluster_folder,
+    parse_segment_name,
     queue_path,
     segment_path,
 )
@@ -60,10 +67,25 @@ class QueuePlace:
     def details(self, base: int, epoch: Epoch, attempt: str) -> str:
         return f"{self.record_segment(base)}.{epoch[0]:x}-{epoch[1]:x}-{attempt}.json"
 
+    def is_of_parts(self, path: str) -> bool:
+        """Whether it is named as `part` or `details` name it: RocketMQ has no such names."""
+        start = f"{self.folder}/{SegmentType.COMMIT_LOG.name}/"
+        name, _, rest = path.removeprefix(start).partition(".")
+        known = rest.startswith("parts/") or rest.endswith(".json")
+        return path.startswith(start) and parse_segment_name(name) is not None and known
+
+
+def broker_folder(cluster: str, broker: str) -> str:
+    return f"{cluster_folder(cluster)}/{broker}"
+
 
 def writer_path(cluster: str, broker: str) -> str:
-    return f"{cluster_folder(cluster)}/{broker}/{WRITER_NAME}"
+    return f"{broker_folder(cluster, broker)}/{WRITER_NAME}"
+
+
+def consumer_offsets_path(cluster: str, broker: str) -> str:
+    return f"{broker_folder(cluster, broker)}/{CONSUMER_OFFSETS_NAME}"
 
 
 def progress_path(cluster: str, broker: str) -> str:
-    return f"{cluster_folder(cluster)}/{broker}/{PROGRESS_NAME}"
+    return f"{broker_folder(cluster, broker)}/{PROGRESS_NAME}"

@@ -34,7 +34,8 @@ def open_queue(place: QueuePlace) -> Procedure[ManifestQueue | None]:
         raw, _ = yield from ask(Load(place.manifest))
     except AbsentError:
         return None
-    return (yield from queue_of(place, decode_manifest(raw)))
+    manifest = decode_manifest(raw)
+    return (yield from queue_of(place, manifest)) if manifest.records else None
 
 
 def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:

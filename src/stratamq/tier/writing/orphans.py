@@ -7,9 +7,10 @@ that were not written for a while.
 
 from collections.abc import Iterable, Iterator
 
-from stratamq.formats.tier_manifest import Manifest, Part
+from stratamq.formats.tier_manifest import Manifest
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import List, Listed, Procedure, ask
+from stratamq.tier.reading.manifests import parts_by_base
 
 _PAGE = 1000
 
@@ -27,20 +28,28 @@ def listed(place: QueuePlace) -> Procedure[list[Listed]]:
 
 
 def orphans(
-    objects: Iterable[Listed],
-    place: QueuePlace,
-    manifest: Manifest | None,
-    parts: Iterable[Part],
-    before_ms: int,
-) -> list[Listed]:
-    """Those of the objects that nothing names, and that were last written before that time.
+    objects: Iterable[Listed], place: QueuePlace, manifest: Manifest | None, before_ms: int
+) -> Procedure[list[Listed]]:
+    """Those of the objects that the manifest does not name, and that were last written before that
+    time. `objects` were listed before the manifest was loaded.
 
-    `parts`: of all segments of the manifest.
+    Of a queue without messages of ours only what a writer of parts names as no other does: its
+    files may be those of a tier that RocketMQ wrote. AbsentError, CorruptRecordError: the lists of
+    parts of full segments cannot be read.
     """
-    named = {place.manifest, *(part.name for part in parts)}
+    named = {place.manifest}
     if manifest is not None:
+        parts_of = yield from parts_by_base(manifest.records)
+        named.update(part.name for parts in parts_of.values() for part in parts)
         named.update(_named(place, manifest))
-    return [one for one in objects if one.path not in named and one.modified_ms < before_ms]
+    ours = manifest is not None and bool(manifest.records)
+    return [
+        one
+        for one in objects
+        if one.path not in named
+        and one.modified_ms < before_ms
+        and (ours or place.is_of_parts(one.path))
+    ]
 
 
 def _named(place: QueuePlace, manifest: Manifest) -> Iterator[str]:

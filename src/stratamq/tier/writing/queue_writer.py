@@ -166,15 +166,26 @@ class QueueWriter:
                 return len(due)
         raise self._outrun()
 
+    def fence(self) -> Procedure[Manifest]:
+        """Let no writer before this one commit any more, also one that has written its parts
+        already: the manifest, of a queue that has none an empty one, gets this writer's epoch.
+        FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = yield from self._look()
+            if seen.manifest is not None and seen.manifest.epoch == self._epoch:
+                return seen.manifest
+            before = seen.manifest or self._empty_manifest()
+            following = replace(before, revision=before.revision + 1, epoch=self._epoch)
+            if (yield from self._swap(seen, following, [])):
+                return following
+        raise self._outrun()
+
     def sweep(self, before_ms: int, *, dry_run: bool = False) -> Procedure[list[Listed]]:
         """Delete what nothing names and was last written before that time: what it was. Nothing may
         be committed meanwhile. FencedError."""
         objects = yield from listed(self._place)
         seen = yield from self._look()
-        segments = seen.manifest.records if seen.manifest else ()
-        parts_of = yield from parts_by_base(segments)
-        parts = [part for parts in parts_of.values() for part in parts]
-        found = orphans(objects, self._place, seen.manifest, parts, before_ms)
+        found = yield from orphans(objects, self._place, seen.manifest, before_ms)
         if not dry_run:
             for one in found:
                 yield from ask(Delete(one.path))
@@ -241,10 +252,13 @@ class QueueWriter:
 
     def _lay_out(self, old: Manifest | None, batch: Batch, now_ms: int) -> "_Layout":
         """The next manifest, and the calls before it. No call is made, no state is changed."""
+        before = old or self._empty_manifest()
+        if not before.records:
+            before, old = replace(before, minimum=batch.first), None
         layout = _Layout(
             self._place,
             self._limits,
-            old or self._new_manifest(batch),
+            before,
             self._epoch,
             self._attempt,
         )
@@ -263,7 +277,7 @@ class QueueWriter:
                 fresh_units = False
         return layout
 
-    def _new_manifest(self, batch: Batch) -> Manifest:
+    def _empty_manifest(self) -> Manifest:
         place = self._place
         return Manifest(
             place.cluster,
@@ -273,7 +287,7 @@ class QueueWriter:
             0,
             self._epoch,
             self._positions,
-            batch.first,
+            0,
         )
 
 

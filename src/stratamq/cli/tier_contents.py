@@ -1,0 +1,167 @@
+"""`stratamq tier status` and `gc`: what a storage has, and what of it nothing names."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.moments import parse_moment
+from stratamq.cli.options import OutputOption
+from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
+from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
+from stratamq.files.clock import SystemClock
+
+if TYPE_CHECKING:
+    from stratamq.tier.driver.storage import Storage
+    from stratamq.tier.reading.contents import BrokerTotals
+
+STATUS_COLUMNS = ("cluster", "broker", "queues", "messages", "bytes", "lost", "firstTimestamp",
+                  "lastTimestamp", "epoch", "objects", "objectBytes", "dropped")  # fmt: skip
+GARBAGE_COLUMNS = ("topic", "queueId", "reason", "size", "modifiedTimestamp", "path")
+_LEAST_AGE_MS = 3_600_000
+"""The storage's clock may differ from ours, and a writer needs some minutes for its commit."""
+
+
+def status(
+    target: TargetArgument,
+    cluster: Annotated[str | None, typer.Option(help="only of this brokerClusterName")] = None,
+    broker: Annotated[str | None, typer.Option(help="only this brokerName")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What each broker has in a tier, by its manifests, and what that takes.
+
+    Works without a broker. What this command has asked of the storage is counted on standard error.
+    Exit code 1 for a manifest that cannot be read.
+    """
+    from stratamq.cli.tier_storage import open_counted
+    from stratamq.tier.driver.storage import run
+    from stratamq.tier.reading.contents import brokers, totals
+
+    printer = Printer(output, STATUS_COLUMNS)
+    unreadable: list[str] = []
+    opened, counted = open_counted(target)
+    with opened as storage:
+        found = [
+            names
+            for names in run(brokers(), storage)
+            if cluster in (None, names[0]) and broker in (None, names[1])
+        ]
+        if not found:
+            raise NotFoundError(f"{target} has nothing of such a broker")
+        for names in found:
+            total = run(totals(*names), storage)
+            unreadable += total.unreadable
+            printer.row(_status_row(total))
+    printer.flush()
+    requests, price = counted.requests(), counted.cost_usd()
+    print(f"{requests} requests, {price:.6f} USD", file=sys.stderr)
+    if unreadable:
+        raise CorruptionError("left out: " + "; ".join(unreadable))
+
+
+def gc(
+    target: TargetArgument,
+    cluster: ClusterOption = "DefaultCluster",
+    broker: BrokerNameOption = "broker-a",
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="last written so long ago: 24h, 7d")
+    ] = "24h",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would go")] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="also where a tier service has written: one that still runs writes no more until "
+            "its next start",
+        ),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delete objects of a broker's tier that no manifest names: what crashes and lost races left.
+
+    A running tier service does this itself. Never deletes what a manifest names, or a writer may
+    still name: the tier is claimed first, which is refused where a service has claimed it.
+    """
+    from stratamq.cli.tier_storage import open_storage
+    from stratamq.tier.containers.place import broker_folder
+
+    now_ms = SystemClock().wall_ms()
+    before_ms = parse_moment(f"-{older_than}")
+    if not dry_run and now_ms - before_ms < _LEAST_AGE_MS:
+        raise InvalidRequestError(f"--older-than {older_than}: at least 1h, unless with --dry-run")
+    printer = Printer(output, GARBAGE_COLUMNS)
+    folder = "" if dry_run else broker_folder(cluster, broker)
+    with open_storage(target, for_writing=folder) as storage:
+        faults = _collect(storage, printer, (cluster, broker), before_ms, dry_run, take_over)
+    printer.flush()
+    if faults:
+        raise CorruptionError("nothing deleted of: " + "; ".join(faults))
+
+
+def _collect(
+    storage: "Storage",
+    printer: Printer,
+    names: tuple[str, str],
+    before_ms: int,
+    dry_run: bool,
+    take_over: bool,
+) -> list[str]:
+    """The queues that cannot be looked at, and why."""
+    from stratamq.tier.driver.storage import run
+    from stratamq.tier.reading.contents import BrokerObjects
+    from stratamq.tier.writing.collecting import claim_to_collect, collect, garbage_of
+
+    epoch = None if dry_run else run(claim_to_collect(*names, take_over=take_over), storage)
+    listing = BrokerObjects(*names)
+    faults, count, size = [], 0, 0
+    while (group := run(listing.following(), storage)) is not None:
+        place, objects = group
+        if place is None:
+            continue
+        found = run(garbage_of(place, objects, before_ms), storage)
+        if found.fault:
+            faults.append(f"{place.path}: {found.fault}")
+        sizes = {one.path: one for one in objects}
+        rows = [("no manifest names it", one.path) for one in found.unnamed]
+        rows += [("expired", path) for path in found.dropped if path in sizes]
+        if found and epoch is not None:
+            run(collect(place, epoch, storage.positions, before_ms), storage)
+        for reason, path in rows:
+            count, size = count + 1, size + sizes[path].size
+            printer.row(
+                {
+                    "kind": "garbage",
+                    "topic": place.topic,
+                    "queueId": place.queue_id,
+                    "reason": reason,
+                    "size": sizes[path].size,
+                    "modifiedTimestamp": sizes[path].modified_ms,
+                    "path": path,
+                }
+            )
+    done = "would be deleted" if dry_run else "deleted"
+    print(f"{count} objects of {size} bytes {done}", file=sys.stderr)
+    return faults
+
+
+def _status_row(total: "BrokerTotals") -> dict[str, object]:
+    from stratamq.formats.generation_number import starts_of, term_of
+
+    writer = total.writer
+    return {
+        "kind": "broker",
+        "cluster": total.cluster,
+        "broker": total.broker,
+        "queues": total.queues,
+        "messages": total.messages,
+        "bytes": total.bytes,
+        "lost": total.lost,
+        "firstTimestamp": total.first_ms or None,
+        "lastTimestamp": total.last_ms or None,
+        "epoch": f"{term_of(writer[0])}.{starts_of(writer[0])}.{writer[1]}" if writer else "",
+        "objects": total.objects,
+        "objectBytes": total.object_bytes,
+        "dropped": total.dropped,
+        "ok": not total.unreadable,
+    }

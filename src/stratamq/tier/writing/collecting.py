@@ -1,0 +1,68 @@
+"""What can be deleted of a whole broker's tier, without the service that writes it.
+
+Looking changes nothing, and may be done while the tier is written: objects are listed before the
+manifest is loaded, so that what was committed in between is named.
+
+Deleting is a writer's work. It claims the tier, and of each queue in which something is to be
+deleted it swaps the manifest first: a writer of before, even one that has written a part and was
+stopped for days, finds another manifest and ends (FencedError). What is named from then on is the
+work of later writers, whose objects are younger than anything that is deleted.
+"""
+
+from dataclasses import dataclass
+
+from stratamq.errors import CorruptRecordError
+from stratamq.formats.tier_manifest import Epoch
+from stratamq.tier.containers.place import QueuePlace, TierLimits
+from stratamq.tier.driver.calls import AbsentError, Listed, Procedure
+from stratamq.tier.reading.contents import load_manifest, load_writer
+from stratamq.tier.writing.claim import claim
+from stratamq.tier.writing.orphans import orphans
+from stratamq.tier.writing.queue_writer import QueueWriter
+
+OFFLINE_GENERATION = 0
+"""Below the generation of every log: a tier that a service writes is left to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Of one queue. `unnamed`: no manifest names them. `dropped`: paths that retention or a merge
+    has taken out, and whose grace time is over. `fault`: why the queue cannot be looked at."""
+
+    place: QueuePlace
+    unnamed: tuple[Listed, ...] = ()
+    dropped: tuple[str, ...] = ()
+    fault: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.unnamed or self.dropped)
+
+
+def garbage_of(place: QueuePlace, objects: list[Listed], before_ms: int) -> Procedure[Garbage]:
+    """Of what was listed a moment ago. Changes nothing."""
+    try:
+        manifest = yield from load_manifest(place)
+        unnamed = yield from orphans(objects, place, manifest, before_ms)
+    except (CorruptRecordError, AbsentError) as error:
+        return Garbage(place, fault=error.message)
+    dropped = manifest.dropped if manifest is not None else ()
+    due = tuple(one.path for one in dropped if one.since_ms < before_ms)
+    return Garbage(place, tuple(unnamed), due)
+
+
+def claim_to_collect(cluster: str, broker: str, *, take_over: bool) -> Procedure[Epoch]:
+    """An epoch above every writer's. FencedError: a service has claimed the tier, and would be
+    ended (`take_over`: it is)."""
+    held = yield from load_writer(cluster, broker)
+    generation = held[0] if held is not None and take_over else OFFLINE_GENERATION
+    return (yield from claim(cluster, broker, generation))
+
+
+def collect(
+    place: QueuePlace, epoch: Epoch, positions: bool, before_ms: int
+) -> Procedure[list[Listed]]:
+    """Delete the garbage of a queue: what no manifest named. FencedError."""
+    writer = QueueWriter(place, epoch, positions, TierLimits())
+    yield from writer.fence()
+    yield from writer.collect(before_ms)
+    return (yield from writer.sweep(before_ms))
