@@ -96,6 +96,29 @@ def test_a_topic_that_was_deleted_is_made_anew_by_an_operator_and_has_no_old_mes
         assert (queue.min_offset, queue.max_offset) == (2, 3)
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_a_topic_that_was_narrowed_is_deleted_with_all_its_queues(broker, restarted):
+    def widen(queues: int) -> None:
+        with connect(broker.root, patience_s=PATIENCE_S) as client:
+            client.admin.create_topic(Topic("orders", queues, queues))
+
+    widen(8)
+    for queue_id in range(8):
+        put(broker, "orders", f"old-{queue_id}", queue_id=queue_id)
+    if restarted:
+        broker.kill(*ROOMS)
+        broker.start(ROOMS)
+    with connect(broker.root, patience_s=PATIENCE_S) as client:
+        client.admin.alter_topic("orders", read_queue_count=2, write_queue_count=2)
+        assert client.topics("orders")[0].read_queue_count == 8
+    delete(broker, "orders")
+    gone(broker, "orders")
+    widen(8)
+    put(broker, "orders", "new", queue_id=7)
+    until(lambda: bodies(broker, "orders") == ["new"], "only the new message is there")
+    assert [found(broker, "orders", f"old-{queue_id}") for queue_id in range(8)] == [[]] * 8
+
+
 def test_a_reader_that_waits_for_the_next_message_learns_of_the_deletion(broker):
     put(broker, "orders", "a")
     with connect(broker.root, patience_s=PATIENCE_S) as client:

@@ -225,6 +225,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise InvalidRequestError("a topic or a change of one: exactly one of both")
         if engine.state.is_slave and not engine.state.recovering_tail:
             raise engine.gate.only_master("a slave takes its topics from its master: change them")
+        # No queue that has messages becomes unreadable.
+        engine.discover_topics()
         if request.HasField("change"):
             known = engine.topics.get(request.change.topic)
             minimums = {one.queue_id: one.offset for one in request.change.minimums}

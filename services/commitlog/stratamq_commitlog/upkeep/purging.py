@@ -91,7 +91,7 @@ class TopicChanges:
 
 
 def _ends(topics: TopicTable, appender: Appender, topic: str) -> dict[int, int]:
-    table, count = appender.queues.table, topics.get(topic).read_queues
+    table, count = appender.queues.table, topics.queue_count(topic)
     ends = ((queue_id, table.get((topic, queue_id), 0)) for queue_id in range(count))
     return {queue_id: end for queue_id, end in ends if end}
 

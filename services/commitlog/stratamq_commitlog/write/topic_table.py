@@ -144,6 +144,11 @@ class TopicTable:
                 self._set(replace(known, read_queues=count))
         self.version += 1
 
+    def queue_count(self, topic: str) -> int:
+        """All queues that it ever had messages in, as far as they are discovered, are below it.
+        NotFoundError."""
+        return max(self.get(topic).read_queues, self._held.get(topic, 0))
+
     def list(self) -> list[TopicConfig]:
         return [topic for name in sorted(self._topics) for topic in self.find(name)]
 
@@ -187,7 +192,8 @@ class TopicTable:
                 raise InvalidRequestError(f"{name} queues: 1 to {MAX_QUEUES}, not {count}")
         if config.permission & ~(PERMISSION_READ | PERMISSION_WRITE | 1):
             raise InvalidRequestError(f"permission {config.permission}: 2 write, 4 read, 6 both")
-        return self._store(config)
+        held = self._held.get(config.topic, 0)
+        return self._store(replace(config, read_queues=max(config.read_queues, held)))
 
     def raise_minimums(self, topic: str, minimums: Mapping[int, int]) -> TopicConfig:
         """Hide what is below these queue offsets, by queue id; none is lowered. NotFoundError."""
