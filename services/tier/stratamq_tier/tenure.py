@@ -156,6 +156,8 @@ class Tenure:
         now_ms = self._parts.clock.wall_ms()
 
         def work(writer: QueueWriter) -> Procedure[None]:
+            if due.goes_back:
+                yield from writer.take_over(due.batch.first, now_ms)
             yield from writer.commit(due.batch, now_ms)
 
         await self._writers.run(due.key, work)

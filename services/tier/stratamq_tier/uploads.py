@@ -70,7 +70,7 @@ class Uploads:
             self._ready.put_nowait(due.key)
         queue.batches.append(due)
         heapq.heappush(self._places, due.place)
-        self.bytes += len(due.batch.records)
+        self.bytes += due.memory_bytes
         self.messages += len(due.batch.sizes)
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class Uploads:
         due = queue.batches.popleft()
         queue.failures, queue.reason = 0, ""
         heapq.heappush(self._left, due.place)
-        self.bytes -= len(due.batch.records)
+        self.bytes -= due.memory_bytes
         self.messages -= len(due.batch.sizes)
         if queue.batches:
             self._ready.put_nowait(key)

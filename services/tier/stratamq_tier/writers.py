@@ -67,7 +67,7 @@ class Writers:
             self._forget_idle()
             place = QueuePlace(self._cluster, self._broker, *key)
             positions = self._runner.storage.positions
-            writer = QueueWriter(place, self._epoch, positions, self._limits)
+            writer = QueueWriter(place, self._epoch, positions, self._limits, replaces=True)
             entry = self._entries[key] = _Entry(writer)
         self._entries.move_to_end(key)
         return entry

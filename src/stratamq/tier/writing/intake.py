@@ -19,6 +19,8 @@ from stratamq.tier.writing.batch import I64, Batch
 QueueKey = tuple[str, int]
 
 _OURS_ALONE = ("rmq_sys_REVIVE_LOG_", "%LMQ%")
+_MESSAGE_BYTES, _RUN_BYTES, _QUEUE_BYTES = 40, 600, 1_000
+"""What a message takes in memory beside its record, a run of them, and a queue with some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class Due:
     key: QueueKey
     batch: Batch
     place: int
+    goes_back: bool = False
+    """Its queue offsets were given before, to other messages: the queue began anew."""
+    memory_bytes: int = 0
+    """About what it takes while it waits."""
 
 
 @dataclass(slots=True)
@@ -52,8 +58,10 @@ class _Waiting:
     since_ms: int
     first: int
     place: int
+    goes_back: bool
     size: int = 0
     count: int = 0
+    memory_bytes: int = 0
     records: list[bytes] = field(default_factory=list)
     sizes: list[I64] = field(default_factory=list)
     tags_codes: list[I64] = field(default_factory=list)
@@ -84,8 +92,10 @@ class Intake:
         self._waiting: dict[QueueKey, _Waiting] = {}
         """In the order of their first messages."""
         self._full: list[Due] = []
+        self._ends: dict[QueueKey, int] = {}
+        self._open_bytes = 0
         self.bytes = self.messages = 0
-        """Records that wait."""
+        """Memory of what waits, and how many messages."""
 
     def add(
         self, data: bytes | memoryview, base: int, columns: DispatchColumns, now_ms: int
@@ -105,12 +115,10 @@ class Intake:
                 first, place = run.first_queue_offset + low, int(starts[low])
                 high = self._take(key, first, place, sizes[low:], now_ms) + low
                 waiting = self._waiting[key]
-                waiting.records += [
-                    bytes(view[start - base : start - base + size])
-                    for start, size in zip(
-                        starts[low:high].tolist(), sizes[low:high].tolist(), strict=True
-                    )
-                ]
+                places = zip(starts[low:high].tolist(), sizes[low:high].tolist(), strict=True)
+                waiting.records.append(
+                    b"".join([view[start - base : start - base + size] for start, size in places])
+                )
                 waiting.sizes.append(sizes[low:high])
                 waiting.tags_codes.append(tags_codes[low:high])
                 waiting.times.append(times[low:high].astype(np.int64))
@@ -140,11 +148,11 @@ class Intake:
         if self.bytes > self._limits.budget_bytes:
             for key, _ in sorted(self._waiting.items(), key=lambda one: -one[1].size):
                 self._close(key)
-                if self._open_bytes() <= self._limits.budget_bytes // 2:
+                if self._open_bytes <= self._limits.budget_bytes // 2:
                     break
         full, self._full = self._full, []
         for due in full:
-            self.bytes -= len(due.batch.records)
+            self.bytes -= due.memory_bytes
             self.messages -= len(due.batch.sizes)
             yield due
 
@@ -156,15 +164,17 @@ class Intake:
             self._close(key)
             waiting = None
         if waiting is None:
-            waiting = self._waiting[key] = _Waiting(now_ms, first, place)
+            goes_back = first < self._ends.get(key, 0)
+            waiting = self._waiting[key] = _Waiting(now_ms, first, place, goes_back)
+            self._count(waiting, _QUEUE_BYTES, 0)
         room = self._limits.batch_bytes - waiting.size
         fitting = int(np.searchsorted(np.cumsum(sizes), room, "right"))
         count = max(1, min(fitting, self._limits.batch_messages - waiting.count))
         taken = int(sizes[:count].sum())
         waiting.count += count
         waiting.size += taken
-        self.bytes += taken
-        self.messages += count
+        self._ends[key] = first + count
+        self._count(waiting, taken + _RUN_BYTES + count * _MESSAGE_BYTES, count)
         return count
 
     def _is_full(self, waiting: _Waiting, size: int) -> bool:
@@ -175,7 +185,13 @@ class Intake:
 
     def _close(self, key: QueueKey) -> None:
         waiting = self._waiting.pop(key)
-        self._full.append(Due(key, waiting.batch(), waiting.place))
+        self._open_bytes -= waiting.memory_bytes
+        self._full.append(
+            Due(key, waiting.batch(), waiting.place, waiting.goes_back, waiting.memory_bytes)
+        )
 
-    def _open_bytes(self) -> int:
-        return sum(waiting.size for waiting in self._waiting.values())
+    def _count(self, waiting: _Waiting, memory_bytes: int, messages: int) -> None:
+        waiting.memory_bytes += memory_bytes
+        self.bytes += memory_bytes
+        self._open_bytes += memory_bytes
+        self.messages += messages

@@ -46,6 +46,7 @@ from stratamq.tier.writing.batch import Batch, Piece, pieces, unit_ranges
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.cutting import shortened
 from stratamq.tier.writing.orphans import listed, orphans
+from stratamq.tier.writing.overlap import OtherMessagesError, first_difference
 from stratamq.tier.writing.retention import plan_expiry, without_first
 
 _ATTEMPTS = 8
@@ -66,8 +67,17 @@ class QueueWriter:
     """
 
     def __init__(
-        self, place: QueuePlace, epoch: Epoch, positions: bool, limits: TierLimits
+        self,
+        place: QueuePlace,
+        epoch: Epoch,
+        positions: bool,
+        limits: TierLimits,
+        *,
+        replaces: bool = False,
     ) -> None:
+        """`replaces`: messages that are not those of the log that is written from leave the tier,
+        from the first of a batch on."""
+        self._replaces = replaces
         self._place = place
         self._epoch = epoch
         self._positions = positions
@@ -90,13 +100,23 @@ class QueueWriter:
 
         What was there already is left out; a gap between the last message and the batch is
         recorded. FencedError ends the writer; after any other error the same batch may come again.
+        OtherMessagesError where the tier has others at its offsets, unless this writer replaces
+        them.
         """
         for _ in range(_ATTEMPTS):
+            known = self._seen is not None
             seen = self._seen or (yield from self._look())
             manifest = seen.manifest
             if manifest is not None and self._is_of_earlier_term(manifest):
                 yield from self.take_over(batch.first, now_ms)
                 continue
+            if not known and manifest is not None:
+                different = yield from first_difference(self._place, manifest, batch)
+                if different is not None:
+                    if not self._replaces:
+                        raise OtherMessagesError(self._place, different)
+                    yield from self.take_over(batch.first, now_ms)
+                    continue
             rest = batch.behind(manifest.end_offset) if manifest else batch
             if manifest is not None and not len(rest.sizes):
                 return manifest
