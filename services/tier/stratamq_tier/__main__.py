@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import grpc
 
 from stratamq.api.v1 import commitlog_pb2, tier_pb2_grpc
 from stratamq.errors import StrataError
+from stratamq.follow.followed_topics import FollowedTopics
+from stratamq.follow.tables import Owners
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.stream_errors import stream_error
 from stratamq.service.process import Service
@@ -48,7 +50,15 @@ async def main() -> None:
     runner = Runner(opened.storage, config.uploads_at_once + EXTRA_THREADS)
     wake, table = asyncio.Event(), QueueTable()
     followed = FollowedLog(wake.set)
-    work = Working(service, opened, runner, wake, table, followed)
+    floors: dict[QueueKey, int] = {}
+
+    def hide(topic: str, minimums: Mapping[int, int]) -> None:
+        floors.update(((topic, queue_id), offset) for queue_id, offset in minimums.items())
+
+    topics = FollowedTopics(hide)
+    work = Working(
+        service, opened, runner, wake, table, followed, topics, lambda key: floors.get(key, 0)
+    )
 
     def tick() -> float:
         service.server.set_ready(work.ready, work.reason)
@@ -57,6 +67,7 @@ async def main() -> None:
     add_to_server = tier_pb2_grpc.add_TierServiceServicer_to_server
     service.offer(add_to_server, TierServicer(table, work.status), SERVICE_NAME)
     service.follow(followed)
+    service.spawn(topics.follow(Owners(service.channels).export))
     service.spawn(work.run())
     service.tick(tick, Observer(work.status).observe)
     try:
@@ -77,6 +88,8 @@ class Working:
         wake: asyncio.Event,
         table: QueueTable,
         followed: FollowedLog,
+        topics: FollowedTopics,
+        floor: Callable[[QueueKey], int],
     ) -> None:
         self.ready = False
         self.reason = "the tier was not read yet"
@@ -86,6 +99,8 @@ class Working:
         self._wake = wake
         self._table = table
         self._log = followed
+        self._topics = topics
+        self._floor = floor
         self._broker = service.config.broker
         self._reading = service.worker("read")
         self._role: Role | None = None
@@ -100,6 +115,7 @@ class Working:
         if not self._broker:
             await self._until_done(self._learn_name, "the log was not met yet")
         await self._until_done(self._load, "the tier was not read yet")
+        await self._until_done(self._require_topics, "the topics were not learned yet")
         parts = Parts(
             config,
             self._broker,
@@ -109,6 +125,7 @@ class Working:
             self._reading,
             self._log,
             partial(queue_ends, self._service),
+            self._floor,
             self._table.manifests,
             self._table.put,
         )
@@ -133,6 +150,9 @@ class Working:
 
     async def _learn_name(self) -> None:
         self._broker = (await log_status(self._service)).broker_name
+
+    async def _require_topics(self) -> None:
+        self._topics.require_learned()
 
     async def _load(self) -> None:
         places = await self._runner.start(queues_of(self._service.config.cluster, self._broker))
@@ -172,7 +192,7 @@ async def beside(parts: Parts, tenure: Tenure) -> None:
     """What runs while this service writes."""
     work = [upkeep.expire_regularly(parts, tenure)]
     if parts.runner.storage.positions:
-        work.append(upkeep.MetadataExport(parts).run())
+        work.append(upkeep.RegularExport(parts).run())
     await first_ended(*work)
 
 

@@ -27,5 +27,7 @@ class Parts:
     reading: ThreadWorker
     log: FollowedLog
     queue_ends: QueueEnds
+    floor: Callable[[QueueKey], int]
+    """Of a queue: messages below this queue offset were purged."""
     manifests: Callable[[], list[Manifest]]
     committed: Callable[[Manifest], None]

@@ -36,7 +36,7 @@ class Tenure:
         self._begun = state
         self._wake = wake
         config = parts.config
-        self.intake = Intake(config.intake_limits, config.wants)
+        self.intake = Intake(config.intake_limits, config.wants, parts.floor)
         self._reading = LogReading(parts.files, state.segment_bytes, self.intake)
         self.uploads = Uploads(
             self._commit, wake.set, config.uploads_at_once, config.retry_longest_ms

@@ -8,14 +8,10 @@ from functools import partial
 from operator import methodcaller
 
 from stratamq.errors import StrataError
-from stratamq.files.metadata import MetadataFile
-from stratamq.formats.json_files import parse_json
 from stratamq.formats.store_paths import TIER_METADATA_PATH
 from stratamq.formats.tier_manifest import Manifest
-from stratamq.formats.tier_metadata import TierMetadata, format_tier_metadata
-from stratamq.tier.reading.rocketmq import read_metadata
 from stratamq.tier.writing.claim import FencedError
-from stratamq.tier.writing.export import metadata_of
+from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.retention import plan_expiry
 from stratamq_tier.parts import Parts
 from stratamq_tier.tenure import Tenure
@@ -70,18 +66,12 @@ async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
         await expire(parts, tenure)
 
 
-class MetadataExport:
-    """`config/tieredStoreMetadata.json` of the store, from the manifests. Topics keep their ids."""
+class RegularExport:
+    """RocketMQ's metadata file of the store, from the manifests."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._file = MetadataFile(
-            parts.files,
-            TIER_METADATA_PATH,
-            parse=parse_json,
-            dump=lambda document: format_tier_metadata(document["metadata"]),  # type: ignore[arg-type]
-        )
-        self._ids: dict[str, int] | None = None
+        self._export = MetadataExport(parts.files)
         self._written: dict[tuple[str, int], int] = {}
         """Revisions of the manifests that it was made from."""
 
@@ -106,7 +96,9 @@ class MetadataExport:
         if revisions == self._written:
             return
         try:
-            await self._parts.reading.run(partial(self._write, manifests))
+            await self._parts.reading.run(
+                partial(self._export.write, manifests, self._parts.clock.wall_ms())
+            )
         except OSError as error:
             log.warning(
                 "RocketMQ's metadata of the tier cannot be written",
@@ -114,24 +106,3 @@ class MetadataExport:
             )
             return
         self._written = revisions
-
-    def _write(self, manifests: list[Manifest]) -> None:
-        ids = self._ids if self._ids is not None else self._known_ids()
-        following = max(ids.values(), default=-1) + 1
-        for topic in sorted({manifest.topic for manifest in manifests} - ids.keys()):
-            ids[topic] = following
-            following += 1
-        self._ids = ids
-        metadata = metadata_of(manifests, ids, self._parts.clock.wall_ms())
-        self._file.store({"metadata": metadata})
-
-    def _known_ids(self) -> dict[str, int]:
-        files = self._parts.files
-        if files.entry(TIER_METADATA_PATH) is None:
-            return {}
-        file = files.open(TIER_METADATA_PATH)
-        try:
-            known: TierMetadata = read_metadata(file.read(0, file.size), None)
-        finally:
-            file.close()
-        return {name: topic.topic_id for name, topic in known.topics.items()}

@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import NotFoundError
-from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
 from stratamq.formats.dispatch import dispatch_columns
+from stratamq.formats.queue_units import decode_units, unit_runs
 from stratamq.formats.tier_manifest import Manifest
-from stratamq.formats.tier_metadata import METADATA_NAME, TierMetadata, format_tier_metadata
 from stratamq.store.frame_windows import next_frames
+from stratamq.store.hidden_messages import hidden_messages
 from stratamq.table.log_files import Part, open_log
 from stratamq.tier.containers.place import TierLimits
 from stratamq.tier.driver.storage import Storage, run
-from stratamq.tier.reading.rocketmq import read_metadata
+from stratamq.tier.reading.manifests import load_manifests
+from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.backfill import Backfill
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.collecting import OFFLINE_GENERATION
-from stratamq.tier.writing.export import metadata_of
-from stratamq.tier.writing.intake import Intake, IntakeLimits, goes_into_tier
+from stratamq.tier.writing.intake import Intake, IntakeLimits, QueueKey, goes_into_tier
 
 if TYPE_CHECKING:
     from stratamq.files.port import File
@@ -34,38 +34,53 @@ _FRAMES_AT_ONCE = 4096
 def backfill(
     store: Path, storage: Storage, cluster: str, broker: str, topics: list[str]
 ) -> tuple[int, list[Manifest]]:
-    """Messages that the tier did not have, and the manifests of all queues that were met."""
+    """Messages that the tier did not have, and the manifests of all queues of the broker.
+
+    What was purged, and topics that were deleted, stay out; of a queue that began anew its last
+    life alone is copied. OtherMessagesError when the tier has another log's messages.
+    """
     log = open_log(store)
     if not log.segments:
         raise NotFoundError(f"the log of {store} is empty")
+    begins, found = _look_through(log.parts())
+    if missing := sorted(set(topics) - found):
+        raise NotFoundError(f"the log of {store} has no message of {', '.join(missing)}")
 
     def wanted(topic: str) -> bool:
         return goes_into_tier(topic) and (not topics or topic in topics)
 
+    floor = hidden_messages(RealFiles(store)).floor
     epoch = run(claim(cluster, broker, OFFLINE_GENERATION), storage)
-    intake = Intake(IntakeLimits(wait_ms=1 << 60), wanted)
+    intake = Intake(IntakeLimits(wait_ms=1 << 60), wanted, floor, begins)
     work = Backfill(cluster, broker, epoch, storage.positions, TierLimits(), intake)
     added = 0
     for part in log.parts():
         for data, base, lengths in _frames(part):
             intake.add(data, base, dispatch_columns(data, base, lengths), 0)
             added += _commit(work, storage, everything=False)
-        print(f"read up to log offset {part.end}, {added} messages added", file=sys.stderr)
+        print(f"read up to log offset {part.end}, {added} messages added so far", file=sys.stderr)
     added += _commit(work, storage, everything=True)
-    return added, list(work.manifests())
+    for topic in sorted(intake.unnamable):
+        print(f"left out, no path can have its name: topic {topic!r}", file=sys.stderr)
+    places = run(queues_of(cluster, broker), storage)
+    return added, run(load_manifests(places), storage)
 
 
-def export_metadata(path: Path, manifests: list[Manifest]) -> None:
-    """RocketMQ's metadata file in a store directory: topics keep the ids that it has."""
-    target = path / "config" / METADATA_NAME
-    known = read_metadata(target.read_bytes(), None) if target.exists() else TierMetadata()
-    ids = {name: topic.topic_id for name, topic in known.topics.items()}
-    following = known.topic_serial_number + 1
-    for topic in sorted({manifest.topic for manifest in manifests} - ids.keys()):
-        ids[topic] = following
-        following += 1
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(format_tier_metadata(metadata_of(manifests, ids, SystemClock().wall_ms())))
+def _look_through(parts: list[Part]) -> tuple[dict[QueueKey, int], set[str]]:
+    """Where the last life of each queue begins that began anew, as log offsets; and all topics."""
+    ends: dict[QueueKey, int] = {}
+    begins: dict[QueueKey, int] = {}
+    topics: set[str] = set()
+    for part in parts:
+        for data, base, lengths in _frames(part):
+            columns = dispatch_columns(data, base, lengths)
+            topics.update(columns.topics)
+            for queue_run in unit_runs(columns):
+                key = queue_run.topic, queue_run.queue_id
+                if queue_run.first_queue_offset < ends.get(key, 0):
+                    begins[key] = int(decode_units(queue_run.units)["physical_offset"][0])
+                ends[key] = queue_run.first_queue_offset + queue_run.count
+    return begins, topics
 
 
 def _commit(work: Backfill, storage: Storage, *, everything: bool) -> int:

@@ -7,14 +7,60 @@ exact size. Our manifests stay the truth; the file is made from them.
 from collections.abc import Iterable, Mapping
 
 from stratamq.errors import InvalidRequestError
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.port import Files
+from stratamq.formats.store_paths import TIER_METADATA_PATH
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.formats.tier_metadata import (
     QueueRecord,
     SegmentRecord,
     TierMetadata,
     TopicRecord,
+    format_tier_metadata,
+    parse_tier_metadata,
 )
 from stratamq.formats.tier_names import SegmentType, queue_path
+
+
+class MetadataExport:
+    """`config/tieredStoreMetadata.json` of the store directory `files`. Blocking."""
+
+    def __init__(self, files: Files) -> None:
+        self._file = MetadataFile(
+            files,
+            TIER_METADATA_PATH,
+            parse=lambda raw: {"metadata": parse_tier_metadata(raw)},
+            dump=lambda document: format_tier_metadata(document["metadata"]),  # type: ignore[arg-type]
+        )
+
+    def write(self, manifests: list[Manifest], now_ms: int) -> None:
+        """Of these queues. Topics keep the ids that the file has, and what it has of other queues
+        stays. OSError; InvalidRequestError for manifests of parts."""
+        loaded = self._file.load(foreign=True, keep_aside=False) or {}
+        known = loaded.get("metadata")
+        assert known is None or isinstance(known, TierMetadata)
+        self._file.store({"metadata": updated(known or TierMetadata(), manifests, now_ms)})
+
+
+def updated(known: TierMetadata, manifests: list[Manifest], now_ms: int) -> TierMetadata:
+    """`known` with these queues in place of what it had of them; new topics get the next ids."""
+    ids = {name: topic.topic_id for name, topic in known.topics.items()}
+    following = max([known.topic_serial_number, *ids.values()]) + 1
+    for topic in sorted({manifest.topic for manifest in manifests} - ids.keys()):
+        ids[topic] = following
+        following += 1
+    made = metadata_of(manifests, ids, now_ms)
+    made.topic_serial_number = following - 1
+    for name, record in known.topics.items():
+        made.topics.setdefault(name, record)
+    ours = {(one.broker, one.topic, one.queue_id) for one in manifests}
+    made.queues += [
+        one for one in known.queues if (one.broker, one.topic, one.queue_id) not in ours
+    ]
+    for kind in SegmentType:
+        for path, segments in known.segments[kind].items():
+            made.segments[kind].setdefault(path, segments)
+    return made
 
 
 def metadata_of(

@@ -5,7 +5,7 @@ when it has as many bytes or messages as a batch has, when its first message has
 or, the largest first, when all that wait take more than the budget.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -14,10 +14,14 @@ import numpy as np
 from stratamq.formats.dispatch import DispatchColumns
 from stratamq.formats.queue_units import decode_units, unit_runs
 from stratamq.formats.topics import is_system_topic
+from stratamq.tier.driver.calls import is_name
 from stratamq.tier.writing.batch import I64, Batch
 
 QueueKey = tuple[str, int]
 
+OWN_NAMES = "stratamq-"
+"""What the names of our own objects beside the topics begin with."""
+MOST_UNNAMABLE = 100
 _OURS_ALONE = ("rmq_sys_REVIVE_LOG_", "%LMQ%")
 _MESSAGE_BYTES, _RUN_BYTES, _QUEUE_BYTES = 40, 600, 1_000
 """What a message takes in memory beside its record, a run of them, and a queue with some."""
@@ -82,13 +86,22 @@ class _Waiting:
 
 
 class Intake:
-    """`wanted`: which topics go into the tier."""
+    """`wanted`: which topics go into the tier; `floor`: of a queue, the offset below which messages
+    were purged; `begins`: log offsets below which a queue's messages are of an earlier life."""
 
     def __init__(
-        self, limits: IntakeLimits, wanted: Callable[[str], bool] = goes_into_tier
+        self,
+        limits: IntakeLimits,
+        wanted: Callable[[str], bool] = goes_into_tier,
+        floor: Callable[[QueueKey], int] = lambda key: 0,
+        begins: Mapping[QueueKey, int] | None = None,
     ) -> None:
+        self.unnamable: set[str] = set()
+        """Topics, some of them, that are left out because a path cannot have their names."""
         self._limits = limits
         self._wanted = wanted
+        self._floor = floor
+        self._begins = begins or {}
         self._waiting: dict[QueueKey, _Waiting] = {}
         """In the order of their first messages."""
         self._full: list[Due] = []
@@ -103,14 +116,19 @@ class Intake:
         """Frames of the log: `data` begins at log offset `base`, `columns` are of them."""
         view = memoryview(data)
         for run in unit_runs(columns):
-            if not self._wanted(run.topic):
+            if not self._wanted(run.topic) or not self._is_namable(run.topic):
                 continue
             units = decode_units(run.units)
             starts = units["physical_offset"].astype(np.int64)
             sizes = units["size"].astype(np.int64)
             times = columns.store_timestamp_ms[np.searchsorted(columns.physical_offset, starts)]
             tags_codes = units["tags_code"].astype(np.int64)
-            low, key = 0, (run.topic, run.queue_id)
+            key = run.topic, run.queue_id
+            low = max(
+                min(run.count, self._floor(key) - run.first_queue_offset),
+                int(np.searchsorted(starts, self._begins.get(key, 0))),
+                0,
+            )
             while low < run.count:
                 first, place = run.first_queue_offset + low, int(starts[low])
                 high = self._take(key, first, place, sizes[low:], now_ms) + low
@@ -123,6 +141,12 @@ class Intake:
                 waiting.tags_codes.append(tags_codes[low:high])
                 waiting.times.append(times[low:high].astype(np.int64))
                 low = high
+
+    def _is_namable(self, topic: str) -> bool:
+        namable = is_name(topic) and "/" not in topic and not topic.startswith(OWN_NAMES)
+        if not namable and len(self.unnamable) < MOST_UNNAMABLE:
+            self.unnamable.add(topic)
+        return namable
 
     @property
     def oldest_place(self) -> int | None:

@@ -84,6 +84,8 @@ class QueueWriter:
         self._limits = limits
         self._seen: _Seen | None = None
         self._longer: tuple[bool, bool] | None = None
+        self._compared = False
+        """What the manifest has is known to be of the log that is written from."""
         self._attempt = 0
 
     @property
@@ -104,26 +106,26 @@ class QueueWriter:
         them.
         """
         for _ in range(_ATTEMPTS):
-            known = self._seen is not None
             seen = self._seen or (yield from self._look())
             manifest = seen.manifest
             if manifest is not None and self._is_of_earlier_term(manifest):
                 yield from self.take_over(batch.first, now_ms)
                 continue
-            if not known and manifest is not None:
+            if manifest is not None and not self._compared:
                 different = yield from first_difference(self._place, manifest, batch)
                 if different is not None:
                     if not self._replaces:
                         raise OtherMessagesError(self._place, different)
                     yield from self.take_over(batch.first, now_ms)
                     continue
+                self._compared = True
             rest = batch.behind(manifest.end_offset) if manifest else batch
             if manifest is not None and not len(rest.sizes):
                 return manifest
             self._attempt += 1
             layout = self._lay_out(manifest, rest, now_ms)
             if (yield from self._swap(seen, layout.manifest, layout.before)):
-                self._longer = (False, False)
+                self._longer, self._compared = (False, False), True
                 return layout.manifest
         raise self._outrun()
 
@@ -251,7 +253,7 @@ class QueueWriter:
             )
         if self._longer is None:
             self._longer = yield from self._longer_files(manifest)
-        self._seen = _Seen(manifest, version)
+        self._seen, self._compared = _Seen(manifest, version), False
         return self._seen
 
     def _longer_files(self, manifest: Manifest) -> Procedure[tuple[bool, bool]]:
