@@ -119,6 +119,24 @@ def test_a_topic_that_was_narrowed_is_deleted_with_all_its_queues(broker, restar
     assert [found(broker, "orders", f"old-{queue_id}") for queue_id in range(8)] == [[]] * 8
 
 
+def test_groups_keep_nothing_of_a_deleted_topic_and_wait_for_nothing_that_was_purged(broker):
+    put(broker, "orders", *"abcd")
+    put(broker, "gone", *"xy")
+    with connect(broker.root, patience_s=PATIENCE_S) as client:
+        client.commit_offsets("billing", {("orders", 0): 1})
+        purge(broker, "orders", 4)
+        put(broker, "orders", "e")
+        until(
+            lambda: next(one.lag for one in client.groups() if one.group == "billing") == 1,
+            "the lag is what can be read",
+        )
+        delete(broker, "gone")
+        gone(broker, "gone")
+        with pytest.raises(NotFoundError, match="deleted"):
+            client.commit_offsets("billing", {("gone", 0): 1})
+        assert {one.topic for one in client.groups()} == {"orders"}
+
+
 def test_a_reader_that_waits_for_the_next_message_learns_of_the_deletion(broker):
     put(broker, "orders", "a")
     with connect(broker.root, patience_s=PATIENCE_S) as client:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from stratamq_dispatcher.group_members import (
     LONGEST_NAME_BYTES,
+    MOST_PULLED_BYTES,
     MOST_PULLED_QUEUES,
     PULL_EXPIRY_S,
     RENEWAL_S,
@@ -88,6 +89,25 @@ def test_a_member_that_pulls_expires_behind_its_last_pull(members, clock):
     assert names(members) == ["a"]
     clock.advance_ms(1)
     assert names(members) == []
+
+
+def test_what_members_pull_takes_bounded_memory_whatever_they_name(members):
+    for number in range(1_000):
+        members.pulled("g", "a", "h:1", "x" * 1_000_000 + str(number), 0)
+    assert members.page("g", 0, 0, 500)[0][0].topics == {}
+    for name in range(300):
+        for number in range(MOST_PULLED_QUEUES):
+            members.pulled("g", f"m{name}", "h:1", f"{number:0200d}", 0)
+    kept = [one for one in members.page("g", 0, 0, 500)[0] if one.topics]
+    total, place = 0, 0
+    while True:
+        page, place = members.page("g", place, 0, 500)
+        total += sum(200 + len(topic) for one in page for topic in one.topics)
+        assert all(one.topics for one in page[1:])
+        if not place:
+            break
+    assert kept
+    assert MOST_PULLED_BYTES // 2 < total <= MOST_PULLED_BYTES + 300 * 400
 
 
 def test_a_commit_makes_no_member(members):

@@ -68,7 +68,9 @@ class GroupListing:
         if offset == NOTHING_COMMITTED:
             begin = end if queue is None else _minimum(queue, table, minimum_offset)
         else:
-            begin = offset = self._bounds.bounded(group, topic, queue_id, offset)
+            offset = self._bounds.bounded(group, topic, queue_id, offset)
+            # What was purged is not read any more.
+            begin = offset if queue is None else max(offset, queue.hidden_below)
         return GroupQueue(group, topic, queue_id, offset, end, max(0, end - begin))
 
 

@@ -20,13 +20,17 @@ from stratamq.files.port import Clock
 MOST_MEMBERS = 10_000
 MOST_PULLED_QUEUES = 1_000
 """Of a member that pulls: those that it read least recently are forgotten."""
+MOST_PULLED_BYTES = 64 << 20
+"""Of all members that pull: the one that reads one more forgets its own."""
 PULL_EXPIRY_S = 45
 """Longer than a pull may wait."""
 RENEWAL_S = 5
 LONGEST_NAME_BYTES = 255
 PAGE_QUEUES = 10_000
 """A page ends with the member that brings it to so many queues, which is what one stream may
-read."""
+read, or so many bytes of names."""
+PAGE_BYTES = 1 << 20
+_ENTRY_BYTES = 200
 
 Queues = Mapping[str, set[int]]
 """By topic."""
@@ -82,6 +86,7 @@ class GroupMembers:
         # Members without an open stream, those seen least recently first.
         self._pulling: OrderedDict[int, _Member] = OrderedDict()
         self._renewing: OrderedDict[int, _Member] = OrderedDict()
+        self._pulled_bytes = 0
         self.unlisted_streams = 0
 
     # --- what readers do ---
@@ -99,16 +104,27 @@ class GroupMembers:
         return stream
 
     def pulled(self, group: str, client_id: str, address: str, topic: str, queue_id: int) -> None:
-        """InvalidRequestError for a name that is too long."""
+        """InvalidRequestError for a name of the group or client that is too long; a queue of a
+        topic whose name is, is not listed."""
         member = self._seen(group, client_id, address)
         if member is None:
             return
-        member.pulled.pop((topic, queue_id), None)
-        member.pulled[topic, queue_id] = None
-        if len(member.pulled) > MOST_PULLED_QUEUES:
-            del member.pulled[next(iter(member.pulled))]
+        if len(topic) <= LONGEST_NAME_BYTES:
+            self._add_pulled(member, (topic, queue_id))
         if not member.streams:
             self._wait(member, self._pulling)
+
+    def _add_pulled(self, member: _Member, queue: tuple[str, int]) -> None:
+        pulled = member.pulled
+        if pulled.pop(queue, self) is self:
+            self._pulled_bytes += _bytes_of(queue)
+        pulled[queue] = None
+        while len(pulled) > 1 and (
+            len(pulled) > MOST_PULLED_QUEUES or self._pulled_bytes > MOST_PULLED_BYTES
+        ):
+            oldest = next(iter(pulled))
+            del pulled[oldest]
+            self._pulled_bytes -= _bytes_of(oldest)
 
     def committed(self, group: str, client_id: str) -> None:
         """A member's commit; of a client that is none it is the last act of a reader that left."""
@@ -186,6 +202,7 @@ class GroupMembers:
         if not members:
             del self._groups[member.group]
         self._count -= 1
+        self._pulled_bytes -= sum(map(_bytes_of, member.pulled))
 
     # --- the list ---
 
@@ -197,14 +214,17 @@ class GroupMembers:
         self._expire()
         now_ms = self._clock.wall_ms()
         found: list[GroupMember] = []
-        queue_count = 0
+        queue_count = name_bytes = 0
         for member in self._groups.get(group, {}).values():
             if member.number < place:
                 continue
-            if len(found) == min(wanted or most, most) or queue_count >= PAGE_QUEUES:
+            if len(found) == min(wanted or most, most) or (
+                queue_count >= PAGE_QUEUES or name_bytes >= PAGE_BYTES
+            ):
                 return found, member.number
             topics = _topics_of(member)
             queue_count += sum(map(len, topics.values()))
+            name_bytes += sum(map(len, topics))
             streaming = bool(member.streams)
             found.append(
                 GroupMember(
@@ -230,6 +250,10 @@ def _topics_of(member: _Member) -> Queues:
     for topic, queue_id in member.pulled:
         topics.setdefault(topic, set()).add(queue_id)
     return topics
+
+
+def _bytes_of(queue: tuple[str, int]) -> int:
+    return len(queue[0]) + _ENTRY_BYTES
 
 
 def _check_name(what: str, name: str) -> None:

@@ -13,6 +13,7 @@ from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import (
     InvalidRequestError,
+    NotFoundError,
     NotWritableError,
     StrataError,
     UnavailableError,
@@ -20,6 +21,7 @@ from stratamq.errors import (
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
+from stratamq.formats.topics import MAX_V2_TOPIC_BYTES
 from stratamq.rpc.change_marks import mark_message, mark_of
 from stratamq.rpc.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
 from stratamq.rpc.paging import (
@@ -250,6 +252,9 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     async def CommitOffsets(self, request: pb.CommitOffsetsRequest, context: Any) -> Any:
         self._engine.require_serving()
         offsets = [(item.topic, item.queue_id, item.offset) for item in request.offsets]
+        for topic in {topic for topic, _, _ in offsets}:
+            if self._topics.is_deleted(topic):
+                raise NotFoundError(f"there is no topic {topic}: it was deleted; nothing is kept")
         try:
             self._bounds.commit(request.group, offsets)
         except NotWritableError as error:
@@ -422,6 +427,8 @@ def _filter(request: pb.PullRequest | pb.PullStreamRequest) -> TagFilter | None:
 def _check_topic(topic: str) -> None:
     if not topic:
         raise InvalidRequestError("the topic is empty")
+    if len(topic) > MAX_V2_TOPIC_BYTES:
+        raise InvalidRequestError(f"no topic has a name of more than {MAX_V2_TOPIC_BYTES} bytes")
 
 
 def _check_not_negative(name: str, value: int) -> None:
