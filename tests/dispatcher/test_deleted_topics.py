@@ -119,6 +119,23 @@ def test_a_topic_that_was_narrowed_is_deleted_with_all_its_queues(broker, restar
     assert [found(broker, "orders", f"old-{queue_id}") for queue_id in range(8)] == [[]] * 8
 
 
+def test_a_message_that_is_hidden_is_not_found_by_its_id_either(broker):
+    put(broker, "orders", "old", "kept")
+    put(broker, "gone", "x")
+    with connect(broker.root, patience_s=PATIENCE_S) as client:
+        old, kept = client.consume("orders")
+        (gone_one,) = client.consume("gone")
+        purge(broker, "orders", 1)
+        delete(broker, "gone")
+        assert client.message_by_id(kept.message_id).body == b"kept"
+        for hidden in (old, gone_one):
+            with pytest.raises(NotFoundError, match="purged"):
+                client.message_by_id(hidden.message_id)
+        make(broker, "gone")
+        with pytest.raises(NotFoundError, match="purged"):
+            client.message_by_id(gone_one.message_id)
+
+
 def test_groups_keep_nothing_of_a_deleted_topic_and_wait_for_nothing_that_was_purged(broker):
     put(broker, "orders", *"abcd")
     put(broker, "gone", *"xy")

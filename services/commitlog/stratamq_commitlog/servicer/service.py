@@ -16,7 +16,9 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.formats.frame import Frame, decode
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.sysflag import is_in_queue
 from stratamq.rpc.change_marks import mark_message, mark_of
 from stratamq.rpc.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
 from stratamq.rpc.members import members_value
@@ -153,6 +155,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             frame = await self._reading.run(lambda: engine.frame_at(request.physical_offset))
         except InvalidRequestError as error:
             raise NotFoundError(error.message) from None
+        _require_shown(engine, frame)
         return pb.GetFrameResponse(
             frame=common_pb2.StoredFrame(physical_offset=request.physical_offset, frame=frame)
         )
@@ -415,6 +418,17 @@ def _required(_: None, error: BaseException | None) -> None:
 def _received_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
     has_offset = request.HasField("master_confirmed_offset")
     return request.master_confirmed_offset if has_offset else None
+
+
+def _require_shown(engine: CommitLog, raw: bytes | memoryview) -> None:
+    """NotFoundError for a message that was purged, or deleted with its topic."""
+    frame = decode(raw, verify_body=False)
+    if not isinstance(frame, Frame) or not is_in_queue(frame.sys_flag):
+        return
+    if frame.queue_offset < engine.topics.minimum(frame.topic, frame.queue_id):
+        raise NotFoundError(
+            f"the message at {frame.physical_offset} was purged, or deleted with its topic"
+        )
 
 
 async def _purged(engine: CommitLog, topic: str, minimums: dict[int, int]) -> None:

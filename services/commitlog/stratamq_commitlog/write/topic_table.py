@@ -144,6 +144,11 @@ class TopicTable:
                 self._set(replace(known, read_queues=count))
         self.version += 1
 
+    def minimum(self, topic: str, queue_id: int) -> int:
+        """Of a queue: messages below this queue offset were purged, or deleted with their topic."""
+        config = self._topics.get(topic)
+        return 0 if config is None else dict(config.minimums).get(queue_id, 0)
+
     def queue_count(self, topic: str) -> int:
         """All queues that it ever had messages in, as far as they are discovered, are below it.
         NotFoundError."""
