@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stratamq_commitlog.recovery.own_state import OwnState, Snapshot
+from stratamq_commitlog.recovery.own_state import OwnState
 from stratamq_commitlog.upkeep.snapshot_saving import ENTRIES_PER_STEP, SnapshotSaving
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
+from stratamq.store.queue_snapshot import Snapshot
 
 
 class Turns:

@@ -7,7 +7,6 @@ from stratamq_commitlog.recovery.own_state import (
     OLD_SNAPSHOT_PATH,
     SNAPSHOT_PATH,
     OwnState,
-    Snapshot,
 )
 
 from stratamq.errors import StoreRefusedError
@@ -20,6 +19,7 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.formats.json_files import format_json, parse_json
+from stratamq.store.queue_snapshot import Snapshot
 from tests.support.disks import edit_file, read_file, write_file
 from tests.support.logs import Store, message, raw_batch, raw_frame, segment_path
 

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
-from stratamq_commitlog.recovery.own_state import SNAPSHOT_PATH, OwnState, Snapshot
+from stratamq_commitlog.recovery.own_state import SNAPSHOT_PATH, OwnState
 from stratamq_commitlog.upkeep import snapshot_saving
 from stratamq_commitlog.upkeep.snapshot_saving import SnapshotSaving
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
@@ -14,6 +14,7 @@ from stratamq_commitlog.write.queue_offsets import QueueOffsets
 from stratamq.errors import NotWritableError
 from stratamq.files import journal
 from stratamq.files.simulated import SimulatedDisk, keep_nothing
+from stratamq.store.queue_snapshot import Snapshot
 
 EMPTY = Snapshot(generation=1, offset=0, frame=None, store_timestamp_ms=0, minimum=0)
 

@@ -5,7 +5,9 @@ two brokers invent the same number. A run file that a kill left behind may name 
 another broker's log listens by now; to follow that one would be to serve its messages.
 """
 
-from stratamq.files.metadata import MetadataFile
+from collections.abc import Iterable
+
+from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Files
 from stratamq.formats.store_paths import GENERATIONS_PATH
 
@@ -23,6 +25,14 @@ def end_of(files: Files, generation: int, default: int) -> int:
     starts = [start for _, start in listed[1:]]
     ends = [end for (number, _), end in zip(listed, starts, strict=False) if number == generation]
     return ends[-1] if ends else default
+
+
+def generations_document(listed: Iterable[tuple[int, int]], segment_bytes: int) -> JsonObject:
+    """The file's content. `listed`: number and start, in order."""
+    return {
+        "segment_bytes": segment_bytes,
+        "generations": [[number, start] for number, start in listed],
+    }
 
 
 def _listed(files: Files) -> list[tuple[int, int]]:

@@ -16,8 +16,8 @@ from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.store_paths import ASIDE_DIRECTORY
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.sysflag import host_bytes
+from stratamq.store.queue_snapshot import Snapshot, mark
 from stratamq.store.segments import FamilyReport, FindingKind, SegmentEntry, scan_family
-from stratamq_commitlog.recovery.own_state import Snapshot, mark
 
 MIN_SEGMENT_BYTES = 128
 """As the setting's bound: a shorter file is no evidence of the size of segments."""

@@ -25,7 +25,7 @@ from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANS
 from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
 from stratamq.formats.topics import SCHEDULE_TOPIC
-from stratamq_commitlog.recovery.own_state import QueueTable
+from stratamq.store.queue_snapshot import QueueTable
 from stratamq_commitlog.recovery.recovery_cases import Case, Facts, judge
 
 LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 256 << 10, 4 << 20

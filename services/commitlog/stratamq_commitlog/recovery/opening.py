@@ -14,6 +14,7 @@ from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq.formats.store_paths import ABORT_PATH, ASIDE_DIRECTORY
 from stratamq.store.confirmed import LOCK_PATH
+from stratamq.store.queue_snapshot import Snapshot, lock_text
 from stratamq.store.sealed import SEALED_PATH, load_sealed
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import Generation, Role
@@ -48,7 +49,7 @@ def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, 
     """
     # Read before the lock is taken: while it is held, closing any descriptor of it would drop it.
     text = own_state.read_lock_text(files)
-    ours = own_state.lock_text(pid)
+    ours = lock_text(pid)
     if own_state.is_ours(text):
         return _lock(files, text, ours), False
     lock = _lock(files, text, text)
@@ -134,9 +135,9 @@ def _finish_cut(
     state: own_state.OwnState,
     inspected: inspection.Inspected,
     cut: cut_file.Cut,
-    snapshot: own_state.Snapshot | None,
+    snapshot: Snapshot | None,
     now_ms: int,
-) -> tuple[own_state.Snapshot | None, list[str]]:
+) -> tuple[Snapshot | None, list[str]]:
     """Carry out a cut that was recorded before the process ended. The snapshot that holds after it,
     and what was done."""
     if files.entry(ABORT_PATH) is None:
@@ -147,7 +148,7 @@ def _finish_cut(
 
 
 def _possible_losses(
-    config: CommitLogConfig, snapshot: own_state.Snapshot | None, minimum: int, unclean: bool
+    config: CommitLogConfig, snapshot: Snapshot | None, minimum: int, unclean: bool
 ) -> list[str]:
     """What may be missing without any damage that recovery could find."""
     report = []
@@ -169,7 +170,7 @@ def _inspect(
     files: Files,
     config: CommitLogConfig,
     state: own_state.OwnState,
-    snapshot: own_state.Snapshot | None,
+    snapshot: Snapshot | None,
 ) -> inspection.Inspected:
     """What the directory holds. A snapshot that fits the log records what was deleted of it."""
     sizes = config.segment_bytes, state.segment_bytes

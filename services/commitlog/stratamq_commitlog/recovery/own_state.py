@@ -2,22 +2,17 @@
 
     lock                            holds a text of ours; RocketMQ writes `lock` over it
     stratamq/generations.json       {"segment_bytes", "generations": [[number, start], …], "frame"}
-    stratamq/queue-offsets.journal  pieces [[topic, id, next], …]; commits {"generation", "offset",
-                                    "frame", "store_timestamp_ms", "minimum"}
+    stratamq/queue-offsets.journal  see `stratamq.store.queue_snapshot`
 
     stratamq/found-clean            there while the first recovery of a directory runs that RocketMQ
                                     had stopped cleanly
 
-`frame` is [physical offset, size, SHA-256] of the last frame below the offset that the file stands
-on (null in an empty log). If RocketMQ ran in between, or the frame has gone, nothing of
+If RocketMQ ran in between, or the frame has gone, nothing of
 this is used, and the log is recovered as RocketMQ's own directory would be: these files go, and
 with them a cut that was not carried out yet, and what the scrubber found.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterable
 
 from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome, remove_metadata
@@ -34,8 +29,9 @@ from stratamq.formats.store_paths import (
     SNAPSHOT_PATH,
 )
 from stratamq.store.confirmed import LOCK_MARK, LOCK_PATH
-from stratamq.store.generations import GENERATIONS_PATH
+from stratamq.store.generations import GENERATIONS_PATH, generations_document
 from stratamq.store.origin import ORIGIN_PATH
+from stratamq.store.queue_snapshot import FrameMark, QueueTable, Snapshot, commit_of, pieces_of
 from stratamq.store.sealed import SEALED_PATH
 from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.sealing import begin_sealing
@@ -55,49 +51,6 @@ _OF_THE_HISTORY = (
 and the terms that were promised, are the broker's, whoever wrote its log."""
 
 KEPT_GENERATIONS = 1_000
-
-QueueTable = dict[tuple[str, int], int]
-"""(topic, queue id) → the queue offset that the next message gets."""
-
-
-@dataclass(frozen=True, slots=True)
-class FrameMark:
-    """Identity of one frame: its offset, its size and the SHA-256 of its bytes."""
-
-    offset: int
-    size: int
-    sha256: str
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.size
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The queue table at `offset`, a position known durable when this was written."""
-
-    generation: int
-    offset: int
-    frame: FrameMark | None
-    store_timestamp_ms: int
-    minimum: int | None = None
-    """Where the log began: what is below is no part of it. None: written before this was kept."""
-    queues: QueueTable = field(default_factory=dict)
-    """As loaded; of one that is to be stored the table comes beside it."""
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Greater in one that was written later: each start has a greater generation."""
-        return self.generation, self.offset
-
-
-def mark(offset: int, frame: bytes | memoryview) -> FrameMark:
-    return FrameMark(offset, len(frame), hashlib.sha256(frame).hexdigest())
-
-
-def lock_text(pid: int) -> bytes:
-    return LOCK_MARK + b"pid %d\n" % pid
 
 
 def read_lock_text(files: Files) -> bytes:
@@ -234,10 +187,7 @@ class OwnState:
     def store_generations(self, generations: list[Generation], segment_bytes: int) -> None:
         """Durable on return."""
         self._generations_file.store(
-            {
-                "segment_bytes": segment_bytes,
-                "generations": [[g.number, g.start] for g in generations],
-            }
+            generations_document([(g.number, g.start) for g in generations], segment_bytes)
         )
         self.generations = generations
         self.segment_bytes = segment_bytes
@@ -280,7 +230,7 @@ class OwnState:
 
     def append_snapshot(self, snapshot: Snapshot, changes: Iterable[QueueTable]) -> None:
         """What changed since the last one. Durable on return."""
-        self._journal.append(_pieces(changes), _commit(snapshot))
+        self._journal.append(pieces_of(changes), commit_of(snapshot))
 
     def begin_snapshot(self) -> None:
         """Begin a file of the whole table: add to it, then finish it."""
@@ -293,7 +243,7 @@ class OwnState:
 
     def finish_snapshot(self, snapshot: Snapshot, changes: Iterable[QueueTable]) -> None:
         """With what changed since it was begun. Durable on return."""
-        self._journal.finish(_pieces(changes), _commit(snapshot))
+        self._journal.finish(pieces_of(changes), commit_of(snapshot))
         remove_metadata(self._files, OLD_SNAPSHOT_PATH)
 
     def give_up_snapshot(self) -> None:
@@ -311,24 +261,6 @@ class OwnState:
 def _take(piece: object, queues: QueueTable) -> None:
     for topic, queue_id, following in _items(piece):
         queues[str(topic), _i64(queue_id)] = _i64(following)
-
-
-def _pieces(changes: Iterable[QueueTable]) -> Iterator[list[NextOffset]]:
-    for table in changes:
-        entries = ((topic, queue_id, following) for (topic, queue_id), following in table.items())
-        while piece := list(islice(entries, PIECE_ENTRIES)):
-            yield piece
-
-
-def _commit(snapshot: Snapshot) -> JsonObject:
-    frame = snapshot.frame
-    return {
-        "generation": snapshot.generation,
-        "offset": snapshot.offset,
-        "frame": None if frame is None else [frame.offset, frame.size, frame.sha256],
-        "store_timestamp_ms": snapshot.store_timestamp_ms,
-        "minimum": snapshot.minimum,
-    }
 
 
 def _snapshot(document: JsonObject, queues: QueueTable) -> Snapshot:

@@ -10,7 +10,7 @@ from stratamq.files.port import File, Files, Kind
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame import Frame
 from stratamq.formats.store_paths import CONSUME_QUEUES as DIRECTORY
-from stratamq_commitlog.recovery.own_state import QueueTable
+from stratamq.store.queue_snapshot import QueueTable
 
 UNIT_BYTES = 20
 

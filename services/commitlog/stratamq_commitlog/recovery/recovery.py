@@ -20,6 +20,7 @@ from stratamq.files.port import File, Files
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
+from stratamq.store.queue_snapshot import FrameMark, QueueTable, Snapshot, mark
 from stratamq_commitlog.recovery.aside import aside_path, copy_aside, last_used
 from stratamq_commitlog.recovery.inspection import (
     DIRECTORY,
@@ -32,7 +33,6 @@ from stratamq_commitlog.recovery.inspection import (
     segment_path,
 )
 from stratamq_commitlog.recovery.log_walk import SURVEYED, SegmentWalk, Strictness, Walked, survey
-from stratamq_commitlog.recovery.own_state import FrameMark, QueueTable, Snapshot, mark
 from stratamq_commitlog.recovery.queue_tails import queue_tails
 from stratamq_commitlog.recovery.recovery_cases import DAMAGE, Case
 from stratamq_commitlog.recovery.walk_ahead import Found, Walkers, join, plan, write_again

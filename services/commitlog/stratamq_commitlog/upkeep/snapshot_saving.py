@@ -10,7 +10,8 @@ well as saved: they follow it in the new file, whose entries may be of any momen
 from collections.abc import Callable, Iterable, Sequence
 
 from stratamq.errors import StrataError
-from stratamq_commitlog.recovery.own_state import OwnState, QueueTable, Snapshot
+from stratamq.store.queue_snapshot import QueueTable, Snapshot
+from stratamq_commitlog.recovery.own_state import OwnState
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
 
 ENTRIES_PER_STEP = 1_000

@@ -7,9 +7,10 @@ import logging
 from dataclasses import replace
 
 from stratamq.errors import StrataError
+from stratamq.store.queue_snapshot import FrameMark, Snapshot, mark
 from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.recovery.own_state import FrameMark, OwnState, Snapshot, mark
+from stratamq_commitlog.recovery.own_state import OwnState
 from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.upkeep.snapshot_saving import SnapshotSaving
