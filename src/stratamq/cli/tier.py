@@ -13,6 +13,7 @@ from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.options import OPERATORS, OutputOption
 from stratamq.cli.tier_contents import gc, status
 from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
+from stratamq.cli.tier_restore import restore
 from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
@@ -54,6 +55,7 @@ def register(app: typer.Typer) -> None:
     tier.command("verify")(verify)
     tier.command("status")(status)
     tier.command("gc")(gc)
+    tier.command("restore")(restore)
     tier.command("dump")(dump)
     app.add_typer(tier, rich_help_panel=OPERATORS)
 

@@ -42,6 +42,8 @@ MEMBERS_PATH = f"{OWN_DIRECTORY}/members.json"
 ROLE_PATH = f"{OWN_DIRECTORY}/role.json"
 CLOCK_PATH = f"{OWN_DIRECTORY}/clock.json"
 IDENTITY_PATH = f"{OWN_DIRECTORY}/identity.json"
+RESTORING_PATH = f"{OWN_DIRECTORY}/restoring"
+"""There while the store is made from a tier: no log begins in it before that is done."""
 ORIGIN_PATH = f"{OWN_DIRECTORY}/origin.json"
 SEALED_PATH = f"{OWN_DIRECTORY}/sealed.json"
 

@@ -12,7 +12,7 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
-from stratamq.formats.store_paths import ABORT_PATH, ASIDE_DIRECTORY
+from stratamq.formats.store_paths import ABORT_PATH, ASIDE_DIRECTORY, RESTORING_PATH
 from stratamq.store.confirmed import LOCK_PATH
 from stratamq.store.queue_snapshot import Snapshot, lock_text
 from stratamq.store.sealed import SEALED_PATH, load_sealed
@@ -82,6 +82,10 @@ def open_store(
     walkers: Walkers | None = None,
 ) -> OpenedStore:
     """Recover the directory. Raises StoreRefusedError, OSError."""
+    if files.entry(RESTORING_PATH) is not None:
+        raise StoreRefusedError(
+            "the directory was not restored to its end: run `stratamq tier restore` again"
+        )
     report: list[str] = []
     if foreign and state.discarded:
         report.append("another program held the store last: our own state is not used")
