@@ -8,6 +8,7 @@ from functools import partial
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.intake import Due, Intake
+from stratamq.tier.writing.merging import run_to_merge
 from stratamq.tier.writing.progress import ProgressObject
 from stratamq.tier.writing.queue_writer import QueueWriter
 from stratamq_tier.followed_log import LogState
@@ -158,7 +159,9 @@ class Tenure:
         def work(writer: QueueWriter) -> Procedure[None]:
             if due.goes_back:
                 yield from writer.take_over(due.batch.first, now_ms)
-            yield from writer.commit(due.batch, now_ms)
+            manifest = yield from writer.commit(due.batch, now_ms)
+            if run_to_merge(manifest):
+                yield from writer.merge(now_ms)
 
         await self._writers.run(due.key, work)
         self.committed_messages += len(due.batch.sizes)

@@ -11,6 +11,7 @@ from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.writing.intake import Intake, QueueKey
+from stratamq.tier.writing.merging import run_to_merge
 from stratamq.tier.writing.queue_writer import QueueWriter
 
 
@@ -50,6 +51,8 @@ class Backfill:
             batch, writer = due.batch, self._writer(due.key)
             before = yield from self._end(writer)
             manifest = yield from writer.commit(batch, int(batch.times[-1]))
+            if run_to_merge(manifest):
+                manifest = (yield from writer.merge(int(batch.times[-1]))) or manifest
             added = len(batch.behind(before).sizes) if before is not None else len(batch.sizes)
             copied.append(Copied(due.key, added, manifest))
         return copied

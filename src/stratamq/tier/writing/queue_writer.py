@@ -9,26 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stratamq.formats.crc import crc32
 from stratamq.formats.generation_number import term_of
-from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.tier_manifest import (
     Epoch,
-    Hole,
     Manifest,
-    Part,
-    RecordSegment,
-    UnitSegment,
     decode_manifest,
     encode_manifest,
-    encode_parts,
 )
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
     Call,
-    Create,
     Delete,
     Listed,
     Load,
@@ -38,13 +30,14 @@ from stratamq.tier.driver.calls import (
     SwapLostError,
     Together,
     Version,
-    WriteAt,
     ask,
 )
 from stratamq.tier.reading.manifests import parts_by_base
-from stratamq.tier.writing.batch import Batch, Piece, pieces, unit_ranges
+from stratamq.tier.writing.batch import Batch, pieces
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.cutting import shortened
+from stratamq.tier.writing.layout import Layout
+from stratamq.tier.writing.merging import merged, run_to_merge
 from stratamq.tier.writing.orphans import listed, orphans
 from stratamq.tier.writing.overlap import OtherMessagesError, first_difference
 from stratamq.tier.writing.retention import plan_expiry, without_first
@@ -139,14 +132,26 @@ class QueueWriter:
             cuts = end < seen.manifest.end_offset
             if not cuts and seen.manifest.epoch == self._epoch:
                 return seen.manifest
-            self._attempt += 1
-            attempt = f"{seen.manifest.revision + 1:x}-{self._attempt:x}"
             following, before = yield from shortened(
-                self._place, seen.manifest, end, self._epoch, attempt, now_ms
+                self._place, seen.manifest, end, self._epoch, self._next_attempt(seen), now_ms
             )
             if (yield from self._swap(seen, following, before)):
                 if cuts:
                     self._longer = (True, True)
+                return following
+        raise self._outrun()
+
+    def merge(self, now_ms: int) -> Procedure[Manifest | None]:
+        """Make the last parts one, where there are many small ones. `collect` deletes them later.
+        FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            if seen.manifest is None or not (count := run_to_merge(seen.manifest)):
+                return seen.manifest
+            following, before = yield from merged(
+                self._place, seen.manifest, count, self._epoch, self._next_attempt(seen), now_ms
+            )
+            if (yield from self._swap(seen, following, before)):
                 return following
         raise self._outrun()
 
@@ -236,6 +241,12 @@ class QueueWriter:
         generation = manifest.epoch[0]
         return generation > 0 and term_of(generation) < term_of(self._epoch[0])
 
+    def _next_attempt(self, seen: _Seen) -> str:
+        """No two attempts of a writer share a name."""
+        self._attempt += 1
+        revision = seen.manifest.revision if seen.manifest else 0
+        return f"{revision + 1:x}-{self._attempt:x}"
+
     def _outrun(self) -> FencedError:
         return FencedError(f"{self._place.manifest}: other writers change it all the time")
 
@@ -272,12 +283,12 @@ class QueueWriter:
         )
         return (records_size or 0) > records.size, (units_size or 0) > units.size
 
-    def _lay_out(self, old: Manifest | None, batch: Batch, now_ms: int) -> "_Layout":
+    def _lay_out(self, old: Manifest | None, batch: Batch, now_ms: int) -> Layout:
         """The next manifest, and the calls before it. No call is made, no state is changed."""
         before = old or self._empty_manifest()
         if not before.records:
             before, old = replace(before, minimum=batch.first), None
-        layout = _Layout(
+        layout = Layout(
             self._place,
             self._limits,
             before,
@@ -311,121 +322,3 @@ class QueueWriter:
             self._positions,
             0,
         )
-
-
-class _Layout:
-    """The next manifest while pieces are added, and what has to be written before it."""
-
-    def __init__(
-        self, place: QueuePlace, limits: TierLimits, old: Manifest, epoch: Epoch, attempt: int
-    ) -> None:
-        self._place = place
-        self._limits = limits
-        self._attempt = attempt
-        self.manifest = replace(old, revision=old.revision + 1, epoch=epoch)
-        self._records: list[Call[object]] = []
-        self._units: list[Call[object]] = []
-        self._details: list[Call[object]] = []
-
-    @property
-    def before(self) -> list[Call[object]]:
-        """In this order: records, their units, the lists of parts of segments that are full."""
-        return [*self._records, *self._units, *self._details]
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether the last segment is old, and large enough to be left."""
-        last = self.manifest.records[-1]
-        return (
-            last.size >= self._limits.roll_min_bytes
-            and last.begin_ms + self._limits.roll_after_ms < now_ms
-        )
-
-    def room(self) -> int:
-        """Bytes that the last segment may still take."""
-        last = self.manifest.records[-1]
-        return max(0, self._limits.record_segment_bytes - last.size) if last.size else 0
-
-    def add_hole(self, end: int, now_ms: int) -> None:
-        hole = Hole(self.manifest.end_offset, end, now_ms)
-        self.manifest = replace(self.manifest, holes=(*self.manifest.holes, hole))
-
-    def add_records(self, piece: Piece) -> None:
-        if piece.begins:
-            self._close_last()
-            segment = RecordSegment(piece.start, 0, piece.begin_ms, piece.end_ms, piece.first, 0)
-            earlier = self.manifest.records
-        else:
-            segment, earlier = self.manifest.records[-1], self.manifest.records[:-1]
-        position = piece.start - segment.base
-        if self.manifest.positions:
-            name = ""
-            path = self._place.record_segment(segment.base)
-            self._records.append(WriteAt(path, position, piece.records))
-        else:
-            name = self._place.part(segment.base, position, self.manifest.epoch, self._number())
-            self._records.append(Create(name, piece.records + piece.units))
-        grown = _with_piece(segment, piece, name, self._limits.join_bytes)
-        self.manifest = replace(self.manifest, records=(*earlier, grown))
-
-    def add_units(self, piece: Piece, fresh: bool) -> None:
-        """Into the files that they fall into; `fresh`: the first one begins with them."""
-        start = piece.first * QUEUE_UNIT_BYTES
-        files = list(self.manifest.units)
-        open_base = start if fresh or not files else files[-1].base
-        units, times = memoryview(piece.units), piece.times
-        limit = self._limits.unit_segment_bytes
-        for base, count in unit_ranges(piece.first, piece.count, open_base, limit):
-            size = count * QUEUE_UNIT_BYTES
-            path = self._place.unit_segment(base)
-            self._units.append(WriteAt(path, start - base, bytes(units[:size])))
-            begin, end = int(times[:count].min()), int(times[:count].max())
-            if files and files[-1].base == base:
-                last = files.pop()
-                size += last.size
-                begin, end = min(begin, last.begin_ms), max(end, last.end_ms)
-            files.append(UnitSegment(base, size, begin, end))
-            start, units, times = base + size, units[count * QUEUE_UNIT_BYTES :], times[count:]
-        self.manifest = replace(self.manifest, units=tuple(files))
-
-    def _close_last(self) -> None:
-        """The parts of the last segment leave the manifest; one that is empty goes."""
-        *earlier, last = self.manifest.records or (None,)
-        if last is None or last.details:
-            return
-        if last.size:
-            details = self._place.details(last.base, self.manifest.epoch, self._number())
-            self._details.append(Create(details, encode_parts(last.parts)))
-            earlier.append(replace(last, parts=(), details=details))
-        self.manifest = replace(self.manifest, records=tuple(earlier))
-
-    def _number(self) -> str:
-        """No two attempts of a writer share a name."""
-        return f"{self.manifest.revision:x}-{self._attempt:x}"
-
-
-def _with_piece(segment: RecordSegment, piece: Piece, name: str, join_bytes: int) -> RecordSegment:
-    """The segment, longer by a piece: a part of its own, or, where parts are no objects, joined to
-    the last one up to `join_bytes`, whose checksums go on."""
-    *earlier, last = segment.parts or (None,)
-    if last is not None and (name or last.size + len(piece.records) > join_bytes):
-        earlier.append(last)
-        last = None
-    part = Part(
-        last.position if last else piece.start - segment.base,
-        len(piece.records) + (last.size if last else 0),
-        crc32(piece.records, last.crc if last else 0),
-        crc32(piece.units, last.units_crc if last else 0),
-        last.first if last else piece.first,
-        piece.count + (last.count if last else 0),
-        min(piece.begin_ms, last.begin_ms if last else piece.begin_ms),
-        max(piece.end_ms, last.end_ms if last else piece.end_ms),
-        name,
-    )
-    return replace(
-        segment,
-        size=part.end,
-        begin_ms=min(segment.begin_ms, piece.begin_ms),
-        end_ms=max(segment.end_ms, piece.end_ms),
-        count=segment.count + piece.count,
-        parts=(*earlier, part),
-    )
