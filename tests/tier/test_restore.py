@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from stratamq_commitlog.recovery import opening
 
 from stratamq.cli.tier_backfill import backfill
 from stratamq.errors import (
@@ -242,6 +243,15 @@ def test_the_writer_of_before_can_add_nothing_more(positions):
         run(claim(*NAMES, GENERATION), storage)
 
 
+def test_without_taking_the_queues_over_the_writer_of_before_adds_messages(monkeypatch):
+    def only_load(self):
+        return (yield from self.open())
+
+    monkeypatch.setattr(QueueWriter, "fence", only_load)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_the_writer_of_before_can_add_nothing_more(positions=False)
+
+
 @BOTH
 def test_the_restored_logs_history_is_that_of_the_tier(positions):
     storage, disk = tier(positions), SimulatedDisk()
@@ -369,6 +379,12 @@ def test_a_restore_whose_storage_fails_at_any_call_is_begun_again(positions):
             restored = restore(backend.storage(), disk, seed=call + 1000)
             assert restored.again or call < 5
         check(disk, FEW)
+
+
+def test_without_its_mark_a_log_begins_in_a_directory_that_is_half_restored(monkeypatch):
+    monkeypatch.setattr(opening, "RESTORING_PATH", "stratamq/another")
+    with pytest.raises(AssertionError, match="a log began"):
+        test_a_restore_that_dies_at_any_call_of_the_disk_is_begun_again(positions=False)
 
 
 def test_consumer_offsets_are_stored_by_the_last_writer_alone():
