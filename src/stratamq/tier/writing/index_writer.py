@@ -1,0 +1,308 @@
+"""A broker's key index: keys gather in memory, and go into a file of their own now and then.
+
+What a crash takes from memory is in the queues: `catch_up` reads the records from the queue offset
+on up to which the manifest's files have everything, all of them when the index is lost. A message
+may be in two files; whoever asks gets it once.
+
+    keys of committed messages ──add──▶ memory ──flush──▶ file, then the manifest that names it
+
+A file is written once, under a name of its own. Where the storage has positions it is RocketMQ's
+uploaded index file, with RocketMQ's number of slots.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stratamq.errors import CorruptionError
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.queue_units import decode_units
+from stratamq.formats.tier_index_manifest import (
+    IndexedFile,
+    IndexManifest,
+    QueueKey,
+    decode_index_manifest,
+    encode_index_manifest,
+)
+from stratamq.formats.tier_manifest import Dropped, Epoch, Manifest
+from stratamq.formats.tier_names import SegmentType, index_path, segment_path
+from stratamq.tier.containers.key_index import (
+    I64,
+    Keys,
+    fitting_slots,
+    index_file,
+    joined,
+    keys_of,
+    with_seconds,
+)
+from stratamq.tier.containers.place import QueuePlace
+from stratamq.tier.driver.calls import (
+    AbsentError,
+    Create,
+    Delete,
+    Load,
+    Procedure,
+    Size,
+    Swap,
+    SwapLostError,
+    Version,
+    WriteAt,
+    ask,
+)
+from stratamq.tier.reading.key_index import KeyIndex, index_place
+from stratamq.tier.reading.keys import LocalIndex
+from stratamq.tier.reading.manifests import open_queue
+from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.claim import FencedError
+
+_ATTEMPTS = 8
+_WRITTEN_BYTES = 4 << 20
+MOST_ITEMS = 1_000_000
+"""Of one file, about: 28 bytes each, and as much again while it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    manifest: IndexManifest
+    version: Version | None
+
+
+class IndexWriter:
+    """`epoch`: from `claim`; `slots`: of a file, 0: by its items. One procedure at a time, after
+    `open`."""
+
+    def __init__(
+        self,
+        cluster: str,
+        broker: str,
+        epoch: Epoch,
+        positions: bool,
+        slots: int = 0,
+        most_items: int = MOST_ITEMS,
+    ) -> None:
+        self._names = cluster, broker
+        self._path = index_place(cluster, broker).manifest
+        self._epoch = epoch
+        self._positions = positions
+        self._slots = slots
+        self._most_items = most_items
+        self._seen: _Seen | None = None
+        self._topics: dict[str, int] = {}
+        self._ends: dict[QueueKey, int] = {}
+        """Keys of messages below are in a file or in memory."""
+        self._keys: list[Keys] = []
+        self._attempt = 0
+        self.items = 0
+        """In memory."""
+
+    def open(self) -> Procedure[IndexManifest]:
+        """No earlier writer can change the index any more. FencedError; CorruptRecordError."""
+        for _ in range(_ATTEMPTS):
+            seen = yield from self._look()
+            self._ends = dict(seen.manifest.covered)
+            self._topics = dict(seen.manifest.topics)
+            if (yield from self._swap(seen, seen.manifest)):
+                return seen.manifest
+        raise self._outrun()
+
+    def reader(self) -> KeyIndex:
+        """With what is in memory, as of now."""
+        manifest = (
+            self._seen.manifest if self._seen else IndexManifest(*self._names, 0, self._epoch)
+        )
+        keys = joined(self._keys)
+        if not len(keys):
+            return KeyIndex(replace(manifest, topics=dict(self._topics)))
+        begin_ms, end_ms = int(keys.times.min()), int(keys.times.max())
+        pending = LocalIndex(begin_ms, end_ms, with_seconds(keys, begin_ms))
+        return KeyIndex(replace(manifest, topics=dict(self._topics)), pending)
+
+    def add(self, batch: Batch, manifest: Manifest) -> bool:
+        """Messages that a commit has just added, the last of the manifest. False: some before them
+        are not indexed, or they are not its last; `catch_up` is needed."""
+        key = manifest.topic, manifest.queue_id
+        end = self._ends.get(key, manifest.minimum)
+        if batch.end != manifest.end_offset or batch.first > end:
+            return end >= manifest.end_offset
+        rest = batch.behind(end)
+        if len(rest.sizes):
+            self._take(key, rest.records, rest.sizes, manifest.end - len(rest.records))
+            self._ends[key] = rest.end
+        return True
+
+    def catch_up(self, place: QueuePlace, now_ms: int) -> Procedure[int]:
+        """Index what the tier has of a queue and the index has not, a part at a time: how many
+        messages. CorruptionError where it cannot be read."""
+        found = yield from open_queue(place)
+        if found is None:
+            return 0
+        key, count = (place.topic, place.queue_id), 0
+        for segment, parts in found.parts:
+            for part in parts:
+                end = self._ends.get(key, 0)
+                if part.first + part.count <= end:
+                    continue
+                start = segment.base + part.position
+                records = yield from found.queue.records.read(start, part.size)
+                units = decode_units(
+                    (
+                        yield from found.queue.units.read(
+                            part.first * QUEUE_UNIT_BYTES, part.count * QUEUE_UNIT_BYTES
+                        )
+                    )
+                )
+                sizes = units["size"].astype(np.int64)
+                if int(sizes.sum()) != part.size:
+                    raise CorruptionError(f"{place.path}: units and records do not fit each other")
+                skipped = max(0, end - part.first)
+                before = int(sizes[:skipped].sum())
+                self._take(key, records[before:], sizes[skipped:], start + before)
+                count += part.count - skipped
+                self._ends[key] = part.first + part.count
+                if self.items >= self._most_items:
+                    yield from self.flush(now_ms)
+        return count
+
+    def flush(self, now_ms: int) -> Procedure[bool]:
+        """What is in memory becomes a file. Whether there was anything. FencedError; after any
+        other error it is still in memory."""
+        taken, ends = len(self._keys), dict(self._ends)
+        keys = joined(self._keys)
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            covered = dict(seen.manifest.covered)
+            for key, end in ends.items():
+                covered[key] = max(end, covered.get(key, 0))
+            if not len(keys) and covered == seen.manifest.covered:
+                return False
+            following = replace(seen.manifest, covered=covered)
+            if len(keys):
+                file = yield from self._upload(keys, seen.manifest)
+                following = replace(
+                    following, files=(*following.files, file), end=file.base + file.size
+                )
+            if (yield from self._swap(seen, following)):
+                self._keys = self._keys[taken:]
+                self.items = sum(map(len, self._keys))
+                return True
+        raise self._outrun()
+
+    def limit(self, ends: Mapping[QueueKey, int]) -> Procedure[None]:
+        """Before queues are cut: what comes at these queue offsets and above is not indexed yet.
+        FencedError."""
+        for key, end in ends.items():
+            if end < self._ends.get(key, 0):
+                self._ends[key] = end
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            covered = {
+                key: min(end, ends.get(key, end)) for key, end in seen.manifest.covered.items()
+            }
+            if covered == seen.manifest.covered:
+                return
+            if (yield from self._swap(seen, replace(seen.manifest, covered=covered))):
+                return
+        raise self._outrun()
+
+    def expire(self, older_than_ms: int, now_ms: int) -> Procedure[int]:
+        """Take out the files whose last message was stored before that time: how many. `collect`
+        deletes them. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            gone = [file for file in seen.manifest.files if file.last_ms < older_than_ms]
+            if not gone:
+                return 0
+            following = replace(
+                seen.manifest,
+                files=tuple(file for file in seen.manifest.files if file not in gone),
+                dropped=(
+                    *seen.manifest.dropped,
+                    *(Dropped(file.name, now_ms) for file in gone),
+                ),
+            )
+            if (yield from self._swap(seen, following)):
+                return len(gone)
+        raise self._outrun()
+
+    def collect(self, before_ms: int) -> Procedure[int]:
+        """Delete the files that were taken out before that time: how many. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            due = [one for one in seen.manifest.dropped if one.since_ms < before_ms]
+            if not due:
+                return 0
+            for one in due:
+                yield from ask(Delete(one.path))
+            left = tuple(one for one in seen.manifest.dropped if one not in due)
+            if (yield from self._swap(seen, replace(seen.manifest, dropped=left))):
+                return len(due)
+        raise self._outrun()
+
+    def _take(self, key: QueueKey, records: bytes, sizes: I64, place: int) -> None:
+        topic, queue_id = key
+        topic_id = self._topics.setdefault(topic, max(self._topics.values(), default=-1) + 1)
+        keys = keys_of(records, sizes, place, topic_id, queue_id)
+        if len(keys):
+            self._keys.append(keys)
+            self.items += len(keys)
+
+    def _upload(self, keys: Keys, manifest: IndexManifest) -> Procedure[IndexedFile]:
+        """A file of which nothing else has the name."""
+        first_ms, last_ms = int(keys.times.min()), int(keys.times.max())
+        earlier = max((file.begin_ms for file in manifest.files), default=first_ms - 1)
+        begin_ms = max(first_ms, earlier + 1)
+        slots = self._slots or fitting_slots(len(keys))
+        raw = index_file(keys, slots, begin_ms)
+        base = manifest.end
+        name = self._segment(base)
+        if self._positions:
+            # What a crash has left there is never named, and not written again.
+            while (left := (yield from ask(Size(name)))) is not None:
+                base += max(1, left)
+                name = self._segment(base)
+            for at in range(0, len(raw), _WRITTEN_BYTES):
+                yield from ask(WriteAt(name, at, raw[at : at + _WRITTEN_BYTES]))
+        else:
+            self._attempt += 1
+            name = f"{name}.{self._epoch[0]:x}-{self._epoch[1]:x}-{self._attempt:x}"
+            yield from ask(Create(name, raw))
+        return IndexedFile(base, len(raw), slots, len(keys), begin_ms, first_ms, last_ms, name)
+
+    def _segment(self, base: int) -> str:
+        cluster, broker = self._names
+        return segment_path(cluster, index_path(broker), SegmentType.INDEX, base)
+
+    def _swap(self, seen: _Seen, following: IndexManifest) -> Procedure[bool]:
+        self._seen = None
+        following = replace(
+            following,
+            revision=seen.manifest.revision + 1,
+            epoch=self._epoch,
+            topics=dict(self._topics),
+        )
+        try:
+            version = yield from ask(
+                Swap(self._path, encode_index_manifest(following), seen.version)
+            )
+        except SwapLostError:
+            return False
+        self._seen = _Seen(following, version)
+        return True
+
+    def _look(self) -> Procedure[_Seen]:
+        try:
+            raw, version = yield from ask(Load(self._path))
+        except AbsentError:
+            self._seen = _Seen(IndexManifest(*self._names, 0, self._epoch), None)
+            return self._seen
+        manifest = decode_index_manifest(raw)
+        if manifest.epoch > self._epoch:
+            raise FencedError(
+                f"{self._path} is of the writer {manifest.epoch}, and this one is {self._epoch}"
+            )
+        self._seen = _Seen(manifest, version)
+        return self._seen
+
+    def _outrun(self) -> FencedError:
+        return FencedError(f"{self._path}: other writers change it all the time")
