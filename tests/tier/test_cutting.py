@@ -36,6 +36,19 @@ def test_a_new_master_replaces_what_its_log_does_not_have(positions, end):
 
 
 @BOTH
+@pytest.mark.parametrize("end", [500, 505, 514, 531])
+def test_files_written_again_after_a_cut_are_not_deleted_with_what_was_cut(positions, end):
+    storage = MemoryStorage(positions)
+    fill(storage)
+    successor = writer(storage, generation=2)
+    run(successor.take_over(end, TIME), storage)
+    for start in range(end, 560, 7):
+        run(successor.commit(MODEL.batch(start, min(560, start + 7)), TIME), storage)
+    run(successor.collect(TIME + 1), storage)
+    assert check(storage, MODEL, 560) == 560
+
+
+@BOTH
 def test_a_cut_that_dies_at_any_call_is_done_again(positions):
     full = MemoryStorage(positions)
     fill(full)

@@ -17,7 +17,7 @@ from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import AbsentError, Listed, Procedure
 from stratamq.tier.reading.contents import load_manifest, load_writer
 from stratamq.tier.writing.claim import claim
-from stratamq.tier.writing.orphans import orphans
+from stratamq.tier.writing.orphans import orphans, taken_out
 from stratamq.tier.writing.queue_writer import QueueWriter
 
 OFFLINE_GENERATION = 0
@@ -45,9 +45,8 @@ def garbage_of(place: QueuePlace, objects: list[Listed], before_ms: int) -> Proc
         unnamed = yield from orphans(objects, place, manifest, before_ms)
     except (CorruptRecordError, AbsentError) as error:
         return Garbage(place, fault=error.message)
-    dropped = manifest.dropped if manifest is not None else ()
-    due = tuple(one.path for one in dropped if one.since_ms < before_ms)
-    return Garbage(place, tuple(unnamed), due)
+    due = taken_out(place, manifest, before_ms) if manifest is not None else []
+    return Garbage(place, tuple(unnamed), tuple(due))
 
 
 def claim_to_collect(cluster: str, broker: str, *, take_over: bool) -> Procedure[Epoch]:

@@ -52,12 +52,26 @@ def orphans(
     ]
 
 
+def taken_out(place: QueuePlace, manifest: Manifest, before_ms: int) -> list[str]:
+    """What was taken out before that time and can be deleted. A file whose place was written again
+    since, as after a cut, is not among them."""
+    live = set(_live(place, manifest))
+    return [
+        one.path for one in manifest.dropped if one.since_ms < before_ms and one.path not in live
+    ]
+
+
 def _named(place: QueuePlace, manifest: Manifest) -> Iterator[str]:
+    yield from _live(place, manifest)
+    for dropped in manifest.dropped:
+        yield dropped.path
+
+
+def _live(place: QueuePlace, manifest: Manifest) -> Iterator[str]:
+    """But the parts' objects, whose names are not used again."""
     for segment in manifest.records:
         yield segment.details
         if manifest.positions and segment.size:
             yield place.record_segment(segment.base)
     for unit in manifest.units:
         yield place.unit_segment(unit.base)
-    for dropped in manifest.dropped:
-        yield dropped.path

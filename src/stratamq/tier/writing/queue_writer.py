@@ -38,7 +38,7 @@ from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.cutting import shortened
 from stratamq.tier.writing.layout import Layout
 from stratamq.tier.writing.merging import merged, run_to_merge
-from stratamq.tier.writing.orphans import listed, orphans
+from stratamq.tier.writing.orphans import listed, orphans, taken_out
 from stratamq.tier.writing.overlap import OtherMessagesError, first_difference
 from stratamq.tier.writing.retention import plan_expiry, without_first
 
@@ -182,7 +182,8 @@ class QueueWriter:
             due = [one for one in seen.manifest.dropped if one.since_ms < before_ms]
             if not due:
                 return 0
-            deletions = [Delete(one.path) for one in due]
+            paths = taken_out(self._place, seen.manifest, before_ms)
+            deletions = [Delete(path) for path in paths]
             following = replace(
                 seen.manifest,
                 revision=seen.manifest.revision + 1,
@@ -190,7 +191,7 @@ class QueueWriter:
                 dropped=tuple(one for one in seen.manifest.dropped if one.since_ms >= before_ms),
             )
             if (yield from self._swap(seen, following, deletions)):
-                return len(due)
+                return len(paths)
         raise self._outrun()
 
     def fence(self) -> Procedure[Manifest]:
