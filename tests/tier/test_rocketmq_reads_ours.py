@@ -18,9 +18,11 @@ from stratamq.formats.tier_metadata import format_tier_metadata
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import run
+from stratamq.tier.reading.key_index import load_index
 from stratamq.tier.writing.batch import Batch
 from stratamq.tier.writing.claim import claim
-from stratamq.tier.writing.export import metadata_of
+from stratamq.tier.writing.export import add_index, metadata_of
+from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.queue_writer import QueueWriter
 from tests.support import rocketmq_tier
 from tests.tier.differences import allowed, compare
@@ -135,3 +137,37 @@ def test_rocketmq_reads_the_messages_on_both_sides_of_a_gap(tmp_path, capsys):
     ):
         found = [line["queueOffset"] for line in lines if line["kind"] == "message"]
         assert found == wanted
+
+
+@pytest.mark.parametrize("version", rocketmq_tier.VERSIONS)
+def test_rocketmq_finds_messages_by_key_in_an_index_of_ours(version, tmp_path):
+    root = tmp_path / "tier"
+    manifests = write_tier(root, 60, 9)
+    storage = PosixStorage(RealFiles(root / "tier"), time.sleep)
+    epoch = run(claim(CLUSTER, BROKER, 1), storage)
+    writer = IndexWriter(CLUSTER, BROKER, epoch, positions=True, slots=97)
+    run(writer.open(), storage)
+    for topic, queue_id, _ in QUEUES:
+        run(writer.catch_up(QueuePlace(CLUSTER, BROKER, topic, queue_id), TIME), storage)
+        run(writer.flush(TIME), storage)
+    index = run(load_index(CLUSTER, BROKER), storage)
+    assert index is not None
+    assert len(index.files) == len(QUEUES)
+    metadata = metadata_of(manifests, index.topics, TIME)
+    add_index(metadata, index, TIME)
+    (root / "local/config/tieredStoreMetadata.json").write_bytes(format_tier_metadata(metadata))
+    lines = rocketmq_tier.dump(version, root, tmp_path / "scratch")
+    found = {
+        (line["topic"], line["key"]): len(line["messages"])
+        for line in lines
+        if line["kind"] == "query" and line["messages"]
+    }
+    wanted = {
+        (topic, f"{letter}{offset}")
+        for topic, _, first in QUEUES
+        for offset in range(first, first + 60)
+        if offset % 7
+        for letter in "ku"
+    }
+    assert found.keys() == wanted
+    assert set(found.values()) == {1}

@@ -21,6 +21,8 @@ from tests.support import s3_servers
 from tests.support.brokers import Broker
 from tests.support.storages import no_pause
 from tests.support.waiting import until
+from tests.tier.test_restore import QUEUES as QUEUES_OF_A_TIER
+from tests.tier.test_restore import Queue, upload
 
 NAMES = ("DefaultCluster", "broker-a")
 ROOMS = ("commitlog", "dispatcher", "index", "tier")
@@ -151,3 +153,36 @@ def files_of(directory) -> list[str]:
 
 def stored_ms(client: Client, offset: int) -> int:
     return client.pull("t", 0, offset, max_messages=1).messages[0].store_timestamp_ms
+
+
+def test_queues_that_do_not_begin_at_zero_are_read_from_where_they_begin(tmp_path, capsys):
+    queues = (*QUEUES_OF_A_TIER, Queue("holes", 1, 10, 60, hole=(22, 40)))
+    upload(PosixStorage(RealFiles(tmp_path / "tier"), no_pause), queues)
+    root = tmp_path / "restored"
+    words = ["restore", str(tmp_path / "tier"), str(root), "--segment-bytes", "65536"]
+    assert command_line.run(["tier", *words]) == 0
+    assert "queue 1 of holes begins at offset 40: 12 messages" in capsys.readouterr().err
+    followed = ("commitlog.followers=dispatcher,index", "dispatcher.queue_file_bytes=20000")
+    with Broker(root, tmp_path / "logs", followed) as broker:
+        broker.start()
+        with connect(root, patience_s=60) as client:
+            for queue in queues:
+                first, end = queue.in_log().start, queue.end
+                (state,) = [
+                    one for one in client.queues(queue.topic) if one.queue_id == queue.queue_id
+                ]
+                assert (state.min_offset, state.max_offset) == (first, end)
+                ranges = [(queue.topic, queue.queue_id, first, end)]
+                records = b"".join(bytes(part) for _, _, part in client.queue_frames(ranges))
+                original = b"".join(queue.record(offset) for offset in queue.in_log())
+                assert len(records) == len(original)
+                (found,) = client.query_key(queue.topic, f"k{end - 1}").messages
+                assert found.queue_offset == end - 1
+                assert (
+                    client.offset_at_time(queue.topic, queue.queue_id, queue.time(end - 1))
+                    == end - 1
+                )
+        broker.stop()
+        broker.start()
+        with connect(root, patience_s=60) as client:
+            assert client.send("orders", b"next", queue_id=5).queue_offset == 540

@@ -33,8 +33,7 @@ from stratamq.store.queue_snapshot import (
 from stratamq.tier.consumer_offsets import TABLE, OffsetTable
 
 _OF_THE_FILE_SYSTEM = ("lost+found",)
-_READ_AND_WRITE, _WRITE = 6, 2
-_DEAD_LETTERS = "%DLQ%"
+_READ_AND_WRITE = 6
 
 
 class RestoredDirectory:
@@ -73,7 +72,7 @@ class RestoredDirectory:
         table: JsonObject = {
             topic: {
                 "order": False,
-                "perm": _WRITE if topic.startswith(_DEAD_LETTERS) else _READ_AND_WRITE,
+                "perm": _READ_AND_WRITE,
                 "readQueueNums": count,
                 "topicFilterType": "SINGLE_TAG",
                 "topicName": topic,

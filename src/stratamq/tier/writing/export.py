@@ -10,6 +10,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Files
 from stratamq.formats.store_paths import TIER_METADATA_PATH
+from stratamq.formats.tier_index_manifest import IndexManifest
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.formats.tier_metadata import (
     QueueRecord,
@@ -19,7 +20,7 @@ from stratamq.formats.tier_metadata import (
     format_tier_metadata,
     parse_tier_metadata,
 )
-from stratamq.formats.tier_names import SegmentType, queue_path
+from stratamq.formats.tier_names import SegmentType, index_path, queue_path
 
 
 class MetadataExport:
@@ -61,6 +62,24 @@ def updated(known: TierMetadata, manifests: list[Manifest], now_ms: int) -> Tier
         for path, segments in known.segments[kind].items():
             made.segments[kind].setdefault(path, segments)
     return made
+
+
+def add_index(metadata: TierMetadata, index: IndexManifest, now_ms: int) -> None:
+    """The files of the key index. RocketMQ reads those with its own number of slots, and topics by
+    the ids in them: `metadata` was made with `index.topics`."""
+    path = index_path(index.broker)
+    metadata.segments[SegmentType.INDEX][path] = [
+        SegmentRecord(
+            path,
+            SegmentType.INDEX,
+            file.base,
+            file.size,
+            created_ms=now_ms,
+            begin_ms=file.begin_ms,
+            end_ms=file.last_ms,
+        )
+        for file in index.files
+    ]
 
 
 def metadata_of(

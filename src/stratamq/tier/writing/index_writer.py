@@ -80,7 +80,9 @@ class IndexWriter:
         positions: bool,
         slots: int = 0,
         most_items: int = MOST_ITEMS,
+        topic_ids: Mapping[str, int] | None = None,
     ) -> None:
+        """`topic_ids`: of RocketMQ's metadata, for topics that the index has not met."""
         self._names = cluster, broker
         self._path = index_place(cluster, broker).manifest
         self._epoch = epoch
@@ -88,6 +90,7 @@ class IndexWriter:
         self._slots = slots
         self._most_items = most_items
         self._seen: _Seen | None = None
+        self._given = dict(topic_ids or {})
         self._topics: dict[str, int] = {}
         self._ends: dict[QueueKey, int] = {}
         """Keys of messages below are in a file or in memory."""
@@ -101,7 +104,7 @@ class IndexWriter:
         for _ in range(_ATTEMPTS):
             seen = yield from self._look()
             self._ends = dict(seen.manifest.covered)
-            self._topics = dict(seen.manifest.topics)
+            self._topics = self._given | seen.manifest.topics
             if (yield from self._swap(seen, seen.manifest)):
                 return seen.manifest
         raise self._outrun()
