@@ -10,6 +10,7 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.driver import why_not_writable
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners
+from stratamq.follow.tier import TierCalls
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_dispatcher.cold_reads import ColdReads
@@ -22,6 +23,7 @@ from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+from stratamq_dispatcher.tier_reads import TierLevel, TierReads
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +37,8 @@ async def main() -> None:
     incarnation = service.incarnation()
     engine, offsets = load_store(config, files, writing, clock, incarnation)
     bounds = OffsetBounds(offsets, engine.ends, engine.findings)
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    puller = Puller(engine, config.pull_limits(memory_bytes), ColdReads(files), reading)
+    tier = tier_of(service)
+    puller = puller_of(service, engine, reading, tier)
     not_writable = partial(why_not_writable, service.channels)
     topics = FollowedTopics(
         lambda topic, floors: engine.queues.hide(topic, floors),
@@ -81,11 +83,29 @@ async def main() -> None:
     add_to_server = dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.spawn(topics.follow(Owners(service.channels).export, deleted))
+    service.spawn(tier.follow())
     service.follow(engine, learn_queues=engine.learn_queues)
     service.tick(tick, Observer(engine).observe)
     service.on_close(offsets.close)
     service.on_close(engine.close)
     await service.run(drain=drain)
+
+
+def tier_of(service: Service[DispatcherConfig]) -> TierReads:
+    config = service.config
+    return TierReads(
+        TierCalls(service.channels, config.tier_timeout_ms),
+        TierLevel[config.tier_level],
+        expected=service.is_given("tier", "target"),
+    )
+
+
+def puller_of(
+    service: Service[DispatcherConfig], engine: DispatchEngine, reading: Worker, tier: TierReads
+) -> Puller:
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = service.config.pull_limits(memory_bytes)
+    return Puller(engine, limits, ColdReads(service.files), reading, tier)
 
 
 def load_store(

@@ -8,6 +8,7 @@ from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
 from stratamq.service.config import FollowerConfig, setting
 from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.pull import PullLimits
+from stratamq_dispatcher.tier_reads import TierLevel
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -93,6 +94,17 @@ class DispatcherConfig(FollowerConfig):
     max_pull_messages: int = setting(
         16_384, unit="messages", minimum=1, maximum=1 << 20,
         doc="The same as a number of messages.",
+    )
+    tier_level: str = setting(
+        "NOT_IN_DISK", unit="", rocketmq="tieredStorageLevel",
+        choices=tuple(level.name for level in TierLevel),
+        doc="What is read from the broker's tier: nothing, what the log has no more, also what is "
+        "not in memory, or everything that is there.",
+    )
+    tier_timeout_ms: int = setting(
+        15_000, unit="ms", minimum=10, maximum=600_000,
+        doc="How long the tier service may take for an answer; a pull ends with UNAVAILABLE then, "
+        "a stream asks again.",
     )
     page_entries: int = setting(
         500, unit="entries", minimum=1, maximum=10_000,

@@ -228,6 +228,8 @@ class PullPlan:
     cold: bool
     """The first frame is probably not in memory: run this where waiting harms no one."""
     segment_bytes: int
+    strict: bool = False
+    """OffsetOutOfRangeError for messages that were deleted meanwhile: they are elsewhere."""
 
     def run(self, log: LogBytes) -> PullAnswer:
         """Choose and read. Raises CorruptionError when the first frame cannot be given.
@@ -276,6 +278,8 @@ class PullPlan:
                     joined=not by_text,
                 )
             except OffsetOutOfRangeError as gone:
+                if self.strict:
+                    raise
                 # The segment was deleted meanwhile: what it held is passed over.
                 removed = True
                 wanted &= physical >= gone.minimum

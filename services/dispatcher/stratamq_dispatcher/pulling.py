@@ -5,12 +5,18 @@ anything, and nothing here keeps one.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from stratamq.errors import CorruptionError, UnavailableError
+from stratamq.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.files.port import Worker
 from stratamq.service.awaiting import OnDone, answer, outcome
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
@@ -22,9 +28,12 @@ from stratamq_dispatcher.pull import (
     GetStatus,
     PullAnswer,
     PullLimits,
+    PullPlan,
     PullQuery,
     TagFilter,
 )
+from stratamq_dispatcher.tier_fetches import TierFetches
+from stratamq_dispatcher.tier_reads import TierReads
 from stratamq_dispatcher.time_search import Boundary
 
 T = TypeVar("T")
@@ -33,6 +42,9 @@ CURSORS_AT_ONCE = 64
 """So many queues are taken up, or found without news, before other tasks get their turn."""
 MOST_UNMENDABLE = 10_000
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_PERHAPS_IN_TIER = (GetStatus.OFFSET_TOO_SMALL, GetStatus.NO_MESSAGE_IN_QUEUE)
+TIER_PAUSE_S = 1.0
+"""Before a stream asks a tier again that did not answer."""
 _LOOK_FURTHER = (
     GetStatus.NO_MATCHED_MESSAGE,
     GetStatus.MESSAGE_WAS_REMOVING,
@@ -62,9 +74,16 @@ class Puller:
     """Belongs to the event loop."""
 
     def __init__(
-        self, engine: DispatchEngine, limits: PullLimits, cold: ColdReads, lane: Worker
+        self,
+        engine: DispatchEngine,
+        limits: PullLimits,
+        cold: ColdReads,
+        lane: Worker,
+        tier: TierReads | None = None,
     ) -> None:
+        """`tier` None: nothing is read from one."""
         self.limits = limits
+        self._tier = tier or TierReads(None)
         self._engine = engine
         self._cold = cold
         self._lane = lane
@@ -103,14 +122,43 @@ class Puller:
         return False
 
     async def _once(self, query: PullQuery) -> PullAnswer:
-        engine = self._engine
-        plan = engine.plan_pull(query, self.limits)
+        plan, tier = self._engine.plan_pull(query, self.limits), self._tier
+        if not tier.known:
+            return plan if isinstance(plan, PullAnswer) else await self._run(plan)
         if isinstance(plan, PullAnswer):
-            return plan
+            found = await self._from_tier(query, plan) if plan.status in _PERHAPS_IN_TIER else None
+            return found or self._with_minimum(query, plan)
+        gone = PullAnswer(GetStatus.OFFSET_TOO_SMALL, query.offset, plan.minimum, plan.maximum)
+        if tier.prefers(query, plan):
+            with contextlib.suppress(StrataError):
+                found = await self._from_tier(query, gone)
+                if found is not None:
+                    return found
+        try:
+            return self._with_minimum(query, await self._run(replace(plan, strict=True)))
+        except OffsetOutOfRangeError:
+            # Deleted while it was read.
+            found = await self._from_tier(query, gone)
+            return found or self._with_minimum(query, await self._run(plan))
+
+    async def _run(self, plan: PullPlan) -> PullAnswer:
         if plan.cold:
             view = self._log_view()
             return await self._in_lane(lambda: self._cold.pull(plan, view))
-        return plan.run(engine.hot_log())
+        return plan.run(self._engine.hot_log())
+
+    async def _from_tier(self, query: PullQuery, local: PullAnswer) -> PullAnswer | None:
+        """UnavailableError: no message is passed over while the tier is away."""
+        queue = self._engine.queues.get(query.topic, query.queue_id)
+        return await self._tier.pull(query, local, 0 if queue is None else queue.hidden_below)
+
+    def _with_minimum(self, query: PullQuery, answer: PullAnswer) -> PullAnswer:
+        key = query.topic, query.queue_id
+        queue = self._engine.queues.get(*key)
+        if queue is None:
+            return answer
+        minimum = self._tier.minimum(key, answer.minimum, queue.hidden_below)
+        return answer if minimum == answer.minimum else replace(answer, minimum=minimum)
 
     async def reach(self, log_offset: int, limit_s: float) -> None:
         """Wait until what is before this place of the log is in the queues; not at all when
@@ -161,7 +209,12 @@ class Puller:
         The work for a message does not depend on the number of cursors.
         """
         grown, looks = asyncio.Event(), 0
-        with self._engine.waiting.watch(grown.set) as watch:
+
+        def ended(number: int) -> None:
+            watch.again(number)
+            grown.set()
+
+        with self._engine.waiting.watch(grown.set) as watch, TierFetches() as fetches:
             unfinished: dict[int, Cursor] = {}
             for number, cursor in enumerate(cursors):
                 if not cursor.is_done:
@@ -176,7 +229,15 @@ class Puller:
                     await grown.wait()
                     continue
                 cursor = unfinished[ready]
-                answer = await self._look(cursor, tag_filter, max_bytes)
+                if self._reads_tier(cursor) and not fetches.has(ready):
+                    # Other cursors do not wait for the tier.
+                    fetches.begin(
+                        ready, self._look_until_answered(cursor, tag_filter, max_bytes), ended
+                    )
+                    continue
+                if fetches.is_under_way(ready):
+                    continue
+                answer = fetches.take(ready) or await self._look(cursor, tag_filter, max_bytes)
                 if answer.status not in _NOTHING_YET:
                     cursor.offset = answer.next_offset
                 if cursor.is_done:
@@ -191,6 +252,26 @@ class Puller:
                     yield ready, answer
                 elif looks % CURSORS_AT_ONCE == 0:
                     await asyncio.sleep(0)
+
+    def _reads_tier(self, cursor: Cursor) -> bool:
+        if not self._tier.known:
+            return False
+        queue = self._engine.queues.get(cursor.topic, cursor.queue_id)
+        if queue is None:
+            return True
+        minimum = queue.known_minimum(self._engine.followed.minimum)
+        return minimum is None or cursor.offset < minimum
+
+    async def _look_until_answered(
+        self, cursor: Cursor, tag_filter: TagFilter | None, max_bytes: int
+    ) -> PullAnswer:
+        while True:
+            try:
+                return await self._look(cursor, tag_filter, max_bytes)
+            except UnavailableError:
+                if self._stopping:
+                    raise
+            await asyncio.sleep(TIER_PAUSE_S)
 
     async def _look(
         self, cursor: Cursor, tag_filter: TagFilter | None, max_bytes: int
@@ -245,9 +326,19 @@ class Puller:
         minimum = queue.minimum(engine.queues.open_files, engine.followed.minimum)
         snapshot = queue.snapshot(minimum)
         view = self._log_view()
-        return await self._in_lane(
+        local = await self._in_lane(
             lambda: self._cold.offset_at(snapshot, timestamp_ms, boundary, view)
         )
+        if not self._tier.known:
+            return local
+        found = await self._tier.offset_at(
+            (topic, queue_id), timestamp_ms, local, minimum, upper=boundary is Boundary.UPPER
+        )
+        return max(found, queue.hidden_below)
+
+    def first_offset(self, queue: ConsumeQueue, local: int) -> int:
+        """The queue's first message in the log, whose minimum is `local`, or in the tier."""
+        return self._tier.minimum((queue.topic, queue.queue_id), local, queue.hidden_below)
 
     def _log_view(self) -> LogView:
         engine = self._engine

@@ -399,7 +399,9 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         return pb.QueueInfo(
             topic=queue.topic,
             queue_id=queue.queue_id,
-            min_offset=max(queue.lowest, queue.hidden_below) if minimum is None else minimum,
+            min_offset=self._puller.first_offset(
+                queue, max(queue.lowest, queue.hidden_below) if minimum is None else minimum
+            ),
             max_offset=queue.end,
             newest_store_timestamp_ms=self._engine.newest_store_timestamp_ms(queue) or 0,
         )

@@ -23,10 +23,12 @@ from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier import upkeep
 from stratamq_tier.config import TierConfig
+from stratamq_tier.fetching import Fetcher
 from stratamq_tier.followed_log import FollowedLog
 from stratamq_tier.metrics import Observer
 from stratamq_tier.parts import Parts
 from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.read_ahead import ReadAhead
 from stratamq_tier.role import Role
 from stratamq_tier.servicer import SERVICE_NAME, TierServicer
 from stratamq_tier.status import TierStatus
@@ -47,33 +49,37 @@ async def main() -> None:
     service = Service("tier", TierConfig, __doc__)
     config, clock = service.config, service.clock
     opened = OpenedStorage(config, clock)
-    runner = Runner(opened.storage, config.uploads_at_once + EXTRA_THREADS)
-    wake, table = asyncio.Event(), QueueTable()
-    followed = FollowedLog(wake.set)
-    floors: dict[QueueKey, int] = {}
-
-    def hide(topic: str, minimums: Mapping[int, int]) -> None:
-        floors.update(((topic, queue_id), offset) for queue_id, offset in minimums.items())
-
-    topics = FollowedTopics(hide)
-    work = Working(
-        service, opened, runner, wake, table, followed, topics, lambda key: floors.get(key, 0)
+    uploading = Runner(opened.storage, config.uploads_at_once + EXTRA_THREADS)
+    fetching = Runner(opened.storage, config.fetches_at_once)
+    cache = ReadAhead(clock, config.cache_bytes, config.read_ahead_expiry_ms)
+    work = Working(service, opened, uploading, cache)
+    fetcher = Fetcher(
+        fetching,
+        config.cluster,
+        work.table,
+        cache,
+        config.read_limits,
+        clock,
+        lambda: work.broker,
+        lambda: work.writing,
     )
 
     def tick() -> float:
+        cache.expire()
         service.server.set_ready(work.ready, work.reason)
         return TICK_S
 
     add_to_server = tier_pb2_grpc.add_TierServiceServicer_to_server
-    service.offer(add_to_server, TierServicer(table, work.status), SERVICE_NAME)
-    service.follow(followed)
-    service.spawn(topics.follow(Owners(service.channels).export))
+    service.offer(add_to_server, TierServicer(work.table, fetcher, work.status), SERVICE_NAME)
+    service.follow(work.log)
+    service.spawn(work.topics.follow(Owners(service.channels).export))
     service.spawn(work.run())
     service.tick(tick, Observer(work.status).observe)
     try:
         await service.run()
     finally:
-        runner.close()
+        uploading.close()
+        fetching.close()
         opened.close()
 
 
@@ -85,25 +91,31 @@ class Working:
         service: Service[TierConfig],
         opened: OpenedStorage,
         runner: Runner,
-        wake: asyncio.Event,
-        table: QueueTable,
-        followed: FollowedLog,
-        topics: FollowedTopics,
-        floor: Callable[[QueueKey], int],
+        cache: ReadAhead,
     ) -> None:
         self.ready = False
         self.reason = "the tier was not read yet"
+        self.table = QueueTable()
+        self.topics = FollowedTopics(self._hide)
         self._service = service
         self._opened = opened
         self._runner = runner
-        self._wake = wake
-        self._table = table
-        self._log = followed
-        self._topics = topics
-        self._floor = floor
+        self._cache = cache
+        self._wake = asyncio.Event()
+        self.log = FollowedLog(self._wake.set)
+        self._floors: dict[QueueKey, int] = {}
         self._broker = service.config.broker
         self._reading = service.worker("read")
         self._role: Role | None = None
+
+    @property
+    def broker(self) -> str:
+        """Empty until it is known."""
+        return self._broker
+
+    @property
+    def writing(self) -> bool:
+        return self._role is not None and self._role.tenure is not None
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -123,11 +135,11 @@ class Working:
             self._service.clock,
             self._runner,
             self._reading,
-            self._log,
+            self.log,
             partial(queue_ends, self._service),
-            self._floor,
-            self._table.manifests,
-            self._table.put,
+            lambda key: self._floors.get(key, 0),
+            self.table.manifests,
+            self.table.put,
         )
         self._role = Role(parts, self._wake, partial(beside, parts))
         self.ready, self.reason = True, ""
@@ -151,8 +163,11 @@ class Working:
     async def _learn_name(self) -> None:
         self._broker = (await log_status(self._service)).broker_name
 
+    def _hide(self, topic: str, minimums: Mapping[int, int]) -> None:
+        self._floors.update(((topic, number), offset) for number, offset in minimums.items())
+
     async def _require_topics(self) -> None:
-        self._topics.require_learned()
+        self.topics.require_learned()
 
     async def _load(self) -> None:
         places = await self._runner.start(queues_of(self._service.config.cluster, self._broker))
@@ -160,10 +175,10 @@ class Working:
             for manifest in await self._runner.start(
                 load_manifests(places[low : low + LOAD_AT_ONCE])
             ):
-                self._table.put(manifest)
+                self.table.put(manifest)
 
     def status(self) -> TierStatus:
-        config, followed, role = self._service.config, self._log, self._role
+        config, followed, role = self._service.config, self.log, self._role
         tenure = role.tenure if role is not None else None
         oldest_ms = tenure.oldest_ms if tenure else None
         uploads = tenure.uploads if tenure else None
@@ -181,10 +196,11 @@ class Working:
             waiting_bytes=(intake.bytes + uploads.bytes) if intake and uploads else 0,
             committed_messages=tenure.committed_messages if tenure else 0,
             committed_bytes=tenure.committed_bytes if tenure else 0,
-            queue_count=len(self._table),
+            queue_count=len(self.table),
             failing_queues=uploads.failing_queues if uploads else 0,
             last_failure=uploads.last_failure if uploads else "",
             requests=self._opened.requests(),
+            cache=self._cache.status,
         )
 
 

@@ -9,6 +9,7 @@ from stratamq.service.config import FollowerConfig, setting
 from stratamq.tier.containers.place import HOUR_MS, TierLimits
 from stratamq.tier.driver.counting import Prices
 from stratamq.tier.writing.intake import IntakeLimits, goes_into_tier
+from stratamq_tier.read_ahead import ReadLimits
 
 MIB = 1 << 20
 EARLIEST, NOW = "earliest", "now"
@@ -129,6 +130,37 @@ class TierConfig(FollowerConfig):
         doc="Objects that left a queue's manifest are deleted so much later: readers that hold an "
         "older manifest end in this time.",
     )
+    read_ahead_enabled: bool = setting(
+        True, unit="", rocketmq="readAheadCacheEnable",
+        doc="Whether what is read from the tier is kept for whoever reads on.",
+    )
+    read_ahead_messages: int = setting(
+        4096, unit="messages", minimum=1, maximum=1 << 16,
+        rocketmq="readAheadMessageCountThreshold",
+        doc="The most messages that one read ahead takes.",
+    )
+    read_ahead_bytes: int = setting(
+        16 * MIB, unit="bytes", minimum=1, maximum=1 << 30,
+        rocketmq="readAheadMessageSizeThreshold",
+        doc="The most bytes that one read ahead takes.",
+    )
+    read_ahead_expiry_ms: int = setting(
+        15_000, unit="ms", minimum=1, maximum=3_600_000,
+        rocketmq="readAheadCacheExpireDuration",
+        doc="What was read ahead and is not asked for in this time is forgotten.",
+    )
+    read_ahead_budget_ratio: float = setting(
+        0.3, unit="ratio", minimum=0.0, maximum=1.0, rocketmq="readAheadCacheSizeThresholdRate",
+        doc="Memory for what was read ahead, as a part of `budget_bytes`.",
+    )
+    fetches_at_once: int = setting(
+        8, unit="requests", minimum=1, maximum=1024,
+        doc="So many requests for consumers are under way at the storage at the same time.",
+    )
+    fetch_timeout_ms: int = setting(
+        10_000, unit="ms", minimum=10, maximum=600_000,
+        doc="How long a consumer's fetch may take before it ends with UNAVAILABLE.",
+    )
     storage_timeout_ms: int = setting(
         30_000, unit="ms", minimum=100, maximum=3_600_000,
         doc="Limit of one request to an object store, its body included.",
@@ -181,6 +213,15 @@ class TierConfig(FollowerConfig):
         return IntakeLimits(
             self.batch_bytes, self.batch_messages, self.batch_wait_ms, self.budget_bytes
         )
+
+    @property
+    def read_limits(self) -> ReadLimits:
+        return ReadLimits(self.read_ahead_messages, self.read_ahead_bytes, self.fetch_timeout_ms)
+
+    @property
+    def cache_bytes(self) -> int:
+        ratio = self.read_ahead_budget_ratio if self.read_ahead_enabled else 0.0
+        return int(ratio * self.budget_bytes)
 
     @property
     def from_ms(self) -> int | None:

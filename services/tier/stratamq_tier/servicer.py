@@ -3,21 +3,68 @@
 from collections.abc import Callable
 from typing import Any
 
+from stratamq.api.v1 import common_pb2, dispatcher_pb2, tier_pb2_grpc
 from stratamq.api.v1 import tier_pb2 as pb
-from stratamq.api.v1 import tier_pb2_grpc
+from stratamq.tier.reading.pull import TierStatus
+from stratamq_tier.fetching import Fetcher
 from stratamq_tier.queue_table import QueueTable, TierQueueEntry
-from stratamq_tier.status import TierStatus
+from stratamq_tier.status import TierStatus as ServiceStatus
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TierService"].full_name
 PAGE_ENTRIES = 1_000
+FETCH_MESSAGES, FETCH_BYTES = 32, 256 << 10
+MOST_FETCHED, MOST_FETCHED_BYTES = 4_096, 4 << 20
+_STATUSES = {
+    None: common_pb2.GET_MESSAGE_STATUS_NO_MATCHED_LOGIC_QUEUE,
+    TierStatus.FOUND: common_pb2.GET_MESSAGE_STATUS_FOUND,
+    TierStatus.NO_MESSAGE_IN_QUEUE: common_pb2.GET_MESSAGE_STATUS_NO_MESSAGE_IN_QUEUE,
+    TierStatus.OFFSET_TOO_SMALL: common_pb2.GET_MESSAGE_STATUS_OFFSET_TOO_SMALL,
+    TierStatus.OFFSET_OVERFLOW_ONE: common_pb2.GET_MESSAGE_STATUS_OFFSET_OVERFLOW_ONE,
+    TierStatus.OFFSET_OVERFLOW_BADLY: common_pb2.GET_MESSAGE_STATUS_OFFSET_OVERFLOW_BADLY,
+    TierStatus.NO_MATCHED_MESSAGE: common_pb2.GET_MESSAGE_STATUS_NO_MATCHED_MESSAGE,
+}
 
 
 class TierServicer(tier_pb2_grpc.TierServiceServicer):
     """Belongs to the event loop."""
 
-    def __init__(self, table: QueueTable, status: Callable[[], TierStatus]) -> None:
+    def __init__(
+        self, table: QueueTable, fetcher: Fetcher, status: Callable[[], ServiceStatus]
+    ) -> None:
         self._table = table
+        self._fetcher = fetcher
         self._status = status
+
+    async def FetchMessages(
+        self, request: pb.FetchMessagesRequest, context: Any
+    ) -> pb.FetchMessagesResponse:
+        fetched = await self._fetcher.fetch(
+            request.topic,
+            request.queue_id,
+            request.offset,
+            min(request.max_messages or FETCH_MESSAGES, MOST_FETCHED),
+            min(request.max_bytes or FETCH_BYTES, MOST_FETCHED_BYTES),
+        )
+        return pb.FetchMessagesResponse(
+            status=_STATUSES[fetched.status],
+            next_offset=fetched.next_offset,
+            min_offset=fetched.minimum,
+            max_offset=fetched.end,
+            frames=b"".join([one.record for one in fetched.messages]),
+            lengths=[len(one.record) for one in fetched.messages],
+            tags_codes=[one.tags_code for one in fetched.messages],
+        )
+
+    async def GetTierOffsetByTime(
+        self, request: pb.GetTierOffsetByTimeRequest, context: Any
+    ) -> pb.GetTierOffsetByTimeResponse:
+        offset = await self._fetcher.offset_at(
+            request.topic,
+            request.queue_id,
+            request.timestamp_ms,
+            upper=request.boundary == dispatcher_pb2.TIME_BOUNDARY_UPPER,
+        )
+        return pb.GetTierOffsetByTimeResponse(offset=offset)
 
     async def ListTierQueues(
         self, request: pb.ListTierQueuesRequest, context: Any

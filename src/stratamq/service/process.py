@@ -35,6 +35,7 @@ from stratamq.service import logging
 from stratamq.service.arguments import parse_arguments
 from stratamq.service.awaiting import finished
 from stratamq.service.config import FollowerConfig, ServiceConfig, load
+from stratamq.service.given import is_given
 from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
 from stratamq.service.worker import ThreadWorker
@@ -65,6 +66,7 @@ class Service(Generic[Config]):
         """
         arguments = parse_arguments(room, doc or "")
         self.room = room
+        self._arguments = arguments
         self.config = load(settings, room, arguments.toml_path, overrides=arguments.overrides)
         config = self.config
         logging.configure(room, config.log_format == "json", config.log_level)
@@ -86,6 +88,11 @@ class Service(Generic[Config]):
         self._workers: list[ThreadWorker] = []
         self._tasks: list[asyncio.Future[Any]] = []
         self._closers: list[Step] = []
+
+    def is_given(self, section: str, name: str) -> bool:
+        """Whether any source has a setting of another service of this broker."""
+        given = self._arguments
+        return is_given(section, name, given.toml_path, overrides=given.overrides)
 
     def incarnation(self) -> int:
         """A number that no other start has."""

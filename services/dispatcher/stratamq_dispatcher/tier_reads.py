@@ -1,0 +1,148 @@
+"""Messages that the local log has no more, from the broker's tier.
+
+The tier service is asked; nothing here waits for it where the local log has the answer. What the
+tier has is learned in steps, for lists; a pull below the local minimum asks the tier itself, so
+that no message is passed over because a list is old.
+"""
+
+import asyncio
+import enum
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from stratamq.errors import StrataError
+from stratamq.follow.tier import TierCalls, TierMessages
+from stratamq_dispatcher.long_poll import QueueKey
+from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullPlan, PullQuery, TagFilter
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+DEFAULT_MESSAGES, DEFAULT_BYTES = 32, 256 << 10
+
+
+class TierLevel(enum.Enum):
+    """RocketMQ's tieredStorageLevel: what is read from the tier although the log may have it."""
+
+    DISABLE = 0
+    NOT_IN_DISK = 1
+    NOT_IN_MEM = 2
+    FORCE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    minimum: int
+    end: int
+
+
+class TierReads:
+    """Belongs to the event loop. `expected`: the broker has a tier, also before it was met. With
+    `calls` None, or the level DISABLE, nothing is asked."""
+
+    def __init__(
+        self,
+        calls: TierCalls | None,
+        level: TierLevel = TierLevel.NOT_IN_DISK,
+        *,
+        expected: bool = False,
+    ) -> None:
+        self.level = level
+        self._calls = None if level is TierLevel.DISABLE else calls
+        self.known = expected and self._calls is not None
+        """There is a tier: what is below the local minimum may be there."""
+        self._ranges: dict[QueueKey, _Range] = {}
+        self._revision = 0
+
+    async def follow(self) -> None:
+        """Learn what the tier has, again and again, until cancelled."""
+        failing = False
+        while (calls := self._calls) is not None:
+            try:
+                await self._learn(calls)
+                self.known, failing = True, False
+            except StrataError as error:
+                if self.known and not failing:
+                    log.warning("the tier does not answer", extra={"reason": str(error)})
+                failing = True
+            await asyncio.sleep(LOOK_S)
+
+    def minimum(self, key: QueueKey, local: int, hidden_below: int) -> int:
+        """The queue's first offset in the local log (`local`) or the tier."""
+        found = self._ranges.get(key)
+        if found is None or found.minimum >= min(found.end, local):
+            return local
+        return max(found.minimum, hidden_below)
+
+    def prefers(self, query: PullQuery, plan: PullPlan) -> bool:
+        """Whether the tier is asked first for what the local log has as well."""
+        if self.level is TierLevel.NOT_IN_DISK:
+            return False
+        if self.level is TierLevel.NOT_IN_MEM and not plan.cold:
+            return False
+        found = self._ranges.get((query.topic, query.queue_id))
+        return found is not None and found.minimum <= query.offset < found.end
+
+    async def pull(
+        self, query: PullQuery, local: PullAnswer, hidden_below: int
+    ) -> PullAnswer | None:
+        """Messages from `query.offset` on; None: the tier has nothing there, and `local`, which
+        the local log answers, stands. UnavailableError when the tier does not answer."""
+        if self._calls is None or query.offset < hidden_below:
+            return None
+        wanted = query.max_messages or DEFAULT_MESSAGES
+        if query.stop_before is not None:
+            wanted = max(1, min(wanted, query.stop_before - query.offset))
+        found = await self._calls.messages(
+            query.topic, query.queue_id, query.offset, wanted, query.max_bytes or DEFAULT_BYTES
+        )
+        if found is None:
+            return None
+        minimum = max(found.minimum, hidden_below)
+        maximum = max(local.maximum, found.end)
+        if found.below:
+            if local.minimum < local.maximum and minimum >= local.minimum:
+                return None
+            return PullAnswer(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
+        pieces = _chosen(found, query.tag_filter, query.topic)
+        status = GetStatus.FOUND if pieces else GetStatus.NO_MATCHED_MESSAGE
+        size = sum(map(len, pieces))
+        return PullAnswer(status, found.next_offset, minimum, maximum, len(pieces), [*pieces], size)
+
+    async def offset_at(
+        self, key: QueueKey, timestamp_ms: int, local: int, local_minimum: int, *, upper: bool
+    ) -> int:
+        """`local`, what the local log answers, unless the message is in the tier alone.
+        UnavailableError."""
+        found = self._ranges.get(key)
+        if self._calls is None or found is None:
+            return local
+        if local > local_minimum or found.minimum >= local_minimum:
+            return local
+        in_tier = await self._calls.offset_at(*key, timestamp_ms, upper=upper)
+        return in_tier if in_tier < min(found.end, local_minimum) else local
+
+    async def _learn(self, calls: TierCalls) -> None:
+        changed, revision = await calls.changed_queues(self._revision)
+        if revision < self._revision:
+            # The service was started anew, and counts from the beginning.
+            changed, revision = await calls.changed_queues(0)
+        for one in changed:
+            self._ranges[one.topic, one.queue_id] = _Range(one.minimum, one.end)
+        self._revision = revision
+
+
+def _chosen(found: TierMessages, tag_filter: TagFilter | None, topic: str) -> list[memoryview]:
+    """The records with a wanted tag."""
+    if tag_filter is None or tag_filter.matches_all or not found.records:
+        return list(found.records)
+    codes = np.array(found.tags_codes, np.int64)
+    wanted, doubtful = tag_filter.mask(codes, topic), tag_filter.needs_text(codes)
+    choices = zip(found.records, wanted.tolist(), doubtful.tolist(), strict=True)
+    return [
+        record
+        for record, takes, doubt in choices
+        if takes and (not doubt or tag_filter.has_tag(record))
+    ]

@@ -1,0 +1,209 @@
+"""Messages of a queue from the storage, as consumers ask for them.
+
+A fetch reads to the end of the part that has its first message, and keeps what was not asked for:
+whoever reads on is answered from memory. Of several who want the same at once one reads.
+"""
+
+import asyncio
+import contextlib
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from stratamq.errors import UnavailableError
+from stratamq.files.port import Clock
+from stratamq.formats.tier_manifest import Manifest
+from stratamq.tier.containers.place import QueuePlace
+from stratamq.tier.driver.calls import AbsentError
+from stratamq.tier.driver.running import Runner
+from stratamq.tier.reading.manifests import ManifestQueue, load_manifests, queue_of
+from stratamq.tier.reading.pull import TierPull, TierStatus, pull
+from stratamq.tier.reading.records import TierMessage
+from stratamq.tier.reading.times import offset_by_time
+from stratamq.tier.writing.intake import QueueKey
+from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.read_ahead import Chunk, ReadAhead, ReadLimits
+
+MOST_OPEN_QUEUES = 1_000
+LOOK_NS = 5_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """`minimum` ≤ offsets < `end` are in the tier; all 0 when it has nothing of the queue (`status`
+    None)."""
+
+    status: TierStatus | None
+    next_offset: int
+    minimum: int = 0
+    end: int = 0
+    messages: tuple[TierMessage, ...] = ()
+
+
+class Fetcher:
+    """Belongs to the event loop; reads over `runner`."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        cluster: str,
+        table: QueueTable,
+        cache: ReadAhead,
+        limits: ReadLimits,
+        clock: Clock,
+        broker: Callable[[], str],
+        writing: Callable[[], bool],
+    ) -> None:
+        """`writing`: whether the table has every change of the tier, because it is made here."""
+        self._clock = clock
+        self._broker = broker
+        self._writing = writing
+        self._looked: OrderedDict[QueueKey, int] = OrderedDict()
+        self._runner = runner
+        self._cluster = cluster
+        self._table = table
+        self._cache = cache
+        self._limits = limits
+        self._open: OrderedDict[QueueKey, ManifestQueue] = OrderedDict()
+        self._reading: dict[tuple[QueueKey, int], asyncio.Task[Chunk]] = {}
+
+    async def fetch(
+        self, topic: str, queue_id: int, offset: int, most_messages: int, most_bytes: int
+    ) -> Fetched:
+        """Messages from queue offset `offset` on: at least one, whatever its size.
+
+        UnavailableError when the storage does not answer in time, CorruptionError for a damaged
+        manifest.
+        """
+        await self._look_again((topic, queue_id), offset)
+        entry = self._table.get(topic, queue_id)
+        if entry is None:
+            return Fetched(None, offset)
+        manifest = entry.manifest
+        bounds = manifest.minimum, manifest.end_offset
+        if offset < manifest.minimum:
+            return Fetched(TierStatus.OFFSET_TOO_SMALL, manifest.minimum, *bounds)
+        if offset >= manifest.end_offset:
+            badly = offset > manifest.end_offset
+            status = TierStatus.OFFSET_OVERFLOW_BADLY if badly else TierStatus.OFFSET_OVERFLOW_ONE
+            return Fetched(status, manifest.end_offset, *bounds)
+        key, cached = (topic, queue_id), (topic, queue_id, manifest.epoch)
+        chunk = self._cache.find(cached, offset)
+        if chunk is None:
+            chunk = await self._read(key, manifest, offset, most_messages, most_bytes)
+        messages = tuple(_within(chunk.messages, offset, most_messages, most_bytes))
+        if not messages:
+            return Fetched(TierStatus.NO_MATCHED_MESSAGE, chunk.end, *bounds)
+        more = messages[-1] is not chunk.messages[-1]
+        next_offset = messages[-1].offset + 1 if more else chunk.end
+        return Fetched(TierStatus.FOUND, next_offset, *bounds, messages)
+
+    async def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool) -> int:
+        """0 for a queue that the tier does not have. UnavailableError."""
+        entry = self._table.get(topic, queue_id)
+        if entry is None:
+            return 0
+        opened = await self._in_time(self._opened((topic, queue_id), entry.manifest))
+        if not opened.queue.units:
+            return entry.manifest.end_offset
+        search = offset_by_time(opened.queue, time_ms, upper, opened.points)
+        return await self._in_time(self._runner.start(search))
+
+    async def _read(
+        self, key: QueueKey, manifest: Manifest, offset: int, most_messages: int, most_bytes: int
+    ) -> Chunk:
+        """One chunk from `offset` on. One reads for all who want it at once."""
+        task = self._reading.get((key, offset))
+        if task is None:
+            reading = self._read_chunk(key, manifest, offset, most_messages, most_bytes)
+            task = asyncio.ensure_future(reading)
+            self._reading[key, offset] = task
+            task.add_done_callback(partial(self._ended, (key, offset)))
+        return await self._in_time(asyncio.shield(task))
+
+    def _ended(self, name: tuple[QueueKey, int], task: "asyncio.Task[Chunk]") -> None:
+        del self._reading[name]
+        if not task.cancelled():
+            task.exception()  # whoever still waits is given it
+
+    async def _read_chunk(
+        self, key: QueueKey, manifest: Manifest, offset: int, most_messages: int, most_bytes: int
+    ) -> Chunk:
+        opened = await self._opened(key, manifest)
+        count, size = most_messages, most_bytes
+        ahead = self._cache.takes_more
+        if ahead and most_messages > 1:
+            count = max(count, _end_of_part(opened, offset) - offset)
+            count, size = min(count, self._limits.messages), self._limits.bytes
+        found: TierPull = await self._runner.start(pull(opened.queue, offset, count, size))
+        chunk = Chunk(offset, max(found.next, offset + 1), found.messages)
+        if ahead:
+            self._cache.put((*key, manifest.epoch), chunk)
+        return chunk
+
+    async def _look_again(self, key: QueueKey, offset: int) -> None:
+        """Where another service writes: what the tier has of the queue now."""
+        if self._writing():
+            return
+        entry, now_ns = self._table.get(*key), self._clock.monotonic_ns()
+        known = entry is not None and offset < entry.manifest.end_offset
+        if known and now_ns - self._looked.get(key, 0) < LOOK_NS:
+            return
+        place = QueuePlace(self._cluster, self._broker(), *key)
+        with contextlib.suppress(AbsentError):
+            for manifest in await self._in_time(self._runner.start(load_manifests([place]))):
+                self._table.put(manifest)
+        self._looked[key] = now_ns
+        self._looked.move_to_end(key)
+        if len(self._looked) > MOST_OPEN_QUEUES:
+            self._looked.popitem(last=False)
+
+    async def _opened(self, key: QueueKey, manifest: Manifest) -> ManifestQueue:
+        known = self._open.get(key)
+        if known is not None and known.manifest.revision == manifest.revision:
+            self._open.move_to_end(key)
+            return known
+        place = QueuePlace(self._cluster, manifest.broker, *key)
+        opened = await self._runner.start(queue_of(place, manifest))
+        self._open[key] = opened
+        self._open.move_to_end(key)
+        if len(self._open) > MOST_OPEN_QUEUES:
+            self._open.popitem(last=False)
+        return opened
+
+    async def _in_time(self, work):  # type: ignore[no-untyped-def]
+        try:
+            async with asyncio.timeout(self._limits.timeout_ms / 1000):
+                return await work
+        except TimeoutError:
+            raise UnavailableError(
+                f"the tier's storage did not answer within {self._limits.timeout_ms} ms"
+            ) from None
+
+
+def _end_of_part(opened: ManifestQueue, offset: int) -> int:
+    """Where the part ends that has the message, in queue offsets."""
+    for _, parts in opened.parts:
+        if parts and offset < parts[-1].first + parts[-1].count:
+            for part in parts:
+                if offset < part.first + part.count:
+                    return part.first + part.count
+    return offset
+
+
+_offset_of = attrgetter("offset")
+
+
+def _within(
+    messages: tuple[TierMessage, ...], offset: int, most_messages: int, most_bytes: int
+) -> Iterable[TierMessage]:
+    start = bisect_left(messages, offset, key=_offset_of)
+    size = 0
+    for count, message in enumerate(messages[start : start + most_messages]):
+        size += len(message.record)
+        if count and size > most_bytes:
+            return
+        yield message

@@ -1,0 +1,118 @@
+"""Consumers read what the log has no more, and notice nothing but time."""
+
+import signal
+from contextlib import closing
+
+import pytest
+
+from stratamq.client import Client, connect
+from stratamq.errors import NotFoundError, UnavailableError
+from tests.support.brokers import Broker
+from tests.support.waiting import until
+from tests.tier_service.test_uploading import Tier, send, settings
+
+ROOMS = ("commitlog", "dispatcher", "tier")
+SEGMENT = 1 << 20
+COUNT = 4_000
+EACH = COUNT // 4
+
+
+def cold(client: Client, tier: Tier) -> int:
+    """Everything into the tier; here all segments but the last are deleted: the log's minimum."""
+    until(lambda: sum(end for _, end in tier.messages().values()) == COUNT, "all is in the tier")
+    end = client.log_state().appended_offset
+    below = end - end % SEGMENT
+    until(lambda: client.admin.delete_below(below)[0] == below, "segments go")
+    until(lambda: {one.min_offset for one in client.queues("t")} == {0}, "the tier is known")
+    return below
+
+
+@pytest.fixture
+def broker(tmp_path):
+    given = settings(tmp_path, "commitlog.release_timeout_ms=0")
+    with Broker(tmp_path / "store", tmp_path / "logs", given) as broker:
+        yield broker.start(ROOMS)
+
+
+@pytest.fixture
+def client(broker):
+    with connect(broker.root, patience_s=60) as client:
+        send(client, 0, COUNT, size=1000)
+        yield client
+
+
+@pytest.fixture
+def tier(tmp_path):
+    return Tier(tmp_path)
+
+
+def test_a_queue_reads_as_one_over_tier_and_log(client, tier):
+    stored = {(one.queue_id, one.queue_offset): one for one in client.consume("t")}
+    cold(client, tier)
+    read = list(client.consume("t"))
+    assert sorted(int(one.body[:8]) for one in read) == list(range(COUNT))
+    for queue_id in range(4):
+        offsets = [one.queue_offset for one in read if one.queue_id == queue_id]
+        assert offsets == list(range(EACH))
+    for one in read:
+        was = stored[one.queue_id, one.queue_offset]
+        assert (one.body, one.keys, one.unique_key) == (was.body, was.keys, was.unique_key)
+        assert one.store_timestamp_ms == was.store_timestamp_ms
+
+
+def test_messages_are_pulled_from_the_tier_as_from_the_log(client, tier):
+    cold(client, tier)
+    pulled = client.pull("t", 1, 7, max_messages=3)
+    assert [int(one.body[:8]) for one in pulled.messages] == [29, 33, 37]
+    assert pulled.messages[0].keys == ["k29"]
+    assert (pulled.next_offset, pulled.min_offset, pulled.max_offset) == (10, 0, EACH)
+    assert client.pull("t", 1, 7, tags=["none"], max_messages=3).messages == []
+
+
+def test_while_the_tier_is_away_no_message_is_passed_over_and_local_ones_are_read(
+    broker, client, tier
+):
+    cold(client, tier)
+    broker.kill("tier")
+    with connect(broker.root, patience_s=0.5) as impatient:
+        with pytest.raises(UnavailableError, match="tier"):
+            impatient.pull("t", 0, 0)
+        assert impatient.pull("t", 0, EACH - 1).messages
+    broker.start(["tier"])
+    assert sorted(int(one.body[:8]) for one in client.consume("t")) == list(range(COUNT))
+
+
+def test_an_offset_is_found_by_time_in_the_tier(client, tier):
+    stored = [one.store_timestamp_ms for one in client.consume("t", queues=[2])]
+    cold(client, tier)
+    for offset in (0, 1, 100, 500, EACH - 1):
+        first = next(at for at, time in enumerate(stored) if time >= stored[offset])
+        assert client.offset_at_time("t", 2, stored[offset]) == first
+    assert client.offset_at_time("t", 2, stored[-1] + 1_000) == EACH
+
+
+def test_what_was_deleted_with_its_topic_does_not_come_back_from_the_tier(client, tier):
+    cold(client, tier)
+    client.admin.delete_topic("t")
+
+    def is_gone() -> bool:
+        try:
+            client.pull("t", 0, 0)
+        except NotFoundError:
+            return True
+        return False
+
+    until(is_gone, "the topic is gone")
+
+
+def test_a_stream_gives_local_messages_while_the_tier_stands_still(broker, client, tier):
+    cold(client, tier)
+    broker._processes["tier"].send_signal(signal.SIGSTOP)
+    try:
+        reader = client.consume("t", offset="latest", follow=True)
+        reader.seek(0, queues=[0])
+        with closing(reader):
+            send(client, COUNT + 1, 1, size=10)
+            assert int(next(reader).body[:8]) == COUNT + 1
+    finally:
+        broker._processes["tier"].send_signal(signal.SIGCONT)
