@@ -1,0 +1,92 @@
+"""A promoted slave goes on in its master's tier; what its log never had is not there afterwards."""
+
+from stratamq.client import Client, Message, connect
+from stratamq.files.real import RealFiles
+from stratamq.formats.frame import decode
+from stratamq.tier.driver.posix import PosixStorage
+from stratamq.tier.driver.storage import run
+from stratamq.tier.reading.manifests import open_queue
+from stratamq.tier.reading.pull import pull
+from stratamq.tier.reading.verify import queues_of
+from tests.ha.pairs import Pair
+from tests.support.storages import no_pause
+from tests.support.waiting import until
+from tests.tier_service.test_uploading import Tier
+
+ROOMS = ("dispatcher", "tier")
+
+
+def settings(tmp_path) -> tuple[str, ...]:
+    return (
+        "dispatcher.queue_file_bytes=20000",
+        f"tier.target={tmp_path / 'tier'}",
+        "tier.scan_interval_ms=50",
+        "tier.batch_wait_ms=50",
+        "tier.record_segment_bytes=20000",
+    )
+
+
+def send(client: Client, text: str, first: int, count: int, step: int = 1) -> None:
+    for number in range(first, first + count, step):
+        client.send_message(Message("t", b"%s-%d" % (text.encode(), number), queue_id=number % 2))
+
+
+def in_log(client: Client) -> dict[tuple[int, int], bytes]:
+    return {(one.queue_id, one.queue_offset): one.body for one in client.consume("t")}
+
+
+def in_tier(tmp_path) -> dict[tuple[int, int], bytes]:
+    storage = PosixStorage(RealFiles(tmp_path / "tier"), no_pause)
+    found = {}
+    for place in run(queues_of("DefaultCluster", "broker-a"), storage):
+        queue = run(open_queue(place), storage).queue
+        offset = queue.minimum
+        while offset < queue.end:
+            answer = run(pull(queue, offset, 100), storage)
+            for one in answer.messages:
+                found[place.queue_id, one.offset] = bytes(decode(bytes(one.record)).body)
+            offset = answer.next
+    return found
+
+
+def promoted(pair: Pair) -> Client:
+    """The slave without its master, as a master."""
+    client = connect(pair.slave.root, patience_s=60)
+    client.admin.promote(force=True)
+    until(lambda: client.log_state().writable, "the slave is the master")
+    return client
+
+
+def test_a_slave_does_not_write_and_goes_on_where_its_master_ended(tmp_path):
+    with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
+        pair.start()
+        with connect(pair.master.root, patience_s=60) as client:
+            send(client, "first", 0, 40)
+            until(lambda: in_tier(tmp_path) == in_log(client), "the master has uploaded")
+        pair.caught_up()
+        pair.master.kill(*pair.rooms)
+        with promoted(pair) as client:
+            send(client, "second", 40, 40)
+            until(lambda: in_tier(tmp_path) == in_log(client), "the slave has uploaded")
+            assert len(in_tier(tmp_path)) == 80
+    assert Tier(tmp_path).faults() == []
+
+
+def test_what_the_old_master_alone_had_leaves_the_tier_for_the_new_ones_messages(tmp_path):
+    with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
+        pair.start()
+        with connect(pair.master.root, patience_s=60) as client:
+            send(client, "shared", 0, 40)
+            pair.caught_up()
+            pair.wire.hold()
+            send(client, "lost", 40, 60)
+            until(lambda: in_tier(tmp_path) == in_log(client), "the master has uploaded")
+        pair.master.kill(*pair.rooms)
+        with promoted(pair) as client:
+            # Queue 1 gets none.
+            send(client, "kept", 40, 40, step=2)
+            until(lambda: in_tier(tmp_path) == in_log(client), "the tier is the new log's")
+            bodies = set(in_tier(tmp_path).values())
+            assert not any(body.startswith(b"lost") for body in bodies)
+            assert len(bodies) == 60
+    assert Tier(tmp_path).faults() == []
