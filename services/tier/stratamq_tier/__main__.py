@@ -138,6 +138,7 @@ class Working:
             self.log,
             partial(queue_ends, self._service),
             lambda key: self._floors.get(key, 0),
+            self._load,
             self.table.manifests,
             self.table.put,
         )

@@ -29,5 +29,7 @@ class Parts:
     queue_ends: QueueEnds
     floor: Callable[[QueueKey], int]
     """Of a queue: messages below this queue offset were purged."""
+    look: Callable[[], Awaitable[None]]
+    """Learn what the tier has of every queue now: others may have written since."""
     manifests: Callable[[], list[Manifest]]
     committed: Callable[[Manifest], None]

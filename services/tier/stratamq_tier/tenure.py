@@ -55,6 +55,8 @@ class Tenure:
         self._writers = Writers(
             parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.committed
         )
+        # No earlier writer begins anything from here on but what it has under way.
+        await parts.look()
         try:
             self.position = await take_over(
                 parts, state, self._progress, self._reading, self._writers
