@@ -4,6 +4,7 @@ import pytest
 
 from stratamq.client import Client, Message, connect
 from stratamq.files.real import RealFiles
+from stratamq.tier.consumer_offsets import load_consumer_offsets
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.manifests import load_manifests
@@ -109,3 +110,27 @@ def test_a_restarted_log_goes_on_in_the_same_tier(tmp_path, tier):
             send(client, 400, 600)
             until(lambda: ends(tier) == ALL, "all messages are in the tier")
     assert tier.faults() == []
+
+
+def test_consumer_offsets_are_in_the_tier_also_after_the_dispatcher_was_started_anew(tmp_path):
+    given = settings(tmp_path, "tier.consumer_offsets_interval_ms=50")
+    storage = PosixStorage(RealFiles(tmp_path / "tier"), no_pause)
+
+    def kept() -> dict[str, dict[str, int]]:
+        return run(load_consumer_offsets("DefaultCluster", "broker-a"), storage)
+
+    with Broker(tmp_path / "store", tmp_path / "logs", given) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root, patience_s=60) as client:
+            send(client, 0, 40)
+            client.commit_offsets("billing", {("t", 0): 3, ("t", 1): 4})
+            until(lambda: kept() == {"t@billing": {"0": 3, "1": 4}}, "they are kept")
+            broker.kill("dispatcher")
+            broker.start(["dispatcher"])
+            client.commit_offsets("billing", {("t", 0): 7})
+            known = {
+                str(queue): at for (_, queue), at in client.committed_offsets("billing").items()
+            }
+            until(lambda: kept() == {"t@billing": known}, "they are what the dispatcher has")
+            client.admin.delete_group("billing")
+            until(lambda: not any(kept().values()), "nothing is left")

@@ -142,7 +142,7 @@ class Working:
             self.table.manifests,
             self.table.put,
         )
-        self._role = Role(parts, self._wake, partial(beside, parts))
+        self._role = Role(parts, self._wake, partial(beside, self._service, parts))
         self.ready, self.reason = True, ""
         await self._role.run()
 
@@ -205,9 +205,14 @@ class Working:
         )
 
 
-async def beside(parts: Parts, tenure: Tenure) -> None:
+async def beside(service: Service[TierConfig], parts: Parts, tenure: Tenure) -> None:
     """What runs while this service writes."""
-    work = [upkeep.expire_regularly(parts, tenure)]
+    await tenure.begun.wait()
+    owners = Owners(service.channels)
+    work = [
+        upkeep.expire_regularly(parts, tenure),
+        upkeep.copy_consumer_offsets(parts, tenure, owners.export),
+    ]
     if parts.runner.storage.positions:
         work.append(upkeep.RegularExport(parts).run())
     await first_ended(*work)

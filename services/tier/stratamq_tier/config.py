@@ -161,6 +161,11 @@ class TierConfig(FollowerConfig):
         10_000, unit="ms", minimum=10, maximum=600_000,
         doc="How long a consumer's fetch may take before it ends with UNAVAILABLE.",
     )
+    consumer_offsets_interval_ms: int = setting(
+        60_000, unit="ms", minimum=10, maximum=86_400_000,
+        doc="How often consumer groups' offsets are put into the tier, for a broker that is "
+        "restored from it.",
+    )
     storage_timeout_ms: int = setting(
         30_000, unit="ms", minimum=100, maximum=3_600_000,
         doc="Limit of one request to an object store, its body included.",

@@ -5,6 +5,7 @@ begins another generation, or another writer claims the tier.
 import asyncio
 from functools import partial
 
+from stratamq.formats.tier_manifest import Epoch
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.intake import Due, Intake
@@ -33,6 +34,9 @@ class Tenure:
         self.committed_messages = self.committed_bytes = 0
         self.oldest_ms: int | None = None
         """When the message that waits longest was read; None: none waits."""
+        self.begun = asyncio.Event()
+        """The tier is claimed, and is this log's: `writers` and `epoch` are there."""
+        self.epoch: Epoch = (0, 0)
         self._parts = parts
         self._begun = state
         self._wake = wake
@@ -51,6 +55,7 @@ class Tenure:
         parts, state = self._parts, self._begun
         config = parts.config
         epoch = await parts.runner.start(claim(config.cluster, parts.broker, state.generation))
+        self.epoch = epoch
         self._progress = ProgressObject(config.cluster, parts.broker, epoch)
         self._writers = Writers(
             parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.committed
@@ -62,6 +67,7 @@ class Tenure:
                 parts, state, self._progress, self._reading, self._writers
             )
             self._settle()
+            self.begun.set()
             await first_ended(self.uploads.run(), self._rounds())
         finally:
             await parts.reading.run(self._reading.close)
@@ -70,7 +76,7 @@ class Tenure:
 
     @property
     def writers(self) -> Writers:
-        """For what is done to queues beside uploads."""
+        """For what is done to queues beside uploads; once it has begun."""
         return self._writers
 
     async def _rounds(self) -> None:

@@ -8,8 +8,11 @@ from functools import partial
 from operator import methodcaller
 
 from stratamq.errors import StrataError
+from stratamq.follow.followed_topics import Export
+from stratamq.formats.replication_metadata import NO_MARK, Kind
 from stratamq.formats.store_paths import TIER_METADATA_PATH
 from stratamq.formats.tier_manifest import Manifest
+from stratamq.tier.consumer_offsets import ConsumerOffsetsCopy
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.retention import plan_expiry
@@ -19,6 +22,8 @@ from stratamq_tier.tenure import Tenure
 log = logging.getLogger(__name__)
 
 EXPORT_INTERVAL_S = 10.0
+_INCARNATION_BYTES = 8
+"""A mark begins with what start of its owner it is of."""
 EXPORT_SHARE = 20
 """The export takes at most this part of the time: it grows with the queues."""
 
@@ -64,6 +69,41 @@ async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
     while True:
         await asyncio.sleep(parts.config.retention_interval_ms / 1000)
         await expire(parts, tenure)
+
+
+async def copy_consumer_offsets(parts: Parts, tenure: Tenure, export: Export) -> None:
+    """Keep consumer groups' offsets in the tier, until it is cancelled. FencedError."""
+    copy = ConsumerOffsetsCopy(parts.config.cluster, parts.broker, tenure.epoch)
+    mark, failing = NO_MARK, False
+    while True:
+        try:
+            mark = await _take_offsets(copy, export, mark)
+            if copy.changed:
+                await parts.runner.start(copy.store(parts.clock.wall_ms()))
+            failing = False
+        except FencedError:
+            raise
+        except StrataError as error:
+            if not failing:
+                log.warning(
+                    "consumer offsets are not in the tier yet", extra={"reason": str(error)}
+                )
+            failing = True
+        await asyncio.sleep(parts.config.consumer_offsets_interval_ms / 1000)
+
+
+async def _take_offsets(copy: ConsumerOffsetsCopy, export: Export, mark: bytes) -> bytes:
+    """All that is new behind `mark`; the next mark."""
+    while True:
+        page = await export(Kind.CONSUMER_OFFSETS, mark)
+        if mark == NO_MARK or page.mark[:_INCARNATION_BYTES] != mark[:_INCARNATION_BYTES]:
+            # The dispatcher was started anew, and gives everything from the beginning.
+            copy.begin_again()
+        if page.document:
+            copy.take(page.document)
+        mark = page.mark
+        if not page.more:
+            return mark
 
 
 class RegularExport:
