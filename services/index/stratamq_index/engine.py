@@ -11,25 +11,20 @@ cover is passed over, and only where no file covers the log it is looked at (`Ga
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 
 from stratamq.errors import OffsetOutOfRangeError, StoreRefusedError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.protocol import Event, FollowError, Opened, Report
-from stratamq.formats.index_columns import index_keys
 from stratamq.formats.store_paths import COMMIT_LOG, INDEX
 from stratamq.store.segment_reader import SegmentReader
-from stratamq_index.adoption import Adopted, Adoption, Gaps, drop, ends_of
-from stratamq_index.cut import cut_series
-from stratamq_index.directory import Found, scan
-from stratamq_index.edge import EdgeFilter
+from stratamq_index.contents import Contents
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import SyncError, unlink_files
-from stratamq_index.log_pieces import LogPieces, Piece
+from stratamq_index.index_file import SyncError
+from stratamq_index.log_pieces import LogPieces
 from stratamq_index.opening import open_directory
 from stratamq_index.persistence import EngineSettings, Persistence, Present, ignore
 from stratamq_index.query import QueryLane, Question, Search, Source
-from stratamq_index.recovery import edge_of
 from stratamq_index.searches import Asked, Done, Searches
 from stratamq_index.series import FileSeries
 from stratamq_index.watermark import FileRecord
@@ -60,8 +55,7 @@ class IndexEngine:
         clock: Clock,
     ) -> None:
         self.geometry: Geometry
-        self.series: FileSeries
-        self.generation = 0
+        self.contents: Contents
         self.confirmed = self.flushed = self.minimum = 0
         self.serving = False
         self.stopped_reason = ""
@@ -87,8 +81,6 @@ class IndexEngine:
         """Expired files stay while a rebuild counts on them."""
         self.exchanged: set[str] = set()
         """Files that rebuilds have replaced; whoever has read their bytes takes them out."""
-        self.cut_count = 0
-        """How often the log's answer changed what is in memory."""
         self._settings = settings
         self._query_worker = query_worker
         self._segments: SegmentReader | None = None
@@ -96,10 +88,6 @@ class IndexEngine:
         self._reopen: Opened | None = None
         self._target = 0
         """What must be applied before questions are answered."""
-        self._found: list[Found] = []
-        self._adoption: Generator[Adopted | None, None, None] | None = None
-        self._gaps: Gaps | None = None
-        self._edge = EdgeFilter(None)
 
     # --- start ---
 
@@ -119,13 +107,8 @@ class IndexEngine:
             self.persistence.writer,
             report,
         )
-        self.generation = recovered.generation
         self.persistence.start(recovered.position, recovered.sealed)
-        self.series = FileSeries(self.geometry, recovered.position, recovered.sealed)
-        if recovered.current is not None:
-            self.series.resume(recovered.current)
-        self._edge = EdgeFilter(recovered.edge)
-        self._found = recovered.adopt
+        self.contents = Contents(self.files, self.geometry, self.persistence, recovered, report)
         log.info(
             "index recovered",
             extra={
@@ -144,7 +127,7 @@ class IndexEngine:
         """When this returns, no answer has anything at or above `cut_to`."""
         if self._segments is None or self._opened is None:
             self._segments = SegmentReader(self.files, COMMIT_LOG, opened.segment_bytes)
-            self.log = LogPieces(self._segments, opened.segment_bytes)
+            self.log = self.contents.log = LogPieces(self._segments, opened.segment_bytes)
             self.lane = QueryLane(
                 self.files, self.geometry, opened.segment_bytes, self._settings.max_open_files
             )
@@ -172,13 +155,11 @@ class IndexEngine:
         if event.start != self.series.position:
             raise FollowError(f"at {self.series.position}, not at {event.start}")
         self._learn(event)
-        while self._adoption is not None:
+        while self.contents.adopting:
             # Not `yield from`: when this stream ends in between, the next one continues it.
-            adopted = next(self._adoption, None)
-            if adopted is not None:
-                self._install(adopted)
+            self.contents.adopt_step()
             yield
-        if self._gaps is not None and (yield from self._pass_over(self._gaps, event)):
+        if self.contents.has_gaps and (yield from self.contents.pass_over(event)):
             self._progress()
             return
         try:
@@ -186,14 +167,13 @@ class IndexEngine:
                 while self.series.pending_items > MAX_PENDING_ITEMS or self.exchange:
                     self._check()
                     yield
-                self._put(piece)
+                self.contents.put(piece)
                 yield
         except OffsetOutOfRangeError as error:
             # A full disk does not wait for followers: what was deleted needs no index.
             if error.minimum < event.end:
                 raise
-            self._edge = EdgeFilter(None)
-            self.series.mark(event.end)
+            self.contents.skip_to(event.end)
         self._progress()
 
     def report(self) -> Report:
@@ -242,6 +222,18 @@ class IndexEngine:
         return [*self.report_lines, *(self.lane.damage if self._opened is not None else ())]
 
     @property
+    def generation(self) -> int:
+        return self.contents.generation
+
+    @property
+    def cut_count(self) -> int:
+        return self.contents.cut_count
+
+    @property
+    def series(self) -> FileSeries:
+        return self.contents.series
+
+    @property
     def sealed(self) -> list[FileRecord]:
         """Full files, all of them on disk."""
         return self.series.sealed
@@ -265,7 +257,7 @@ class IndexEngine:
 
     def _present(self) -> Present:
         settled = self._opened is not None and self._reopen is None and not self.exchange
-        settled = settled and self._adoption is None and self._gaps is None and not self._found
+        settled = settled and self.contents.settled
         return Present(
             self.series,
             settled,
@@ -300,116 +292,11 @@ class IndexEngine:
     def _begin_at(self, opened: Opened) -> None:
         """Bring memory and files to the log's answer. No work is under way."""
         self._reopen = None
-        position, cut_to = self.series.position, opened.cut_to
-        if self._adoption is not None:
-            if (cut_to, opened.generation) == (position, self.generation):
-                return
-            self._give_up_adoption(cut_to)
-            position = cut_to
-        if self._found:
-            self._adopt(opened)
-            return
-        # While adopted files are passed over they reach beyond our position: another generation
-        # may have another history there.
-        passing = self._gaps is not None and opened.generation != self.generation
-        self.generation = opened.generation
-        self.persistence.record()
-        if cut_to < position or passing:
-            self._cut(cut_to)
-            return
-        if cut_to > position:
-            # The log begins above us: what is between is gone.
-            self._edge = EdgeFilter(None)
-            self.series.mark(cut_to)
+        if self.contents.begin_at(opened):
+            self.searches.overtake()
         self._progress()
-
-    def _cut(self, cut_to: int) -> None:
-        self.cut_count += 1
-        self._gaps = None
-        self._edge = EdgeFilter(None)
-        job = cut_series(self.series, cut_to, self.files, self.log.store_time)
-        self.persistence.cut(job, cut_to, self.series.sealed)
-        self.searches.overtake()
-        log.warning("index cut", extra={"cut_to": cut_to})
-        self._progress()
-
-    def _adopt(self, opened: Opened) -> None:
-        self.cut_count += 1
-        self.generation = opened.generation
-        self.series = FileSeries(self.geometry, opened.cut_to)
-        adoption = Adoption(
-            self.files,
-            self.geometry,
-            self.log,
-            self._found,
-            opened.minimum,
-            opened.confirmed,
-            self.report_lines,
-        )
-        self._found = []
-        self._adoption = adoption.steps()
-        if opened.confirmed <= opened.cut_to:
-            # The log holds nothing, and no event will come: no file can be right.
-            for _ in self._adoption:
-                pass
-            self._install(adoption.adopted)
-        self._progress()
-
-    def _give_up_adoption(self, cut_to: int) -> None:
-        """The log has changed under it, and perhaps below what the files hold."""
-        self._adoption = None
-        names = [found.name for found in scan(self.files, self.geometry, self.report_lines)]
-        unlink_files(self.files, names)
-        self.report_lines.append("the log was cut while index files were held against it")
-        self.series = FileSeries(self.geometry, cut_to)
-
-    def _install(self, adopted: Adopted) -> None:
-        self._adoption = None
-        position = self.series.position
-        self.series = FileSeries(self.geometry, position, adopted.sealed)
-        if adopted.current is not None:
-            self.series.resume(adopted.current)
-        self._edge = EdgeFilter(adopted.edge)
-        self._gaps = None
-        if adopted.edge is not None:
-            ends = ends_of(self.files, self.geometry, self.series.records())
-            self._gaps = Gaps(self.log, ends)
-        self.persistence.record(unsynced=[record.name for record in self.series.records()])
-
-    def _pass_over(self, gaps: Gaps, event: Event) -> Generator[None, None, bool]:
-        """True when adopted files cover all of the event, or a part without keys to index."""
-        reached = self._edge.offset
-        number = yield from gaps.first_unindexed(event.start, min(event.end, reached))
-        if number is not None:
-            self._drop_adopted(number)
-            reached = self._edge.offset
-        if event.end <= reached:
-            self.series.position = event.end
-            return True
-        self._gaps = None
-        return False
-
-    def _drop_adopted(self, number: int) -> None:
-        records = self.series.records()
-        for file in self.series.open:
-            if file.disk is not None:
-                file.disk.close()
-        names = [record.name for record in records[number:]]
-        drop(self.files, names, "messages before it are not indexed", self.report_lines)
-        kept = records[:number]
-        self._install(Adopted(kept, None, edge_of(self.files, self.geometry, kept)))
 
     # --- applying ---
-
-    def _put(self, piece: Piece) -> None:
-        keys = self._edge.without_known(index_keys(piece.columns))
-        self.series.put(keys)
-        if piece.end > self._edge.offset:
-            self._edge = EdgeFilter(None)
-            self.series.mark(piece.end)
-        else:
-            # The files hold more than this: a watermark here would put it in twice.
-            self.series.position = piece.end
 
     def _learn(self, event: Event) -> None:
         self.confirmed = event.confirmed
@@ -420,7 +307,7 @@ class IndexEngine:
             self._query_worker.submit(lambda: self.lane.release(event.minimum), ignore)
 
     def _progress(self) -> None:
-        settled = self._reopen is None and self._adoption is None
+        settled = self._reopen is None and not self.contents.adopting
         if not self.serving and settled and self.series.position >= self._target:
             self.serving = not self.stopped_reason
         self.persistence.pump()

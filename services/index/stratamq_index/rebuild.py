@@ -242,7 +242,7 @@ class _Work:
         if self._with_open:
             replaced = engine.series
             series.sealed = [*self._kept, *series.sealed]
-            engine.series = series
+            engine.contents.series = series
         else:
             replaced = series
             first = len(self._kept)
