@@ -14,16 +14,17 @@ from stratamq.rpc import discovery
 
 COMMAND = (sys.executable, "-m", "stratamq.cli")
 DEADLINE_S = 240
+PATIENCE = ("commitlog.follower_stop_timeout_ms=60000",)
 NO_PROFILES = "/nonexistent"
 SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots=1000",
          "--set", "index.index_items=4000")  # fmt: skip
 
 
 def environment() -> dict[str, str]:
-    """What other programs have filled of the volume decides nothing."""
+    """What other programs have filled of the volume decides nothing, and a busy machine is slow."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
-    ratios = dict(setting.split("=") for setting in ANY_VOLUME)
-    variables = {f"STRATAMQ_{name.replace('.', '_').upper()}": ratios[name] for name in ratios}
+    given = dict(setting.split("=") for setting in (*ANY_VOLUME, *PATIENCE))
+    variables = {f"STRATAMQ_{name.replace('.', '_').upper()}": given[name] for name in given}
     return kept | variables | {"COLUMNS": "200", "XDG_CONFIG_HOME": NO_PROFILES}
 
 
