@@ -8,7 +8,7 @@ import asyncio
 import logging
 from functools import partial
 
-from stratamq.errors import NotWritableError
+from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
 from stratamq.formats.tier_manifest import Manifest, Progress
 from stratamq.store.generations import end_of, is_listed
@@ -24,6 +24,7 @@ from stratamq_tier.writers import Writers
 log = logging.getLogger(__name__)
 
 _NEVER_ENDED = 1 << 62
+LOOK_S = 0.05
 
 
 async def take_over(
@@ -65,8 +66,11 @@ def _shared_end(parts: Parts, known: Progress, state: LogState) -> int:
 async def _cut(parts: Parts, place: int, reading: LogReading, writers: Writers) -> None:
     """Take over every queue, without the messages that this log does not have below `place`."""
     end, next_offsets = await parts.queue_ends()
+    generation = parts.log.state.generation
     while parts.log.state.readable < end:
-        await asyncio.sleep(0.05)
+        if parts.log.state.generation != generation:
+            raise UnavailableError("the log has begun another generation meanwhile")
+        await asyncio.sleep(LOOK_S)
     first = await parts.reading.run(partial(reading.first_offsets, place, end))
     cut = 0
 
