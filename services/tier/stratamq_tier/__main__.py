@@ -6,14 +6,12 @@ import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import grpc
-
 from stratamq.api.v1 import commitlog_pb2, tier_pb2_grpc
 from stratamq.errors import StrataError
 from stratamq.follow.followed_topics import FollowedTopics
-from stratamq.follow.tables import Owners
-from stratamq.rpc.methods import METHODS
-from stratamq.rpc.stream_errors import stream_error
+from stratamq.follow.tables import Owners, parse_queue_offsets
+from stratamq.formats.replication_metadata import NO_MARK, Kind
+from stratamq.rpc.asking import ask
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq.tier.driver.probing import probe
@@ -162,7 +160,9 @@ class Working:
             pause_s = min(10.0, 2 * pause_s)
 
     async def _learn_name(self) -> None:
-        self._broker = (await log_status(self._service)).broker_name
+        request = commitlog_pb2.GetStatusRequest()
+        status = await ask(self._service.channels, "GetStatus", request, ANSWER_S)
+        self._broker = status.broker_name
 
     def _hide(self, topic: str, minimums: Mapping[int, int]) -> None:
         self._floors.update(((topic, number), offset) for number, offset in minimums.items())
@@ -218,31 +218,19 @@ async def beside(service: Service[TierConfig], parts: Parts, tenure: Tenure) -> 
     await first_ended(*work)
 
 
-async def log_status(service: Service[TierConfig]) -> commitlog_pb2.GetStatusResponse:
-    """UnavailableError."""
-    try:
-        get_status = service.channels.callable(METHODS["GetStatus"])
-        return await get_status(commitlog_pb2.GetStatusRequest(), timeout=ANSWER_S)
-    except grpc.RpcError as error:
-        raise stream_error(error) from error
-
-
 async def queue_ends(service: Service[TierConfig]) -> tuple[int, dict[QueueKey, int]]:
     """UnavailableError."""
-    get_table = service.channels.callable(METHODS["GetQueueTable"])
-    request = commitlog_pb2.GetQueueTableRequest()
+    owners, mark = Owners(service.channels), NO_MARK
     ends: dict[QueueKey, int] = {}
     appended = 0
     while True:
-        try:
-            page = await get_table(request, timeout=ANSWER_S)
-        except grpc.RpcError as error:
-            raise stream_error(error) from error
-        appended = appended or page.appended_offset
-        ends.update(((one.topic, one.queue_id), one.next_queue_offset) for one in page.queues)
-        if not page.next_position:
+        page = await owners.export(Kind.QUEUE_OFFSETS, mark)
+        end, queues = parse_queue_offsets(page.document)
+        appended = appended or end
+        ends.update(((one.topic, one.queue_id), one.next_queue_offset) for one in queues)
+        if not page.more:
             return appended, ends
-        request.position = page.next_position
+        mark = page.mark
 
 
 if __name__ == "__main__":

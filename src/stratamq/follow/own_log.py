@@ -4,19 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
-from stratamq.errors import UnavailableError
 from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import Generations
+from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
 from stratamq.rpc.members import members_message, members_value
-from stratamq.rpc.methods import COMMITLOG, METHODS
-from stratamq.rpc.stream_errors import stream_error
 
 ANSWER_S = 30.0
 """A slave's log may flush, or be opened again after a cut, before it answers."""
@@ -217,10 +213,4 @@ class OwnLog:
         return offset + size
 
     async def _call(self, name: str, request: Any, timeout_s: float = ANSWER_S) -> Any:
-        try:
-            return await self._channels.callable(METHODS[name])(request, timeout=timeout_s)
-        except grpc.RpcError as failure:
-            error = stream_error(failure)
-            if isinstance(error, UnavailableError):
-                self._channels.renew(COMMITLOG)
-            raise error from failure
+        return await ask(self._channels, name, request, timeout_s)

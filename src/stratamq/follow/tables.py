@@ -11,15 +11,12 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import grpc
-
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2
-from stratamq.errors import CorruptRecordError, InvalidRequestError, UnavailableError
+from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats.json_files import parse_json_object
 from stratamq.formats.replication_metadata import Kind, Page
+from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
-from stratamq.rpc.methods import METHODS
-from stratamq.rpc.stream_errors import stream_error
 
 ANSWER_S = 30.0
 
@@ -80,14 +77,7 @@ class Owners:
         return _page(bytes(answer.consumer_offset_json), answer.mark)
 
     async def _call(self, name: str, request: Any) -> Any:
-        method = METHODS[name]
-        try:
-            return await self._channels.callable(method)(request, timeout=ANSWER_S)
-        except grpc.RpcError as failure:
-            error = stream_error(failure)
-            if isinstance(error, UnavailableError):
-                self._channels.renew(method.room)
-            raise error from failure
+        return await ask(self._channels, name, request, ANSWER_S)
 
 
 _MARK = struct.Struct(

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import grpc
+from typing import Any
 
 from stratamq.api.v1 import common_pb2, dispatcher_pb2, tier_pb2
 from stratamq.errors import UnavailableError
+from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
-from stratamq.rpc.methods import METHODS, TIER
-from stratamq.rpc.stream_errors import stream_error
 
 _NOT_THERE = (
     common_pb2.GET_MESSAGE_STATUS_NO_MATCHED_LOGIC_QUEUE,
@@ -103,15 +101,11 @@ class TierCalls:
         offset: int = response.offset
         return offset
 
-    async def _ask(self, method: str, request):  # type: ignore[no-untyped-def]
+    async def _ask(self, method: str, request: Any) -> Any:
         try:
-            return await self._channels.callable(METHODS[method])(request, timeout=self._timeout_s)
-        except grpc.RpcError as error:
-            self._channels.renew(TIER)
-            failure = stream_error(error)
-            if isinstance(failure, UnavailableError):
-                raise UnavailableError(f"the tier does not answer: {failure}") from error
-            raise failure from error
+            return await ask(self._channels, method, request, self._timeout_s)
+        except UnavailableError as error:
+            raise UnavailableError(f"the tier does not answer: {error}") from error
 
 
 def _cut(frames: bytes, lengths: Sequence[int]) -> list[memoryview]:
