@@ -5,7 +5,6 @@ whoever reads on is answered from memory. Of several who want the same at once o
 """
 
 import asyncio
-import contextlib
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -17,9 +16,8 @@ from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.tier.containers.place import QueuePlace
-from stratamq.tier.driver.calls import AbsentError
 from stratamq.tier.driver.running import Runner
-from stratamq.tier.reading.manifests import ManifestQueue, load_manifests, queue_of
+from stratamq.tier.reading.manifests import ManifestQueue, load_manifest, queue_of
 from stratamq.tier.reading.pull import TierPull, TierStatus, pull
 from stratamq.tier.reading.records import TierMessage
 from stratamq.tier.reading.times import offset_by_time
@@ -153,9 +151,9 @@ class Fetcher:
         if known and now_ns - self._looked.get(key, 0) < LOOK_NS:
             return
         place = QueuePlace(self._cluster, self._broker(), *key)
-        with contextlib.suppress(AbsentError):
-            for manifest in await self._in_time(self._runner.start(load_manifests([place]))):
-                self._table.put(manifest)
+        manifest = await self._in_time(self._runner.start(load_manifest(place)))
+        if manifest is not None:
+            self._table.put(manifest)
         self._looked[key] = now_ns
         self._looked.move_to_end(key)
         if len(self._looked) > MOST_OPEN_QUEUES:

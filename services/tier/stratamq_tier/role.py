@@ -8,10 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from stratamq.errors import StrataError
-from stratamq.formats.tier_manifest import decode_progress
-from stratamq.tier.containers.place import progress_path
-from stratamq.tier.driver.calls import AbsentError, Load, Procedure, ask
 from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.progress import load_progress
 from stratamq_tier.parts import Parts
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
@@ -71,9 +69,10 @@ class Role:
         if followed.state.generation:
             self.not_writing_reason = "the log is a slave's: its master's service writes"
             try:
-                position = await self._parts.runner.start(
-                    _position(self._parts.config.cluster, self._parts.broker)
+                known = await self._parts.runner.start(
+                    load_progress(self._parts.config.cluster, self._parts.broker)
                 )
+                position = known[0].position if known is not None else 0
                 followed.committed = min(position, followed.state.confirmed)
                 followed.read_to = followed.state.confirmed
             except StrataError as error:
@@ -100,11 +99,3 @@ class Role:
                     await self._wake.wait()
             except TimeoutError:
                 return
-
-
-def _position(cluster: str, broker: str) -> Procedure[int]:
-    try:
-        raw, _ = yield from ask(Load(progress_path(cluster, broker)))
-    except AbsentError:
-        return 0
-    return decode_progress(raw).position

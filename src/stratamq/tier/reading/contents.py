@@ -6,10 +6,11 @@ A listing is read in pages; the objects of one queue are in memory at a time.
 from dataclasses import dataclass, field
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats.tier_manifest import Epoch, Manifest, decode_manifest, decode_writer
+from stratamq.formats.tier_manifest import Epoch, Manifest, decode_writer
 from stratamq.formats.tier_names import INDEX_TOPIC, cluster_folder
 from stratamq.tier.containers.place import QueuePlace, broker_folder, writer_path
 from stratamq.tier.driver.calls import AbsentError, Folders, List, Listed, Load, Procedure, ask
+from stratamq.tier.reading.manifests import load_manifest
 
 _PAGE = 1000
 _HASH_CHARACTERS = 9
@@ -38,15 +39,6 @@ def load_writer(cluster: str, broker: str) -> Procedure[Epoch | None]:
     except AbsentError:
         return None
     return decode_writer(raw)
-
-
-def load_manifest(place: QueuePlace) -> Procedure[Manifest | None]:
-    """None: the queue has none. CorruptRecordError."""
-    try:
-        raw, _ = yield from ask(Load(place.manifest))
-    except AbsentError:
-        return None
-    return decode_manifest(raw)
 
 
 class BrokerObjects:

@@ -30,12 +30,19 @@ class ManifestQueue:
 
 def open_queue(place: QueuePlace) -> Procedure[ManifestQueue | None]:
     """As of now; None: nothing of the queue is in the tier. CorruptRecordError."""
+    manifest = yield from load_manifest(place)
+    if manifest is None or not manifest.records:
+        return None
+    return (yield from queue_of(place, manifest))
+
+
+def load_manifest(place: QueuePlace) -> Procedure[Manifest | None]:
+    """None: the queue has none. CorruptRecordError."""
     try:
         raw, _ = yield from ask(Load(place.manifest))
     except AbsentError:
         return None
-    manifest = decode_manifest(raw)
-    return (yield from queue_of(place, manifest)) if manifest.records else None
+    return decode_manifest(raw)
 
 
 def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:

@@ -15,7 +15,8 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats.tier_manifest import Epoch
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import AbsentError, Listed, Procedure
-from stratamq.tier.reading.contents import load_manifest, load_writer
+from stratamq.tier.reading.contents import load_writer
+from stratamq.tier.reading.manifests import load_manifest
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.orphans import orphans, taken_out
 from stratamq.tier.writing.queue_writer import QueueWriter

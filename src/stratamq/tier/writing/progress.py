@@ -21,10 +21,20 @@ from stratamq.tier.writing.claim import FencedError
 _ATTEMPTS = 10
 
 
+def load_progress(cluster: str, broker: str) -> Procedure[tuple[Progress, Version] | None]:
+    """Whoever writes; None: nothing was uploaded from a log yet. CorruptRecordError."""
+    try:
+        raw, version = yield from ask(Load(progress_path(cluster, broker)))
+    except AbsentError:
+        return None
+    return decode_progress(raw), version
+
+
 class ProgressObject:
     """`epoch`: the writer's, from `claim`."""
 
     def __init__(self, cluster: str, broker: str, epoch: Epoch) -> None:
+        self._place = cluster, broker
         self._path = progress_path(cluster, broker)
         self._epoch = epoch
         self._version: Version | None = None
@@ -34,12 +44,11 @@ class ProgressObject:
 
     def load(self) -> Procedure[Progress | None]:
         """None: nothing was uploaded from a log yet. FencedError; CorruptRecordError."""
-        try:
-            raw, self._version = yield from ask(Load(self._path))
-        except AbsentError:
+        loaded = yield from load_progress(*self._place)
+        if loaded is None:
             self._version = self.known = None
             return None
-        found = decode_progress(raw)
+        found, self._version = loaded
         if found.epoch > self._epoch:
             raise FencedError(
                 f"{self._path} is of the writer {found.epoch}, and this one is {self._epoch}: "
