@@ -8,12 +8,11 @@ that no message is passed over because a list is old.
 import asyncio
 import enum
 import logging
-from dataclasses import dataclass
 
 import numpy as np
 
 from stratamq.errors import StrataError
-from stratamq.follow.tier import TierCalls, TierMessages
+from stratamq.follow.tier import TierCalls, TierMessages, TierQueue
 from stratamq_dispatcher.long_poll import QueueKey
 from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullPlan, PullQuery, TagFilter
 
@@ -32,12 +31,6 @@ class TierLevel(enum.Enum):
     FORCE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    minimum: int
-    end: int
-
-
 class TierReads:
     """Belongs to the event loop. `expected`: the broker has a tier, also before it was met. With
     `calls` None, or the level DISABLE, nothing is asked."""
@@ -53,7 +46,7 @@ class TierReads:
         self._calls = None if level is TierLevel.DISABLE else calls
         self.known = expected and self._calls is not None
         """There is a tier: what is below the local minimum may be there."""
-        self._ranges: dict[QueueKey, _Range] = {}
+        self._ranges: dict[QueueKey, TierQueue] = {}
         self._revision = 0
 
     async def follow(self) -> None:
@@ -130,7 +123,7 @@ class TierReads:
             # The service was started anew, and counts from the beginning.
             changed, revision = await calls.changed_queues(0)
         for one in changed:
-            self._ranges[one.topic, one.queue_id] = _Range(one.minimum, one.end)
+            self._ranges[one.topic, one.queue_id] = one
         self._revision = revision
 
 

@@ -137,8 +137,7 @@ class Working:
             partial(queue_ends, self._service),
             lambda key: self._floors.get(key, 0),
             self._load,
-            self.table.manifests,
-            self.table.put,
+            self.table,
         )
         self._role = Role(parts, self._wake, partial(beside, self._service, parts))
         self.ready, self.reason = True, ""

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from stratamq.files.port import Clock, Files
-from stratamq.formats.tier_manifest import Manifest
 from stratamq.service.worker import ThreadWorker
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier.config import TierConfig
 from stratamq_tier.followed_log import FollowedLog
+from stratamq_tier.queue_table import QueueTable
 
 QueueEnds = Callable[[], Awaitable[tuple[int, dict[QueueKey, int]]]]
 """The log's end, and the next queue offset of each queue there. UnavailableError."""
@@ -17,7 +17,7 @@ QueueEnds = Callable[[], Awaitable[tuple[int, dict[QueueKey, int]]]]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`broker`: the name below which the tier is; `committed` is given each new manifest."""
+    """`broker`: the name below which the tier is."""
 
     config: TierConfig
     broker: str
@@ -31,5 +31,4 @@ class Parts:
     """Of a queue: messages below this queue offset were purged."""
     look: Callable[[], Awaitable[None]]
     """Learn what the tier has of every queue now: others may have written since."""
-    manifests: Callable[[], list[Manifest]]
-    committed: Callable[[Manifest], None]
+    table: QueueTable

@@ -82,7 +82,7 @@ async def _cut(parts: Parts, place: int, reading: LogReading, writers: Writers) 
         now_ms = parts.clock.wall_ms()
         await writers.run(key, lambda writer: writer.take_over(stop, now_ms))
 
-    manifests = parts.manifests()
+    manifests = parts.table.manifests()
     for low in range(0, len(manifests), parts.config.uploads_at_once):
         await all_of(*map(one, manifests[low : low + parts.config.uploads_at_once]))
     log.warning(

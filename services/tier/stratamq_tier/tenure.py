@@ -58,7 +58,7 @@ class Tenure:
         self.epoch = epoch
         self._progress = ProgressObject(config.cluster, parts.broker, epoch)
         self._writers = Writers(
-            parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.committed
+            parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.table.put
         )
         # No earlier writer begins anything from here on but what it has under way.
         await parts.look()

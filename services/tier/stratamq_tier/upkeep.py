@@ -34,7 +34,7 @@ async def expire(parts: Parts, tenure: Tenure) -> int:
     now_ms = parts.clock.wall_ms()
     before_ms = now_ms - parts.config.grace_ms
     expired = 0
-    for manifest in parts.manifests():
+    for manifest in parts.table.manifests():
         key = (manifest.topic, manifest.queue_id)
         retention_ms = parts.config.retention_ms(manifest.topic)
         try:
@@ -112,8 +112,8 @@ class RegularExport:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._export = MetadataExport(parts.files)
-        self._written: dict[tuple[str, int], int] = {}
-        """Revisions of the manifests that it was made from."""
+        self._written = 0
+        """Revision of the table that it was made from."""
 
     async def run(self) -> None:
         """Until it is cancelled; then what changed is written once more."""
@@ -131,18 +131,16 @@ class RegularExport:
 
     async def write(self) -> None:
         """Nothing, unless a manifest has changed."""
-        manifests = self._parts.manifests()
-        revisions = {(one.topic, one.queue_id): one.revision for one in manifests}
-        if revisions == self._written:
+        revision = self._parts.table.revision
+        if revision == self._written:
             return
+        manifests, now_ms = self._parts.table.manifests(), self._parts.clock.wall_ms()
         try:
-            await self._parts.reading.run(
-                partial(self._export.write, manifests, self._parts.clock.wall_ms())
-            )
+            await self._parts.reading.run(partial(self._export.write, manifests, now_ms))
         except OSError as error:
             log.warning(
                 "RocketMQ's metadata of the tier cannot be written",
                 extra={"file": TIER_METADATA_PATH, "error": str(error)},
             )
             return
-        self._written = revisions
+        self._written = revision
