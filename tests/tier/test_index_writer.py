@@ -1,5 +1,6 @@
 """The key index of our own tiers: what is committed is found by its keys, whatever crashes."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,12 +16,20 @@ from stratamq.formats.tier_index import (
 from stratamq.formats.tier_index_manifest import decode_index_manifest, encode_index_manifest
 from stratamq.formats.tier_manifest import Epoch
 from stratamq.tier.containers.place import TierLimits
-from stratamq.tier.driver.calls import Create, Swap
+from stratamq.tier.containers.queue import TierQueue
+from stratamq.tier.driver.calls import Create, Load, Procedure, Swap, ask
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.simulated import Odds, SimulatedBackend, When
 from stratamq.tier.driver.storage import Storage, run
-from stratamq.tier.reading.key_index import KeyIndex, load_index, query
-from stratamq.tier.reading.keys import ALL_TIMES
+from stratamq.tier.reading.key_index import (
+    ALL_TIMES,
+    KeyAnswer,
+    KeyIndex,
+    KeyQuestion,
+    index_place,
+    load_index,
+    query,
+)
 from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.index_writer import IndexWriter
@@ -65,11 +74,21 @@ def broker(storage: Storage, generation: int = 1) -> Broker:
 def found(
     storage: Storage, index: KeyIndex, key: str, span: tuple[int, int] = ALL_TIMES
 ) -> list[int]:
-    opened = run(open_queue(PLACE), storage)
-    assert opened is not None
-    queues = {PLACE.queue_id: opened.queue}
-    answer = run(query(index, queues, PLACE.topic, key, 32, span), storage)
+    answer = ask_for(storage, index, KeyQuestion(PLACE.topic, key, 32, span))
     assert answer.damaged == ()
+    return offsets_of(answer)
+
+
+def ask_for(storage: Storage, index: KeyIndex, question: KeyQuestion) -> KeyAnswer:
+    return run(query(index, queue_with, question), storage)
+
+
+def queue_with(queue_id: int) -> Procedure[TierQueue | None]:
+    opened = yield from open_queue(replace(PLACE, queue_id=queue_id))
+    return opened.queue if opened is not None else None
+
+
+def offsets_of(answer: KeyAnswer) -> list[int]:
     return [hit.frame.queue_offset for hit in answer.hits]
 
 
@@ -202,11 +221,7 @@ def test_without_the_limit_messages_in_place_of_others_are_not_found(positions):
 
 def found_hits(storage: Storage, key: str) -> list[int]:
     """Items may point into other records after a cut: those are left out, and reported."""
-    opened = run(open_queue(PLACE), storage)
-    assert opened is not None
-    queues = {PLACE.queue_id: opened.queue}
-    answer = run(query(stored(storage), queues, PLACE.topic, key, 32), storage)
-    return [hit.frame.queue_offset for hit in answer.hits]
+    return offsets_of(ask_for(storage, stored(storage), KeyQuestion(PLACE.topic, key, 32)))
 
 
 @BOTH
@@ -297,3 +312,41 @@ def test_a_flush_costs_two_requests():
     before = backend.calls
     ours.flush()
     assert [type(call) for call in backend.trace[before:]] == [Create, Swap]
+
+
+@BOTH
+def test_an_index_whose_manifest_is_damaged_is_made_again_from_the_queues(positions):
+    storage = MemoryStorage(positions)
+    ours = broker(storage)
+    ours.commit(500, 560)
+    ours.flush()
+    path = index_place(*NAMES).manifest
+    _, version = run(ask(Load(path)), storage)
+    run(ask(Swap(path, b"{", version)), storage)
+    again = broker(storage, 2)
+    again.flush()
+    check(storage, stored(storage), 500, 560, step=3)
+
+
+def test_a_queue_is_caught_up_with_in_pieces():
+    storage = MemoryStorage(positions=False)
+    ours = broker(storage)
+    for start in range(500, 560, 10):
+        ours.commit(start, start + 10)
+    again = Broker(storage, run(claim(*NAMES, 2), storage))
+    run(again.index.open(), storage)
+    pieces = []
+    while count := run(again.index.catch_up(PLACE, TIME, most_bytes=1), storage):
+        pieces.append(count)
+    assert sum(pieces) == 60
+    assert len(pieces) > 3
+    check(storage, again.index.reader(), 500, 560, step=3)
+
+
+def test_what_is_in_memory_lies_in_few_pieces_however_small_the_commits_are():
+    storage = MemoryStorage(positions=False)
+    ours = broker(storage)
+    for offset in range(500, 519):
+        ours.commit(offset, offset + 1)
+        assert len(ours.index.reader().pending) <= 6
+    assert ours.index.items == 38

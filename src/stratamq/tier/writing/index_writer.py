@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stratamq.errors import CorruptionError
+from stratamq.errors import CorruptionError, CorruptRecordError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units
 from stratamq.formats.tier_index_manifest import (
@@ -34,7 +34,6 @@ from stratamq.tier.containers.key_index import (
     index_file,
     joined,
     keys_of,
-    with_seconds,
 )
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import (
@@ -51,15 +50,13 @@ from stratamq.tier.driver.calls import (
     ask,
 )
 from stratamq.tier.reading.key_index import KeyIndex, index_place
-from stratamq.tier.reading.keys import LocalIndex
 from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.writing.batch import Batch
 from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.index_merging import MOST_ITEMS, keys_in, run_to_merge
 
 _ATTEMPTS = 8
 _WRITTEN_BYTES = 4 << 20
-MOST_ITEMS = 1_000_000
-"""Of one file, about: 28 bytes each, and as much again while it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +92,44 @@ class IndexWriter:
         self._ends: dict[QueueKey, int] = {}
         """Keys of messages below are in a file or in memory."""
         self._keys: list[Keys] = []
+        """Of two, the later one has fewer than half as many: their number grows as a logarithm."""
+        self._leaving = joined([])
+        """On their way into a file."""
         self._attempt = 0
-        self.items = 0
+
+    @property
+    def items(self) -> int:
         """In memory."""
+        return sum(map(len, self._keys)) + len(self._leaving)
 
     def open(self) -> Procedure[IndexManifest]:
-        """No earlier writer can change the index any more. FencedError; CorruptRecordError."""
+        """No earlier writer can change the index any more. One that cannot be read begins anew:
+        `catch_up` makes it again. FencedError."""
         for _ in range(_ATTEMPTS):
-            seen = yield from self._look()
+            seen = yield from self._look(anew=True)
             self._ends = dict(seen.manifest.covered)
             self._topics = self._given | seen.manifest.topics
             if (yield from self._swap(seen, seen.manifest)):
                 return seen.manifest
         raise self._outrun()
 
-    def reader(self) -> KeyIndex:
-        """With what is in memory, as of now."""
+    @property
+    def manifest(self) -> IndexManifest:
+        """As of the last change, with all topic ids."""
         manifest = (
             self._seen.manifest if self._seen else IndexManifest(*self._names, 0, self._epoch)
         )
-        keys = joined(self._keys)
-        if not len(keys):
-            return KeyIndex(replace(manifest, topics=dict(self._topics)))
-        begin_ms, end_ms = int(keys.times.min()), int(keys.times.max())
-        pending = LocalIndex(begin_ms, end_ms, with_seconds(keys, begin_ms))
-        return KeyIndex(replace(manifest, topics=dict(self._topics)), pending)
+        return replace(manifest, topics=dict(self._topics))
+
+    def reader(self) -> KeyIndex:
+        """With what is in memory, as of now."""
+        pending = tuple(keys for keys in (self._leaving, *self._keys) if len(keys))
+        return KeyIndex(self.manifest, pending)
+
+    def lacks(self, manifest: Manifest) -> bool:
+        """Whether a queue has messages whose keys are not here."""
+        key = manifest.topic, manifest.queue_id
+        return self._ends.get(key, manifest.minimum) < manifest.end_offset
 
     def add(self, batch: Batch, manifest: Manifest) -> bool:
         """Messages that a commit has just added, the last of the manifest. False: some before them
@@ -134,18 +144,23 @@ class IndexWriter:
             self._ends[key] = rest.end
         return True
 
-    def catch_up(self, place: QueuePlace, now_ms: int) -> Procedure[int]:
-        """Index what the tier has of a queue and the index has not, a part at a time: how many
-        messages. CorruptionError where it cannot be read."""
+    def catch_up(
+        self, place: QueuePlace, now_ms: int, most_bytes: int | None = None
+    ) -> Procedure[int]:
+        """Index what the tier has of a queue and the index has not, a part at a time, up to about
+        `most_bytes`: how many messages. CorruptionError where it cannot be read."""
         found = yield from open_queue(place)
         if found is None:
             return 0
-        key, count = (place.topic, place.queue_id), 0
+        key, count, size = (place.topic, place.queue_id), 0, 0
         for segment, parts in found.parts:
             for part in parts:
                 end = self._ends.get(key, 0)
                 if part.first + part.count <= end:
                     continue
+                if most_bytes is not None and size >= most_bytes:
+                    return count
+                size += part.size
                 start = segment.base + part.position
                 records = yield from found.queue.records.read(start, part.size)
                 units = decode_units(
@@ -170,8 +185,16 @@ class IndexWriter:
     def flush(self, now_ms: int) -> Procedure[bool]:
         """What is in memory becomes a file. Whether there was anything. FencedError; after any
         other error it is still in memory."""
-        taken, ends = len(self._keys), dict(self._ends)
-        keys = joined(self._keys)
+        ends, keys = dict(self._ends), joined(self._keys)
+        self._keys, self._leaving = [], keys
+        try:
+            return (yield from self._flush(keys, ends))
+        finally:
+            if len(self._leaving):
+                self._keys.insert(0, self._leaving)
+            self._leaving = joined([])
+
+    def _flush(self, keys: Keys, ends: dict[QueueKey, int]) -> Procedure[bool]:
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
             covered = dict(seen.manifest.covered)
@@ -186,9 +209,35 @@ class IndexWriter:
                     following, files=(*following.files, file), end=file.base + file.size
                 )
             if (yield from self._swap(seen, following)):
-                self._keys = self._keys[taken:]
-                self.items = sum(map(len, self._keys))
+                self._leaving = joined([])
                 return True
+        raise self._outrun()
+
+    def merge(self, now_ms: int) -> Procedure[int]:
+        """Make one file of the last ones where they are small: of how many. Not where the storage
+        has positions: RocketMQ's files are not small. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            files = seen.manifest.files
+            count = 0 if self._positions else run_to_merge(files, self._most_items)
+            if not count:
+                return 0
+            kept, run = files[:-count], files[-count:]
+            keys = yield from keys_in(run)
+            file = yield from self._upload(keys, replace(seen.manifest, files=kept))
+            file = replace(
+                file,
+                first_ms=min(one.first_ms for one in run),
+                last_ms=max(one.last_ms for one in run),
+            )
+            following = replace(
+                seen.manifest,
+                files=(*kept, file),
+                end=file.base + file.size,
+                dropped=(*seen.manifest.dropped, *(Dropped(one.name, now_ms) for one in run)),
+            )
+            if (yield from self._swap(seen, following)):
+                return count
         raise self._outrun()
 
     def limit(self, ends: Mapping[QueueKey, int]) -> Procedure[None]:
@@ -246,9 +295,10 @@ class IndexWriter:
         topic, queue_id = key
         topic_id = self._topics.setdefault(topic, max(self._topics.values(), default=-1) + 1)
         keys = keys_of(records, sizes, place, topic_id, queue_id)
+        while self._keys and len(self._keys[-1]) <= 2 * len(keys):
+            keys = joined([self._keys.pop(), keys])
         if len(keys):
             self._keys.append(keys)
-            self.items += len(keys)
 
     def _upload(self, keys: Keys, manifest: IndexManifest) -> Procedure[IndexedFile]:
         """A file of which nothing else has the name."""
@@ -293,13 +343,19 @@ class IndexWriter:
         self._seen = _Seen(following, version)
         return True
 
-    def _look(self) -> Procedure[_Seen]:
+    def _look(self, *, anew: bool = False) -> Procedure[_Seen]:
+        """`anew`: a manifest that cannot be read counts as empty."""
         try:
             raw, version = yield from ask(Load(self._path))
         except AbsentError:
             self._seen = _Seen(IndexManifest(*self._names, 0, self._epoch), None)
             return self._seen
-        manifest = decode_index_manifest(raw)
+        try:
+            manifest = decode_index_manifest(raw)
+        except CorruptRecordError:
+            if not anew:
+                raise
+            manifest = IndexManifest(*self._names, 0, self._epoch)
         if manifest.epoch > self._epoch:
             raise FencedError(
                 f"{self._path} is of the writer {manifest.epoch}, and this one is {self._epoch}"
