@@ -2,6 +2,7 @@
 
 from stratamq.api.v1 import index_pb2_grpc
 from stratamq.follow.tables import Owners
+from stratamq.follow.tier import TierCalls
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_index.config import IndexConfig
@@ -9,6 +10,7 @@ from stratamq_index.engine import IndexEngine
 from stratamq_index.metrics import Observer
 from stratamq_index.scrubber import Scrubber
 from stratamq_index.servicer import SERVICE_NAME, IndexServicer
+from stratamq_index.tier_queries import TierQueries
 
 REST_SECONDS = 0.5
 """Between two looks while everything is on the disk and nothing is scrubbed."""
@@ -22,7 +24,9 @@ async def main() -> None:
     engine.load()
     scrubber = Scrubber(engine, files, clock, writing, querying, config.scrub_bytes_per_second)
     scrubber.load()
-    servicer = IndexServicer(engine)
+    calls = TierCalls(service.channels, config.tier_timeout_ms) if config.tier_enabled else None
+    tier = TierQueries(calls, expected=service.is_given("tier", "target"))
+    servicer = IndexServicer(engine, tier)
     interval_s = config.tick_interval_ms / 1000
 
     def tick() -> float:

@@ -36,6 +36,15 @@ class IndexConfig(FollowerConfig):
         256, unit="files", minimum=1, maximum=1 << 20,
         doc="Descriptors of index files that stay open for queries.",
     )
+    tier_enabled: bool = setting(
+        True, unit="",
+        doc="Whether messages that the log has no more are looked for in the broker's tier.",
+    )
+    tier_timeout_ms: int = setting(
+        15_000, unit="ms", minimum=10, maximum=600_000,
+        doc="How long the tier service may take for an answer; a query ends with what the log has "
+        "then, and tells so.",
+    )
     scrub_bytes_per_second: int = setting(
         8 << 20, unit="bytes/s", minimum=0, maximum=1 << 40,
         doc="How fast full files are held against their checksums, at every start and once a day; "

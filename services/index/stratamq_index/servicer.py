@@ -14,6 +14,7 @@ from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUI
 from stratamq_index.query import DEFAULT_MESSAGES, MAX_MESSAGES, Answer, Question
 from stratamq_index.rebuild import Rebuild
 from stratamq_index.searches import Asked
+from stratamq_index.tier_queries import TierQueries
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexService"].full_name
 
@@ -21,8 +22,9 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexService"].full_name
 class IndexServicer(index_pb2_grpc.IndexServiceServicer):
     """Belongs to the event loop that the engine runs on."""
 
-    def __init__(self, engine: IndexEngine) -> None:
+    def __init__(self, engine: IndexEngine, tier: TierQueries) -> None:
         self._engine = engine
+        self._tier = tier
         self._minimums: dict[str, Mapping[int, int]] = {}
         self.topics = FollowedTopics(self._minimums.__setitem__)
 
@@ -31,7 +33,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
         question = _question(request, self._minimums.get(request.topic, {}))
         applied = self._engine.applied
         with QUERY_SECONDS.time():
-            answer = await self._ask(question)
+            answer, missing = await self._tier.complete(question, await self._ask(question))
         QUERIES.inc()
         QUERY_MESSAGES.inc(len(answer.frames))
         return pb.QueryKeyResponse(
@@ -41,6 +43,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
             ],
             applied_offset=applied,
             truncated=answer.truncated,
+            missing=missing,
         )
 
     async def Rebuild(self, request: pb.RebuildRequest, context: Any) -> pb.RebuildResponse:

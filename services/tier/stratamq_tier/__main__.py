@@ -11,6 +11,7 @@ from stratamq.errors import StrataError
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners, parse_queue_offsets
 from stratamq.formats.replication_metadata import NO_MARK, Kind
+from stratamq.formats.tier_manifest import Epoch
 from stratamq.rpc.asking import ask
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
@@ -18,13 +19,17 @@ from stratamq.tier.driver.probing import probe
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.manifests import load_manifests
 from stratamq.tier.reading.verify import queues_of
+from stratamq.tier.writing.export import MetadataExport
+from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier import upkeep
 from stratamq_tier.config import TierConfig
 from stratamq_tier.fetching import Fetcher
 from stratamq_tier.followed_log import FollowedLog
+from stratamq_tier.indexing import Indexing, IndexStatus
 from stratamq_tier.metrics import Observer
 from stratamq_tier.parts import Parts
+from stratamq_tier.querying import KeyQueries
 from stratamq_tier.queue_table import QueueTable
 from stratamq_tier.read_ahead import ReadAhead
 from stratamq_tier.role import Role
@@ -67,8 +72,12 @@ async def main() -> None:
         service.server.set_ready(work.ready, work.reason)
         return TICK_S
 
+    queries = KeyQueries(
+        fetching, config.cluster, fetcher, clock, lambda: work.broker, lambda: work.indexing
+    )
     add_to_server = tier_pb2_grpc.add_TierServiceServicer_to_server
-    service.offer(add_to_server, TierServicer(work.table, fetcher, work.status), SERVICE_NAME)
+    servicer = TierServicer(work.table, fetcher, queries, work.status, work.floors)
+    service.offer(add_to_server, servicer, SERVICE_NAME)
     service.follow(work.log)
     service.spawn(work.topics.follow(Owners(service.channels).export))
     service.spawn(work.run())
@@ -101,7 +110,7 @@ class Working:
         self._cache = cache
         self._wake = asyncio.Event()
         self.log = FollowedLog(self._wake.set)
-        self._floors: dict[QueueKey, int] = {}
+        self._floors: dict[str, dict[int, int]] = {}
         self._broker = service.config.broker
         self._reading = service.worker("read")
         self._role: Role | None = None
@@ -114,6 +123,11 @@ class Working:
     @property
     def writing(self) -> bool:
         return self._role is not None and self._role.tenure is not None
+
+    @property
+    def indexing(self) -> Indexing | None:
+        tenure = self._role.tenure if self._role is not None else None
+        return tenure.indexing if tenure is not None else None
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -135,9 +149,10 @@ class Working:
             self._reading,
             self.log,
             partial(queue_ends, self._service),
-            lambda key: self._floors.get(key, 0),
+            lambda key: self.floors(key[0]).get(key[1], 0),
             self._load,
             self.table,
+            self._open_index,
         )
         self._role = Role(parts, self._wake, partial(beside, self._service, parts))
         self.ready, self.reason = True, ""
@@ -164,7 +179,11 @@ class Working:
         self._broker = status.broker_name
 
     def _hide(self, topic: str, minimums: Mapping[int, int]) -> None:
-        self._floors.update(((topic, number), offset) for number, offset in minimums.items())
+        self._floors.setdefault(topic, {}).update(minimums)
+
+    def floors(self, topic: str) -> Mapping[int, int]:
+        """By queue id: messages below these queue offsets were purged, or deleted."""
+        return self._floors.get(topic, {})
 
     async def _require_topics(self) -> None:
         self.topics.require_learned()
@@ -176,6 +195,33 @@ class Working:
                 load_manifests(places[low : low + LOAD_AT_ONCE])
             ):
                 self.table.put(manifest)
+
+    async def _open_index(self, epoch: Epoch) -> Indexing | None:
+        service, config = self._service, self._service.config
+        if not config.index_enabled:
+            return None
+        positions = self._runner.storage.positions
+        ids = await self._reading.run(MetadataExport(service.files).topic_ids) if positions else {}
+        names = config.cluster, self._broker
+        writer = IndexWriter(
+            *names,
+            epoch,
+            positions,
+            config.index_slots if positions else 0,
+            config.index_items,
+            ids,
+        )
+        indexing = Indexing(
+            self._runner,
+            service.clock,
+            names,
+            writer,
+            self.table,
+            config.index_file_interval_ms,
+            config.index_items,
+        )
+        await indexing.open()
+        return indexing
 
     def status(self) -> TierStatus:
         config, followed, role = self._service.config, self.log, self._role
@@ -201,6 +247,7 @@ class Working:
             last_failure=uploads.last_failure if uploads else "",
             requests=self._opened.requests(),
             cache=self._cache.status,
+            index=tenure.indexing.status if tenure and tenure.indexing else IndexStatus(),
         )
 
 
@@ -213,7 +260,9 @@ async def beside(service: Service[TierConfig], parts: Parts, tenure: Tenure) -> 
         upkeep.copy_consumer_offsets(parts, tenure, owners.export),
     ]
     if parts.runner.storage.positions:
-        work.append(upkeep.RegularExport(parts).run())
+        work.append(upkeep.RegularExport(parts, tenure.indexing).run())
+    if tenure.indexing is not None:
+        work.append(tenure.indexing.run())
     await first_ended(*work)
 
 

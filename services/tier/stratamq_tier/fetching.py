@@ -7,10 +7,11 @@ whoever reads on is answered from memory. Of several who want the same at once o
 import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from typing import TypeVar
 
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock
@@ -25,6 +26,7 @@ from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier.queue_table import QueueTable
 from stratamq_tier.read_ahead import Chunk, ReadAhead, ReadLimits
 
+T = TypeVar("T")
 MOST_OPEN_QUEUES = 1_000
 LOOK_NS = 5_000_000_000
 
@@ -99,16 +101,23 @@ class Fetcher:
         next_offset = messages[-1].offset + 1 if more else chunk.end
         return Fetched(TierStatus.FOUND, next_offset, *bounds, messages)
 
+    def known(self, topic: str, queue_id: int) -> ManifestQueue | None:
+        """A queue that is open with what the table has of it; None: it is not. Of any thread."""
+        entry, opened = self._table.get(topic, queue_id), self._open.get((topic, queue_id))
+        if entry is None or opened is None or not self._writing():
+            return None
+        return opened if opened.manifest.revision == entry.manifest.revision else None
+
     async def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool) -> int:
         """0 for a queue that the tier does not have. UnavailableError."""
         entry = self._table.get(topic, queue_id)
         if entry is None:
             return 0
-        opened = await self._in_time(self._opened((topic, queue_id), entry.manifest))
+        opened = await self.in_time(self._opened((topic, queue_id), entry.manifest))
         if not opened.queue.units:
             return entry.manifest.end_offset
         search = offset_by_time(opened.queue, time_ms, upper, opened.points)
-        return await self._in_time(self._runner.start(search))
+        return await self.in_time(self._runner.start(search))
 
     async def _read(
         self, key: QueueKey, manifest: Manifest, offset: int, most_messages: int, most_bytes: int
@@ -120,7 +129,7 @@ class Fetcher:
             task = asyncio.ensure_future(reading)
             self._reading[key, offset] = task
             task.add_done_callback(partial(self._ended, (key, offset)))
-        return await self._in_time(asyncio.shield(task))
+        return await self.in_time(asyncio.shield(task))
 
     def _ended(self, name: tuple[QueueKey, int], task: "asyncio.Task[Chunk]") -> None:
         del self._reading[name]
@@ -151,7 +160,7 @@ class Fetcher:
         if known and now_ns - self._looked.get(key, 0) < LOOK_NS:
             return
         place = QueuePlace(self._cluster, self._broker(), *key)
-        manifest = await self._in_time(self._runner.start(load_manifest(place)))
+        manifest = await self.in_time(self._runner.start(load_manifest(place)))
         if manifest is not None:
             self._table.put(manifest)
         self._looked[key] = now_ns
@@ -172,7 +181,8 @@ class Fetcher:
             self._open.popitem(last=False)
         return opened
 
-    async def _in_time(self, work):  # type: ignore[no-untyped-def]
+    async def in_time(self, work: Awaitable[T]) -> T:
+        """The result of `work`. UnavailableError when it takes longer than a fetch may."""
         try:
             async with asyncio.timeout(self._limits.timeout_ms / 1000):
                 return await work

@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from stratamq.files.port import Clock, Files
+from stratamq.formats.tier_manifest import Epoch
 from stratamq.service.worker import ThreadWorker
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier.config import TierConfig
 from stratamq_tier.followed_log import FollowedLog
+from stratamq_tier.indexing import Indexing
 from stratamq_tier.queue_table import QueueTable
 
 QueueEnds = Callable[[], Awaitable[tuple[int, dict[QueueKey, int]]]]
@@ -32,3 +34,5 @@ class Parts:
     look: Callable[[], Awaitable[None]]
     """Learn what the tier has of every queue now: others may have written since."""
     table: QueueTable
+    index: Callable[[Epoch], Awaitable[Indexing | None]]
+    """The key index of a claim; None: keys are not indexed. FencedError."""

@@ -1,19 +1,27 @@
 """The calls of the tier: see protos/stratamq/api/v1/tier.proto."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stratamq.api.v1 import common_pb2, dispatcher_pb2, tier_pb2_grpc
 from stratamq.api.v1 import tier_pb2 as pb
+from stratamq.errors import InvalidRequestError
+from stratamq.tier.reading.key_index import ALL_TIMES, KeyQuestion
 from stratamq.tier.reading.pull import TierStatus
 from stratamq_tier.fetching import Fetcher
+from stratamq_tier.querying import KeyQueries
 from stratamq_tier.queue_table import QueueTable, TierQueueEntry
 from stratamq_tier.status import TierStatus as ServiceStatus
+
+log = logging.getLogger(__name__)
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TierService"].full_name
 PAGE_ENTRIES = 1_000
 FETCH_MESSAGES, FETCH_BYTES = 32, 256 << 10
 MOST_FETCHED, MOST_FETCHED_BYTES = 4_096, 4 << 20
+MOST_FOUND = 20_000
+MOST_NAMED = 8
 _STATUSES = {
     None: common_pb2.GET_MESSAGE_STATUS_NO_MATCHED_LOGIC_QUEUE,
     TierStatus.FOUND: common_pb2.GET_MESSAGE_STATUS_FOUND,
@@ -29,11 +37,19 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
     """Belongs to the event loop."""
 
     def __init__(
-        self, table: QueueTable, fetcher: Fetcher, status: Callable[[], ServiceStatus]
+        self,
+        table: QueueTable,
+        fetcher: Fetcher,
+        queries: KeyQueries,
+        status: Callable[[], ServiceStatus],
+        floors: Callable[[str], Mapping[int, int]],
     ) -> None:
+        """`floors`: of a topic, by queue id: messages below are hidden."""
         self._table = table
         self._fetcher = fetcher
+        self._queries = queries
         self._status = status
+        self._floors = floors
 
     async def FetchMessages(
         self, request: pb.FetchMessagesRequest, context: Any
@@ -65,6 +81,23 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             upper=request.boundary == dispatcher_pb2.TIME_BOUNDARY_UPPER,
         )
         return pb.GetTierOffsetByTimeResponse(offset=offset)
+
+    async def QueryTierKey(
+        self, request: pb.QueryTierKeyRequest, context: Any
+    ) -> pb.QueryTierKeyResponse:
+        question = _question(request, self._floors(request.topic))
+        answer, behind = await self._queries.ask(question)
+        if answer.damaged:
+            log.error(
+                "damaged messages left out of an answer",
+                extra={"topic": request.topic, "places": list(answer.damaged[:MOST_NAMED])},
+            )
+        return pb.QueryTierKeyResponse(
+            frames=b"".join([hit.record for hit in answer.hits]),
+            lengths=[len(hit.record) for hit in answer.hits],
+            truncated=answer.truncated,
+            queues_behind=behind,
+        )
 
     async def ListTierQueues(
         self, request: pb.ListTierQueuesRequest, context: Any
@@ -99,6 +132,11 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             queue_count=status.queue_count,
             failing_queues=status.failing_queues,
             last_failure=status.last_failure,
+            index_items=status.index.items,
+            index_waiting_items=status.index.waiting_items,
+            index_files=status.index.files,
+            index_queues_behind=status.index.queues_behind,
+            index_failure=status.index.failure,
             cache_bytes=status.cache.bytes,
             cache_hits=status.cache.hits,
             cache_misses=status.cache.misses,
@@ -113,6 +151,28 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
                 for one in status.requests
             ],
         )
+
+
+def _question(request: pb.QueryTierKeyRequest, floors: Mapping[int, int]) -> KeyQuestion:
+    if not request.topic or not request.key:
+        raise InvalidRequestError("topic and key are needed")
+    if not 0 <= request.max_messages <= MOST_FOUND:
+        raise InvalidRequestError(
+            f"max_messages is at most {MOST_FOUND}, 0 means {FETCH_MESSAGES}; "
+            f"not {request.max_messages}"
+        )
+    span = request.begin_timestamp_ms, request.end_timestamp_ms
+    if span[0] < 0 or (span[1] < span[0] and span != (0, 0)):
+        raise InvalidRequestError(f"no time is between {span[0]} and {span[1]}")
+    return KeyQuestion(
+        request.topic,
+        request.key,
+        request.max_messages or FETCH_MESSAGES,
+        ALL_TIMES if span == (0, 0) else span,
+        request.oldest_first,
+        request.unique_key_only,
+        floors,
+    )
 
 
 def _info(entry: TierQueueEntry) -> pb.TierQueueInfo:

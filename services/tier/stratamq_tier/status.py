@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from stratamq_tier.indexing import IndexStatus
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:
@@ -45,3 +47,4 @@ class TierStatus:
     last_failure: str
     requests: tuple[Requests, ...] = ()
     cache: CacheStatus = field(default_factory=CacheStatus)
+    index: IndexStatus = field(default_factory=IndexStatus)

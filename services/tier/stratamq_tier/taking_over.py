@@ -6,11 +6,13 @@ was written last. What the tier may have from behind it is not this log's, and i
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
-from stratamq.formats.tier_manifest import Manifest, Progress
+from stratamq.formats.tier_manifest import Progress
 from stratamq.store.generations import end_of, is_listed
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.progress import ProgressObject
@@ -27,8 +29,17 @@ _NEVER_ENDED = 1 << 62
 LOOK_S = 0.05
 
 
+Cutting = Callable[[Mapping[QueueKey, int]], AbstractAsyncContextManager[None]]
+"""What lasts while queues are cut at these queue offsets."""
+
+
 async def take_over(
-    parts: Parts, state: LogState, progress: ProgressObject, reading: LogReading, writers: Writers
+    parts: Parts,
+    state: LogState,
+    progress: ProgressObject,
+    reading: LogReading,
+    writers: Writers,
+    cutting: Cutting,
 ) -> int:
     """The log offset from which it is read. The tier has nothing that this log does not have, and
     no earlier writer can add anything. NotWritableError when it is another log's."""
@@ -40,7 +51,7 @@ async def take_over(
     shared = await parts.reading.run(partial(_shared_end, parts, known, state))
     position = min(known.position, shared)
     if known.reach > shared or term_of(known.generation) != term_of(state.generation):
-        await _cut(parts, min(known.reach, shared), reading, writers)
+        await _cut(parts, min(known.reach, shared), reading, writers, cutting)
         await parts.runner.start(progress.store(state.generation, position, position))
     else:
         await parts.runner.start(progress.store(state.generation, position, known.reach))
@@ -63,7 +74,9 @@ def _shared_end(parts: Parts, known: Progress, state: LogState) -> int:
     return end_of(parts.files, known.generation, _NEVER_ENDED)
 
 
-async def _cut(parts: Parts, place: int, reading: LogReading, writers: Writers) -> None:
+async def _cut(
+    parts: Parts, place: int, reading: LogReading, writers: Writers, cutting: Cutting
+) -> None:
     """Take over every queue, without the messages that this log does not have below `place`."""
     end, next_offsets = await parts.queue_ends()
     generation = parts.log.state.generation
@@ -72,19 +85,21 @@ async def _cut(parts: Parts, place: int, reading: LogReading, writers: Writers) 
             raise UnavailableError("the log has begun another generation meanwhile")
         await asyncio.sleep(LOOK_S)
     first = await parts.reading.run(partial(reading.first_offsets, place, end))
-    cut = 0
-
-    async def one(manifest: Manifest) -> None:
-        nonlocal cut
-        key: QueueKey = (manifest.topic, manifest.queue_id)
-        stop = first.get(key, next_offsets.get(key, manifest.end_offset))
-        cut += max(0, manifest.end_offset - stop)
-        now_ms = parts.clock.wall_ms()
-        await writers.run(key, lambda writer: writer.take_over(stop, now_ms))
-
     manifests = parts.table.manifests()
-    for low in range(0, len(manifests), parts.config.uploads_at_once):
-        await all_of(*map(one, manifests[low : low + parts.config.uploads_at_once]))
+    stops: dict[QueueKey, int] = {}
+    for manifest in manifests:
+        key = manifest.topic, manifest.queue_id
+        stops[key] = first.get(key, next_offsets.get(key, manifest.end_offset))
+    cut = sum(max(0, one.end_offset - stops[one.topic, one.queue_id]) for one in manifests)
+
+    async def one(key: QueueKey) -> None:
+        now_ms = parts.clock.wall_ms()
+        await writers.run(key, lambda writer: writer.take_over(stops[key], now_ms))
+
+    keys = list(stops)
+    async with cutting(stops):
+        for low in range(0, len(keys), parts.config.uploads_at_once):
+            await all_of(*map(one, keys[low : low + parts.config.uploads_at_once]))
     log.warning(
         "tier taken over",
         extra={"queues": len(manifests), "messages_cut": cut, "log_offset": place},

@@ -3,16 +3,19 @@ begins another generation, or another writer claims the tier.
 """
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
-from stratamq.formats.tier_manifest import Epoch
+from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.writing.claim import claim
-from stratamq.tier.writing.intake import Due, Intake
+from stratamq.tier.writing.intake import Due, Intake, QueueKey
 from stratamq.tier.writing.merging import run_to_merge
 from stratamq.tier.writing.progress import ProgressObject
 from stratamq.tier.writing.queue_writer import QueueWriter
 from stratamq_tier.followed_log import LogState
+from stratamq_tier.indexing import Indexing
 from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
 from stratamq_tier.taking_over import take_over
@@ -46,6 +49,8 @@ class Tenure:
         self.uploads = Uploads(
             self._commit, wake.set, config.uploads_at_once, config.retry_longest_ms
         )
+        self.indexing: Indexing | None = None
+        """Once the tier is claimed; None too where keys are not indexed."""
         self._writers: Writers
         self._progress: ProgressObject
         self._stored_ns = 0
@@ -60,11 +65,12 @@ class Tenure:
         self._writers = Writers(
             parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.table.put
         )
+        self.indexing = await parts.index(epoch)
         # No earlier writer begins anything from here on but what it has under way.
         await parts.look()
         try:
             self.position = await take_over(
-                parts, state, self._progress, self._reading, self._writers
+                parts, state, self._progress, self._reading, self._writers, self._cutting
             )
             self._settle()
             self.begun.set()
@@ -73,6 +79,12 @@ class Tenure:
             await parts.reading.run(self._reading.close)
         if self.uploads.fenced is not None:
             raise self.uploads.fenced
+
+    def _cutting(self, ends: Mapping[QueueKey, int]) -> AbstractAsyncContextManager[None]:
+        """While queues are cut at these queue offsets."""
+        if self.indexing is None or not ends:
+            return nullcontext()
+        return self.indexing.cutting(ends)
 
     @property
     def writers(self) -> Writers:
@@ -164,13 +176,17 @@ class Tenure:
     async def _commit(self, due: Due) -> None:
         now_ms = self._parts.clock.wall_ms()
 
-        def work(writer: QueueWriter) -> Procedure[None]:
+        def work(writer: QueueWriter) -> Procedure[Manifest]:
             if due.goes_back:
                 yield from writer.take_over(due.batch.first, now_ms)
             manifest = yield from writer.commit(due.batch, now_ms)
             if run_to_merge(manifest):
                 yield from writer.merge(now_ms)
+            return manifest
 
-        await self._writers.run(due.key, work)
+        async with self._cutting({due.key: due.batch.first} if due.goes_back else {}):
+            manifest = await self._writers.run(due.key, work)
+        if self.indexing is not None:
+            self.indexing.take(due.batch, manifest)
         self.committed_messages += len(due.batch.sizes)
         self.committed_bytes += len(due.batch.records)

@@ -16,6 +16,7 @@ from stratamq.tier.consumer_offsets import ConsumerOffsetsCopy
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.retention import plan_expiry
+from stratamq_tier.indexing import Indexing
 from stratamq_tier.parts import Parts
 from stratamq_tier.tenure import Tenure
 
@@ -69,6 +70,24 @@ async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
     while True:
         await asyncio.sleep(parts.config.retention_interval_ms / 1000)
         await expire(parts, tenure)
+        if tenure.indexing is not None:
+            await expire_index(parts, tenure.indexing)
+
+
+async def expire_index(parts: Parts, indexing: Indexing) -> None:
+    """Index files whose messages have all left, and files that were merged. FencedError."""
+    now_ms, retention_ms = parts.clock.wall_ms(), parts.config.index_retention_ms
+    try:
+        if retention_ms is not None:
+            await indexing.expire(now_ms - retention_ms)
+        await indexing.collect(now_ms - parts.config.grace_ms)
+    except FencedError:
+        raise
+    except StrataError as error:
+        log.warning(
+            "retention of the tier's key index failed, and is tried again",
+            extra={"reason": str(error)},
+        )
 
 
 async def copy_consumer_offsets(parts: Parts, tenure: Tenure, export: Export) -> None:
@@ -109,11 +128,12 @@ async def _take_offsets(copy: ConsumerOffsetsCopy, export: Export, mark: bytes) 
 class RegularExport:
     """RocketMQ's metadata file of the store, from the manifests."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, indexing: Indexing | None) -> None:
         self._parts = parts
+        self._indexing = indexing
         self._export = MetadataExport(parts.files)
-        self._written = 0
-        """Revision of the table that it was made from."""
+        self._written = 0, 0
+        """Revisions of the table and the key index that it was made from."""
 
     async def run(self) -> None:
         """Until it is cancelled; then what changed is written once more."""
@@ -131,16 +151,17 @@ class RegularExport:
 
     async def write(self) -> None:
         """Nothing, unless a manifest has changed."""
-        revision = self._parts.table.revision
-        if revision == self._written:
+        index = self._indexing.manifest if self._indexing is not None else None
+        revisions = self._parts.table.revision, index.revision if index is not None else 0
+        if revisions == self._written:
             return
         manifests, now_ms = self._parts.table.manifests(), self._parts.clock.wall_ms()
         try:
-            await self._parts.reading.run(partial(self._export.write, manifests, now_ms))
+            await self._parts.reading.run(partial(self._export.write, manifests, now_ms, index))
         except OSError as error:
             log.warning(
                 "RocketMQ's metadata of the tier cannot be written",
                 extra={"file": TIER_METADATA_PATH, "error": str(error)},
             )
             return
-        self._written = revision
+        self._written = revisions

@@ -1,5 +1,6 @@
 """`stratamq query`: messages by key, by id, by offset, by time."""
 
+import sys
 from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated
@@ -70,6 +71,8 @@ def query_key(
             )
         if not found.messages and not client.queues(topic) and not client.topics(topic):
             raise NotFoundError(f"there is no topic {topic}")
+    if found.missing:
+        print(f"messages of the tier may be missing: {found.missing}", file=sys.stderr)
     _show(found.messages, f"no message of {topic} has the key {key}", output, body, detail)
     if found.truncated:
         _mention_more(output, count)

@@ -91,11 +91,13 @@ class Pulled:
 @dataclass(frozen=True, slots=True)
 class Found:
     """Messages of a query. `truncated`: more match than were asked for. `applied_offset`: how far
-    into the log the index has come."""
+    into the log the index has come. `missing`: why messages that only the broker's tier has may be
+    missing; empty: none is."""
 
     messages: list[ReceivedMessage]
     truncated: bool
     applied_offset: int
+    missing: str = ""
 
 
 def wire_message(message_type: type[M], **fields: Any) -> M:
@@ -287,6 +289,7 @@ def query_key(
             [single_frame(stored.frame) for stored in response.frames],
             response.truncated,
             response.applied_offset,
+            response.missing,
         )
 
     return Operation(METHODS["QueryKey"], request, result)

@@ -40,6 +40,16 @@ class TierMessages:
     below: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TierKeyMessages:
+    """By store time. `truncated`: more match. `queues_behind`: queues of the topic whose messages
+    are not all indexed yet."""
+
+    records: tuple[bytes, ...]
+    truncated: bool
+    queues_behind: int
+
+
 class TierCalls:
     """Calls raise StrataError; UnavailableError when the service does not answer within
     `timeout_ms`, or is not there."""
@@ -100,6 +110,33 @@ class TierCalls:
         )
         offset: int = response.offset
         return offset
+
+    async def messages_of_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        most_messages: int,
+        begin_ms: int = 0,
+        end_ms: int = 0,
+        oldest_first: bool = False,
+        unique_only: bool = False,
+    ) -> TierKeyMessages:
+        """Those that the tier has. Times as in `QueryKey`."""
+        response = await self._ask(
+            "QueryTierKey",
+            tier_pb2.QueryTierKeyRequest(
+                topic=topic,
+                key=key,
+                unique_key_only=unique_only,
+                max_messages=most_messages,
+                begin_timestamp_ms=begin_ms,
+                end_timestamp_ms=end_ms,
+                oldest_first=oldest_first,
+            ),
+        )
+        records = tuple(bytes(one) for one in _cut(response.frames, response.lengths))
+        return TierKeyMessages(records, response.truncated, response.queues_behind)
 
     async def _ask(self, method: str, request: Any) -> Any:
         try:

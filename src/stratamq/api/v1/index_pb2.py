@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from stratamq.api.v1 import common_pb2 as stratamq_dot_api_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bstratamq/api/v1/index.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\"\xa8\x01\n\x0fQueryKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x17\n\x0funique_key_only\x18\x03 \x01(\x08\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x05 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x06 \x01(\x03\x12\x14\n\x0coldest_first\x18\x07 \x01(\x08\"k\n\x10QueryKeyResponse\x12,\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x1c.stratamq.api.v1.StoredFrame\x12\x16\n\x0e\x61pplied_offset\x18\x02 \x01(\x03\x12\x11\n\ttruncated\x18\x03 \x01(\x08\":\n\x0eRebuildRequest\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"7\n\x0fRebuildResponse\x12\x15\n\rfiles_rebuilt\x18\x01 \x01(\x05\x12\r\n\x05items\x18\x02 \x01(\x03\"\xbd\x01\n\rIndexFileInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x02 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x03 \x01(\x03\x12\x1d\n\x15\x62\x65gin_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13\x65nd_physical_offset\x18\x05 \x01(\x03\x12\x17\n\x0fhash_slot_count\x18\x06 \x01(\x05\x12\x13\n\x0bindex_count\x18\x07 \x01(\x05\"\x17\n\x15GetIndexStatusRequest\"\xd7\x01\n\x16GetIndexStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12-\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x1e.stratamq.api.v1.IndexFileInfo\x12\x0f\n\x07serving\x18\x05 \x01(\x08\x12\x17\n\x0frecovery_report\x18\x06 \x03(\t\x12\x16\n\x0estopped_reason\x18\x07 \x01(\t2\x90\x02\n\x0cIndexService\x12O\n\x08QueryKey\x12 .stratamq.api.v1.QueryKeyRequest\x1a!.stratamq.api.v1.QueryKeyResponse\x12L\n\x07Rebuild\x12\x1f.stratamq.api.v1.RebuildRequest\x1a .stratamq.api.v1.RebuildResponse\x12\x61\n\x0eGetIndexStatus\x12&.stratamq.api.v1.GetIndexStatusRequest\x1a\'.stratamq.api.v1.GetIndexStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bstratamq/api/v1/index.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\"\xa8\x01\n\x0fQueryKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x17\n\x0funique_key_only\x18\x03 \x01(\x08\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x05 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x06 \x01(\x03\x12\x14\n\x0coldest_first\x18\x07 \x01(\x08\"|\n\x10QueryKeyResponse\x12,\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x1c.stratamq.api.v1.StoredFrame\x12\x16\n\x0e\x61pplied_offset\x18\x02 \x01(\x03\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0f\n\x07missing\x18\x04 \x01(\t\":\n\x0eRebuildRequest\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"7\n\x0fRebuildResponse\x12\x15\n\rfiles_rebuilt\x18\x01 \x01(\x05\x12\r\n\x05items\x18\x02 \x01(\x03\"\xbd\x01\n\rIndexFileInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x02 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x03 \x01(\x03\x12\x1d\n\x15\x62\x65gin_physical_offset\x18\x04 \x01(\x03\x12\x1b\n\x13\x65nd_physical_offset\x18\x05 \x01(\x03\x12\x17\n\x0fhash_slot_count\x18\x06 \x01(\x05\x12\x13\n\x0bindex_count\x18\x07 \x01(\x05\"\x17\n\x15GetIndexStatusRequest\"\xd7\x01\n\x16GetIndexStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12-\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x1e.stratamq.api.v1.IndexFileInfo\x12\x0f\n\x07serving\x18\x05 \x01(\x08\x12\x17\n\x0frecovery_report\x18\x06 \x03(\t\x12\x16\n\x0estopped_reason\x18\x07 \x01(\t2\x90\x02\n\x0cIndexService\x12O\n\x08QueryKey\x12 .stratamq.api.v1.QueryKeyRequest\x1a!.stratamq.api.v1.QueryKeyResponse\x12L\n\x07Rebuild\x12\x1f.stratamq.api.v1.RebuildRequest\x1a .stratamq.api.v1.RebuildResponse\x12\x61\n\x0eGetIndexStatus\x12&.stratamq.api.v1.GetIndexStatusRequest\x1a\'.stratamq.api.v1.GetIndexStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,17 +35,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUERYKEYREQUEST']._serialized_start=79
   _globals['_QUERYKEYREQUEST']._serialized_end=247
   _globals['_QUERYKEYRESPONSE']._serialized_start=249
-  _globals['_QUERYKEYRESPONSE']._serialized_end=356
-  _globals['_REBUILDREQUEST']._serialized_start=358
-  _globals['_REBUILDREQUEST']._serialized_end=416
-  _globals['_REBUILDRESPONSE']._serialized_start=418
-  _globals['_REBUILDRESPONSE']._serialized_end=473
-  _globals['_INDEXFILEINFO']._serialized_start=476
-  _globals['_INDEXFILEINFO']._serialized_end=665
-  _globals['_GETINDEXSTATUSREQUEST']._serialized_start=667
-  _globals['_GETINDEXSTATUSREQUEST']._serialized_end=690
-  _globals['_GETINDEXSTATUSRESPONSE']._serialized_start=693
-  _globals['_GETINDEXSTATUSRESPONSE']._serialized_end=908
-  _globals['_INDEXSERVICE']._serialized_start=911
-  _globals['_INDEXSERVICE']._serialized_end=1183
+  _globals['_QUERYKEYRESPONSE']._serialized_end=373
+  _globals['_REBUILDREQUEST']._serialized_start=375
+  _globals['_REBUILDREQUEST']._serialized_end=433
+  _globals['_REBUILDRESPONSE']._serialized_start=435
+  _globals['_REBUILDRESPONSE']._serialized_end=490
+  _globals['_INDEXFILEINFO']._serialized_start=493
+  _globals['_INDEXFILEINFO']._serialized_end=682
+  _globals['_GETINDEXSTATUSREQUEST']._serialized_start=684
+  _globals['_GETINDEXSTATUSREQUEST']._serialized_end=707
+  _globals['_GETINDEXSTATUSRESPONSE']._serialized_start=710
+  _globals['_GETINDEXSTATUSRESPONSE']._serialized_end=925
+  _globals['_INDEXSERVICE']._serialized_start=928
+  _globals['_INDEXSERVICE']._serialized_end=1200
 # @@protoc_insertion_point(module_scope)

@@ -26,14 +26,16 @@ class QueryKeyRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique_key_only: bool = ..., max_messages: _Optional[int] = ..., begin_timestamp_ms: _Optional[int] = ..., end_timestamp_ms: _Optional[int] = ..., oldest_first: bool = ...) -> None: ...
 
 class QueryKeyResponse(_message.Message):
-    __slots__ = ("frames", "applied_offset", "truncated")
+    __slots__ = ("frames", "applied_offset", "truncated", "missing")
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     frames: _containers.RepeatedCompositeFieldContainer[_common_pb2.StoredFrame]
     applied_offset: int
     truncated: bool
-    def __init__(self, frames: _Optional[_Iterable[_Union[_common_pb2.StoredFrame, _Mapping]]] = ..., applied_offset: _Optional[int] = ..., truncated: bool = ...) -> None: ...
+    missing: str
+    def __init__(self, frames: _Optional[_Iterable[_Union[_common_pb2.StoredFrame, _Mapping]]] = ..., applied_offset: _Optional[int] = ..., truncated: bool = ..., missing: _Optional[str] = ...) -> None: ...
 
 class RebuildRequest(_message.Message):
     __slots__ = ("start_offset", "end_offset")

@@ -102,6 +102,36 @@ class GetTierOffsetByTimeResponse(_message.Message):
     offset: int
     def __init__(self, offset: _Optional[int] = ...) -> None: ...
 
+class QueryTierKeyRequest(_message.Message):
+    __slots__ = ("topic", "key", "unique_key_only", "max_messages", "begin_timestamp_ms", "end_timestamp_ms", "oldest_first")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_ONLY_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    END_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    key: str
+    unique_key_only: bool
+    max_messages: int
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    oldest_first: bool
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique_key_only: bool = ..., max_messages: _Optional[int] = ..., begin_timestamp_ms: _Optional[int] = ..., end_timestamp_ms: _Optional[int] = ..., oldest_first: bool = ...) -> None: ...
+
+class QueryTierKeyResponse(_message.Message):
+    __slots__ = ("frames", "lengths", "truncated", "queues_behind")
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    frames: bytes
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    truncated: bool
+    queues_behind: int
+    def __init__(self, frames: _Optional[bytes] = ..., lengths: _Optional[_Iterable[int]] = ..., truncated: bool = ..., queues_behind: _Optional[int] = ...) -> None: ...
+
 class TierRequests(_message.Message):
     __slots__ = ("kind", "count", "bytes", "errors", "cost_usd")
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -121,7 +151,7 @@ class GetTierStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetTierStatusResponse(_message.Message):
-    __slots__ = ("storage", "cluster", "broker", "not_writing_reason", "committed_offset", "read_offset", "log_confirmed_offset", "lag_ms", "waiting_messages", "waiting_bytes", "committed_messages", "committed_bytes", "queue_count", "requests", "cache_bytes", "cache_hits", "cache_misses", "failing_queues", "last_failure")
+    __slots__ = ("storage", "cluster", "broker", "not_writing_reason", "committed_offset", "read_offset", "log_confirmed_offset", "lag_ms", "waiting_messages", "waiting_bytes", "committed_messages", "committed_bytes", "queue_count", "requests", "cache_bytes", "cache_hits", "cache_misses", "failing_queues", "last_failure", "index_items", "index_waiting_items", "index_files", "index_queues_behind", "index_failure")
     STORAGE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +171,11 @@ class GetTierStatusResponse(_message.Message):
     CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
     FAILING_QUEUES_FIELD_NUMBER: _ClassVar[int]
     LAST_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_WAITING_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FILES_FIELD_NUMBER: _ClassVar[int]
+    INDEX_QUEUES_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FAILURE_FIELD_NUMBER: _ClassVar[int]
     storage: str
     cluster: str
     broker: str
@@ -160,4 +195,9 @@ class GetTierStatusResponse(_message.Message):
     cache_misses: int
     failing_queues: int
     last_failure: str
-    def __init__(self, storage: _Optional[str] = ..., cluster: _Optional[str] = ..., broker: _Optional[str] = ..., not_writing_reason: _Optional[str] = ..., committed_offset: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., lag_ms: _Optional[int] = ..., waiting_messages: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., committed_messages: _Optional[int] = ..., committed_bytes: _Optional[int] = ..., queue_count: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[TierRequests, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., failing_queues: _Optional[int] = ..., last_failure: _Optional[str] = ...) -> None: ...
+    index_items: int
+    index_waiting_items: int
+    index_files: int
+    index_queues_behind: int
+    index_failure: str
+    def __init__(self, storage: _Optional[str] = ..., cluster: _Optional[str] = ..., broker: _Optional[str] = ..., not_writing_reason: _Optional[str] = ..., committed_offset: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., lag_ms: _Optional[int] = ..., waiting_messages: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., committed_messages: _Optional[int] = ..., committed_bytes: _Optional[int] = ..., queue_count: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[TierRequests, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., failing_queues: _Optional[int] = ..., last_failure: _Optional[str] = ..., index_items: _Optional[int] = ..., index_waiting_items: _Optional[int] = ..., index_files: _Optional[int] = ..., index_queues_behind: _Optional[int] = ..., index_failure: _Optional[str] = ...) -> None: ...

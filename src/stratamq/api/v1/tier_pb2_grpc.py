@@ -49,6 +49,11 @@ class TierServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_tier__pb2.GetTierOffsetByTimeRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_tier__pb2.GetTierOffsetByTimeResponse.FromString,
                 _registered_method=True)
+        self.QueryTierKey = channel.unary_unary(
+                '/stratamq.api.v1.TierService/QueryTierKey',
+                request_serializer=stratamq_dot_api_dot_v1_dot_tier__pb2.QueryTierKeyRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_tier__pb2.QueryTierKeyResponse.FromString,
+                _registered_method=True)
         self.GetTierStatus = channel.unary_unary(
                 '/stratamq.api.v1.TierService/GetTierStatus',
                 request_serializer=stratamq_dot_api_dot_v1_dot_tier__pb2.GetTierStatusRequest.SerializeToString,
@@ -80,6 +85,13 @@ class TierServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def QueryTierKey(self, request, context):
+        """Messages with a key, from the tier's key index.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetTierStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -103,6 +115,11 @@ def add_TierServiceServicer_to_server(servicer, server):
                     servicer.GetTierOffsetByTime,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_tier__pb2.GetTierOffsetByTimeRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_tier__pb2.GetTierOffsetByTimeResponse.SerializeToString,
+            ),
+            'QueryTierKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryTierKey,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_tier__pb2.QueryTierKeyRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_tier__pb2.QueryTierKeyResponse.SerializeToString,
             ),
             'GetTierStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTierStatus,
@@ -191,6 +208,33 @@ class TierService(object):
             '/stratamq.api.v1.TierService/GetTierOffsetByTime',
             stratamq_dot_api_dot_v1_dot_tier__pb2.GetTierOffsetByTimeRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_tier__pb2.GetTierOffsetByTimeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryTierKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.TierService/QueryTierKey',
+            stratamq_dot_api_dot_v1_dot_tier__pb2.QueryTierKeyRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_tier__pb2.QueryTierKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

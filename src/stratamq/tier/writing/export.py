@@ -5,6 +5,7 @@ exact size. Our manifests stay the truth; the file is made from them.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from stratamq.errors import InvalidRequestError
 from stratamq.files.metadata import MetadataFile
@@ -34,26 +35,50 @@ class MetadataExport:
             dump=lambda document: format_tier_metadata(document["metadata"]),  # type: ignore[arg-type]
         )
 
-    def write(self, manifests: list[Manifest], now_ms: int) -> None:
-        """Of these queues. Topics keep the ids that the file has, and what it has of other queues
-        stays. OSError; InvalidRequestError for manifests of parts."""
+    def write(
+        self, manifests: list[Manifest], now_ms: int, index: IndexManifest | None = None
+    ) -> None:
+        """Of these queues, and of the broker's key index. Topics keep the ids that the index or the
+        file has, and what it has of other queues stays. OSError; InvalidRequestError for manifests
+        of parts."""
+        self._file.store({"metadata": updated(self._load(), manifests, now_ms, index)})
+
+    def topic_ids(self) -> dict[str, int]:
+        """That the file has. OSError."""
+        return {name: topic.topic_id for name, topic in self._load().topics.items()}
+
+    def _load(self) -> TierMetadata:
         loaded = self._file.load(foreign=True, keep_aside=False) or {}
         known = loaded.get("metadata")
         assert known is None or isinstance(known, TierMetadata)
-        self._file.store({"metadata": updated(known or TierMetadata(), manifests, now_ms)})
+        return known or TierMetadata()
 
 
-def updated(known: TierMetadata, manifests: list[Manifest], now_ms: int) -> TierMetadata:
-    """`known` with these queues in place of what it had of them; new topics get the next ids."""
+def updated(
+    known: TierMetadata,
+    manifests: list[Manifest],
+    now_ms: int,
+    index: IndexManifest | None = None,
+) -> TierMetadata:
+    """`known` with these queues in place of what it had of them; new topics get the next ids. The
+    ids in index items are not changed any more: a topic that has another's gets a new one."""
     ids = {name: topic.topic_id for name, topic in known.topics.items()}
     following = max([known.topic_serial_number, *ids.values()]) + 1
+    if index is not None:
+        indexed = set(index.topics.values())
+        following = max([following, *(one + 1 for one in indexed)])
+        for topic in sorted(ids.keys() - index.topics.keys()):
+            if ids[topic] in indexed:
+                ids[topic] = following
+                following += 1
+        ids |= index.topics
     for topic in sorted({manifest.topic for manifest in manifests} - ids.keys()):
         ids[topic] = following
         following += 1
     made = metadata_of(manifests, ids, now_ms)
     made.topic_serial_number = following - 1
     for name, record in known.topics.items():
-        made.topics.setdefault(name, record)
+        made.topics.setdefault(name, replace(record, topic_id=ids[name]))
     ours = {(one.broker, one.topic, one.queue_id) for one in manifests}
     made.queues += [
         one for one in known.queues if (one.broker, one.topic, one.queue_id) not in ours
@@ -61,6 +86,8 @@ def updated(known: TierMetadata, manifests: list[Manifest], now_ms: int) -> Tier
     for kind in SegmentType:
         for path, segments in known.segments[kind].items():
             made.segments[kind].setdefault(path, segments)
+    if index is not None:
+        add_index(made, index, now_ms)
     return made
 
 

@@ -87,6 +87,7 @@ class IndexWriter:
         self._slots = slots
         self._most_items = most_items
         self._seen: _Seen | None = None
+        self._shown = IndexManifest(cluster, broker, 0, epoch)
         self._given = dict(topic_ids or {})
         self._topics: dict[str, int] = {}
         self._ends: dict[QueueKey, int] = {}
@@ -116,14 +117,17 @@ class IndexWriter:
     @property
     def manifest(self) -> IndexManifest:
         """As of the last change, with all topic ids."""
-        manifest = (
-            self._seen.manifest if self._seen else IndexManifest(*self._names, 0, self._epoch)
-        )
-        return replace(manifest, topics=dict(self._topics))
+        return replace(self._shown, topics=dict(self._topics))
+
+    @property
+    def files(self) -> tuple[IndexedFile, ...]:
+        """As of the last change."""
+        return self._shown.files
 
     def reader(self) -> KeyIndex:
-        """With what is in memory, as of now."""
-        pending = tuple(keys for keys in (self._leaving, *self._keys) if len(keys))
+        """With what is in memory, as of now. Of any thread: what is on its way into a file is
+        in both for a moment, and never in none."""
+        pending = tuple(keys for keys in (*self._keys, self._leaving) if len(keys))
         return KeyIndex(self.manifest, pending)
 
     def lacks(self, manifest: Manifest) -> bool:
@@ -186,12 +190,13 @@ class IndexWriter:
         """What is in memory becomes a file. Whether there was anything. FencedError; after any
         other error it is still in memory."""
         ends, keys = dict(self._ends), joined(self._keys)
-        self._keys, self._leaving = [], keys
+        self._leaving = keys
+        self._keys = []
         try:
             return (yield from self._flush(keys, ends))
         finally:
             if len(self._leaving):
-                self._keys.insert(0, self._leaving)
+                self._keys = [self._leaving, *self._keys]
             self._leaving = joined([])
 
     def _flush(self, keys: Keys, ends: dict[QueueKey, int]) -> Procedure[bool]:
@@ -295,10 +300,12 @@ class IndexWriter:
         topic, queue_id = key
         topic_id = self._topics.setdefault(topic, max(self._topics.values(), default=-1) + 1)
         keys = keys_of(records, sizes, place, topic_id, queue_id)
-        while self._keys and len(self._keys[-1]) <= 2 * len(keys):
-            keys = joined([self._keys.pop(), keys])
-        if len(keys):
-            self._keys.append(keys)
+        if not len(keys):
+            return
+        earlier = list(self._keys)
+        while earlier and len(earlier[-1]) <= 2 * len(keys):
+            keys = joined([earlier.pop(), keys])
+        self._keys = [*earlier, keys]
 
     def _upload(self, keys: Keys, manifest: IndexManifest) -> Procedure[IndexedFile]:
         """A file of which nothing else has the name."""
@@ -340,7 +347,7 @@ class IndexWriter:
             )
         except SwapLostError:
             return False
-        self._seen = _Seen(following, version)
+        self._seen, self._shown = _Seen(following, version), following
         return True
 
     def _look(self, *, anew: bool = False) -> Procedure[_Seen]:
