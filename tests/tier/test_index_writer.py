@@ -206,6 +206,22 @@ def test_messages_that_are_cut_off_are_found_no_more_and_those_in_their_place_ar
 
 
 @BOTH
+def test_the_writer_that_cut_a_queue_indexes_what_comes_instead(positions):
+    storage = MemoryStorage(positions)
+    ours = broker(storage)
+    ours.commit(500, 530)
+    ours.flush()
+    run(ours.index.limit({(PLACE.topic, PLACE.queue_id): 520}), storage)
+    run(ours.queue.take_over(520, TIME), storage)
+    moved = QueueModel(500, tuple((offset * 37) % 300 + 1 for offset in range(60)))
+    batch = moved.batch(520, 560)
+    assert ours.index.add(batch, run(ours.queue.commit(batch, TIME), storage))
+    ours.flush()
+    for offset in range(500, 560):
+        assert found_hits(storage, f"k{offset}") == [offset]
+
+
+@BOTH
 def test_without_the_limit_messages_in_place_of_others_are_not_found(positions):
     storage = MemoryStorage(positions)
     ours = broker(storage)
