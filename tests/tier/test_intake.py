@@ -89,6 +89,24 @@ def test_a_batch_is_due_after_it_has_waited_and_not_before():
     assert (batch.first, batch.end) == (0, 2)
 
 
+def test_nothing_below_the_oldest_place_waits_whatever_order_queues_come_in():
+    # Queues come in another order in the log than by their numbers, and the first is full at once.
+    messages = [("t", queue, offset, 10) for offset in range(9) for queue in (3, 2, 0, 1)]
+    intake = Intake(IntakeLimits(batch_messages=7, wait_ms=10))
+    data = log_of(messages, 500)
+    put(intake, data, 500)
+    places = {}
+    lengths = scan_lengths(data, 500, 500 + len(data)).tolist()
+    for (_, queue, offset, _), length in zip(messages, lengths, strict=True):
+        places[queue, offset] = 500 + length * len(places)
+    waiting = {(queue, offset) for _, queue, offset, _ in messages}
+    for now_ms in (0, 10):
+        for due in intake.due(now_ms):
+            waiting -= {(due.key[1], at) for at in range(due.batch.first, due.batch.end)}
+        assert intake.oldest_place == min((places[one] for one in waiting), default=None)
+    assert not waiting
+
+
 def test_the_largest_go_first_when_all_together_are_above_the_budget():
     intake = Intake(IntakeLimits(budget_bytes=10_000))
     for queue, size in ((0, 2_000), (1, 6_000), (2, 3_000)):

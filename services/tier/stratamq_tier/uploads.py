@@ -4,7 +4,6 @@ One that fails waits, longer each time, and holds up its queue alone.
 """
 
 import asyncio
-import heapq
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from stratamq.errors import StrataError
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.intake import Due, QueueKey
+from stratamq.tier.writing.places import Places
 from stratamq_tier.tasks import first_ended
 
 log = logging.getLogger(__name__)
@@ -47,17 +47,12 @@ class Uploads:
         self._longest_pause_ms = longest_pause_ms
         self._queues: dict[QueueKey, _Queue] = {}
         self._ready: asyncio.Queue[QueueKey] = asyncio.Queue()
-        self._places: list[int] = []
-        self._left: list[int] = []
-        """Two heaps: places of the batches that came, and of those that went."""
+        self._places = Places()
 
     @property
     def oldest_place(self) -> int | None:
         """A log offset below which nothing waits here; None: nothing waits."""
-        while self._left and self._left[0] == self._places[0]:
-            heapq.heappop(self._left)
-            heapq.heappop(self._places)
-        return self._places[0] if self._places else None
+        return self._places.lowest
 
     @property
     def failing_queues(self) -> int:
@@ -69,7 +64,7 @@ class Uploads:
             queue = self._queues[due.key] = _Queue()
             self._ready.put_nowait(due.key)
         queue.batches.append(due)
-        heapq.heappush(self._places, due.place)
+        self._places.put(due.place)
         self.bytes += due.memory_bytes
         self.messages += len(due.batch.sizes)
 
@@ -96,7 +91,7 @@ class Uploads:
     def _done(self, key: QueueKey, queue: _Queue) -> None:
         due = queue.batches.popleft()
         queue.failures, queue.reason = 0, ""
-        heapq.heappush(self._left, due.place)
+        self._places.remove(due.place)
         self.bytes -= due.memory_bytes
         self.messages -= len(due.batch.sizes)
         if queue.batches:

@@ -7,7 +7,6 @@ or, the largest first, when all that wait take more than the budget.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from stratamq.formats.queue_units import decode_units, unit_runs
 from stratamq.formats.topics import is_system_topic
 from stratamq.tier.driver.calls import is_name
 from stratamq.tier.writing.batch import I64, Batch
+from stratamq.tier.writing.places import Places
 
 QueueKey = tuple[str, int]
 
@@ -103,7 +103,8 @@ class Intake:
         self._floor = floor
         self._begins = begins or {}
         self._waiting: dict[QueueKey, _Waiting] = {}
-        """In the order of their first messages."""
+        """In the order in which they began to wait."""
+        self._places = Places()
         self._full: list[Due] = []
         self._ends: dict[QueueKey, int] = {}
         self._open_bytes = 0
@@ -151,9 +152,7 @@ class Intake:
     @property
     def oldest_place(self) -> int | None:
         """A log offset below which nothing waits here; None: nothing waits."""
-        places = [due.place for due in self._full]
-        places += [waiting.place for waiting in islice(self._waiting.values(), 1)]
-        return min(places, default=None)
+        return self._places.lowest
 
     @property
     def oldest_ms(self) -> int | None:
@@ -178,6 +177,7 @@ class Intake:
         for due in full:
             self.bytes -= due.memory_bytes
             self.messages -= len(due.batch.sizes)
+            self._places.remove(due.place)
             yield due
 
     def _take(self, key: QueueKey, first: int, place: int, sizes: I64, now_ms: int) -> int:
@@ -190,6 +190,7 @@ class Intake:
         if waiting is None:
             goes_back = first < self._ends.get(key, 0)
             waiting = self._waiting[key] = _Waiting(now_ms, first, place, goes_back)
+            self._places.put(place)
             self._count(waiting, _QUEUE_BYTES, 0)
         room = self._limits.batch_bytes - waiting.size
         fitting = int(np.searchsorted(np.cumsum(sizes), room, "right"))
