@@ -21,10 +21,16 @@ from stratamq.cli.options import (
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client
 from stratamq.client.replication_state import ReplicationState
-from stratamq.client.values import FollowerServiceState, JanitorState, LogState, Role
+from stratamq.client.values import (
+    FollowerServiceState,
+    JanitorState,
+    LogState,
+    Role,
+    TierState,
+)
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS, TIER
 from stratamq.rpc.status import from_rpc_error
 
 COLUMNS = ("service", "state", "address", "applied", "durable", "lag", "detail")
@@ -101,6 +107,8 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
             return with_replication(row, client.admin.replication_state())
         if room == JANITOR:
             return _with_janitor(row, client.admin.janitor_state())
+        if room == TIER:
+            return _with_tier(row, client.admin.tier_state())
     except StrataError as error:
         return row | {"detail": error.message}, []
     return row, []
@@ -240,6 +248,25 @@ def _with_janitor(row: Row, state: JanitorState) -> tuple[Row, list[Row]]:
     row |= {"detail": f"retention {retention}, segments deleted: {state.deleted_segments}"}
     alarm = state.failure or (state.last.alarm if state.last is not None else "")
     return row, [_note(row, "problem", alarm)] if alarm else []
+
+
+def _with_tier(row: Row, state: TierState) -> tuple[Row, list[Row]]:
+    role = "writes" if not state.not_writing_reason else "does not write"
+    row |= {
+        "applied": state.committed_offset,
+        "durable": state.committed_offset,
+        "lag": max(0, state.log_confirmed_offset - state.committed_offset),
+        "detail": f"{role}, queues: {state.queues}, waiting: {state.waiting_messages} messages, "
+        f"oldest {state.lag_ms / 1000:.0f} s, requests: {state.request_count}, "
+        f"{state.cost_usd:.4f} USD",
+    }
+    notes = []
+    if state.not_writing_reason:
+        notes.append(_note(row, "report", state.not_writing_reason))
+    if state.failing_queues:
+        text = f"uploads of {state.failing_queues} queues fail: {state.last_failure}"
+        notes.append(_note(row, "problem", text))
+    return row, notes
 
 
 def _scrub(state: LogState) -> str:

@@ -184,13 +184,15 @@ def verify(
     broker: BrokerNameOption = "broker-a",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read every record and unit of a broker's tier, against its manifests.
+    """Read every record, unit and index item of a broker's tier, against its manifests.
 
     Exit code 1 for a fault.
     """
     from stratamq.cli.tier_storage import open_storage
     from stratamq.tier.driver.storage import run
+    from stratamq.tier.reading.key_index import index_place
     from stratamq.tier.reading.verify import queues_of, verify_queue
+    from stratamq.tier.reading.verify_index import verify_index
 
     printer = Printer(output, VERIFY_COLUMNS)
     faults = 0
@@ -215,9 +217,29 @@ def verify(
                     "ok": not found.faults,
                 }
             )
+        index = run(verify_index(cluster, broker), storage)
+    if index is not None:
+        printer.row(
+            {
+                "kind": "verifiedIndex",
+                "topic": "(key index)",
+                "messages": index.keys,
+                "files": index.files,
+                "items": index.items,
+                "stale": index.stale,
+                "faults": "; ".join(index.faults),
+                "ok": not index.faults,
+            }
+        )
     printer.flush()
     if faults:
         raise CorruptionError(f"{faults} faults: restore the queues from the broker's log")
+    if index is not None and index.faults:
+        raise CorruptionError(
+            f"{len(index.faults)} faults in the key index: delete its manifest, "
+            f"{index_place(cluster, broker).manifest}, and restart the broker's tier service, "
+            "which makes it again"
+        )
 
 
 def _open(root: Path, store: Path, scenario: Scenario) -> tuple["OpenedTier", "TierDump"]:

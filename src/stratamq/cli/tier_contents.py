@@ -1,18 +1,21 @@
 """`stratamq tier status` and `gc`: what a storage has, and what of it nothing names."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_rows import Row
 from stratamq.cli.moments import parse_moment
-from stratamq.cli.options import OutputOption
+from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
 from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
 from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
 from stratamq.files.clock import SystemClock
 
 if TYPE_CHECKING:
+    from stratamq.client.values import TierRequests, TierState
     from stratamq.tier.driver.storage import Storage
     from stratamq.tier.reading.contents import BrokerTotals
 
@@ -24,16 +27,29 @@ _LEAST_AGE_MS = 3_600_000
 
 
 def status(
-    target: TargetArgument,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TIER]",
+            help="a directory, or s3://BUCKET/PREFIX, gs://, az://; without it the running tier "
+            "service is asked",
+        ),
+    ] = None,
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
     cluster: Annotated[str | None, typer.Option(help="only of this brokerClusterName")] = None,
     broker: Annotated[str | None, typer.Option(help="only this brokerName")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What each broker has in a tier, by its manifests, and what that takes.
 
-    Works without a broker. What this command has asked of the storage is counted on standard error.
-    Exit code 1 for a manifest that cannot be read.
+    With TIER it works without a broker, and counts on standard error what it has asked of the
+    storage; exit code 1 for a manifest that cannot be read. Without TIER it shows what the broker's
+    tier service does: what is uploaded and what waits, requests and their price, its cache.
     """
+    if target is None:
+        _show_service(data, address, output)
+        return
     from stratamq.cli.tier_storage import open_counted
     from stratamq.tier.driver.storage import run
     from stratamq.tier.reading.contents import brokers, totals
@@ -58,6 +74,54 @@ def status(
     print(f"{requests} requests, {price:.6f} USD", file=sys.stderr)
     if unreadable:
         raise CorruptionError("left out: " + "; ".join(unreadable))
+
+
+def _show_service(data: Path, address: str | None, output: Output) -> None:
+    from stratamq.client import Client
+
+    with Client(endpoints(data, address)) as client:
+        state = client.admin.tier_state()
+    if output is Output.JSON:
+        printer = Printer(output, ())
+        printer.row({"kind": "tierService", **_facts(state)})
+    else:
+        printer = Printer(output, ("name", "value"))
+        for name, value in _facts(state).items():
+            printer.row({"kind": "fact", "name": name, "value": value})
+        for one in state.requests:
+            printer.row({"kind": "fact", "name": f"requests.{one.kind}", "value": _asked(one)})
+    printer.flush()
+
+
+def _facts(state: "TierState") -> Row:
+    facts: Row = {
+        "storage": state.storage,
+        "state": state.not_writing_reason or "writes",
+        "committedOffset": state.committed_offset,
+        "confirmedOffset": state.log_confirmed_offset,
+        "lagMs": state.lag_ms,
+        "waitingMessages": state.waiting_messages,
+        "waitingBytes": state.waiting_bytes,
+        "committedMessages": state.committed_messages,
+        "committedBytes": state.committed_bytes,
+        "queues": state.queues,
+        "failingQueues": state.failing_queues,
+        "lastFailure": state.last_failure,
+        "cacheBytes": state.cache_bytes,
+        "cacheHits": state.cache_hits,
+        "cacheMisses": state.cache_misses,
+        "indexItems": state.index_items,
+        "indexFiles": state.index_files,
+        "queuesNotIndexed": state.queues_not_indexed,
+        "requests": state.request_count,
+        "costUsd": round(state.cost_usd, 6),
+    }
+    return facts
+
+
+def _asked(one: "TierRequests") -> str:
+    errors = f", {one.errors} errors" if one.errors else ""
+    return f"{one.count}, {one.size_bytes} bytes, {one.cost_usd:.6f} USD{errors}"
 
 
 def gc(

@@ -54,6 +54,8 @@ from stratamq.client.values import (
     ScrubState,
     SendResult,
     SendStatus,
+    TierRequests,
+    TierState,
     TimeBoundary,
     Topic,
 )
@@ -103,6 +105,8 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SlaveProgress",
+    "TierRequests",
+    "TierState",
     "TimeBoundary",
     "Topic",
     "connect",

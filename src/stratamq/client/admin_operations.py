@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2, janitor_pb2
+from stratamq.api.v1 import (
+    commitlog_pb2,
+    common_pb2,
+    dispatcher_pb2,
+    index_pb2,
+    janitor_pb2,
+    tier_pb2,
+)
 from stratamq.client.operations import Operation, topic_of, wire_message
 from stratamq.client.values import (
     CleaningLook,
@@ -11,6 +18,8 @@ from stratamq.client.values import (
     JanitorState,
     LogShare,
     Retention,
+    TierRequests,
+    TierState,
     Topic,
 )
 from stratamq.rpc.methods import METHODS
@@ -79,6 +88,36 @@ def janitor_state() -> Operation[JanitorState]:
         )
 
     return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)
+
+
+def tier_state() -> Operation[TierState]:
+    def result(state: tier_pb2.GetTierStatusResponse) -> TierState:
+        return TierState(
+            storage=state.storage,
+            not_writing_reason=state.not_writing_reason,
+            committed_offset=state.committed_offset,
+            log_confirmed_offset=state.log_confirmed_offset,
+            lag_ms=state.lag_ms,
+            waiting_messages=state.waiting_messages,
+            waiting_bytes=state.waiting_bytes,
+            committed_messages=state.committed_messages,
+            committed_bytes=state.committed_bytes,
+            queues=state.queue_count,
+            failing_queues=state.failing_queues,
+            last_failure=state.last_failure,
+            cache_bytes=state.cache_bytes,
+            cache_hits=state.cache_hits,
+            cache_misses=state.cache_misses,
+            index_items=state.index_items + state.index_waiting_items,
+            index_files=state.index_files,
+            queues_not_indexed=state.index_queues_behind,
+            requests=tuple(
+                TierRequests(one.kind, one.count, one.bytes, one.errors, one.cost_usd)
+                for one in state.requests
+            ),
+        )
+
+    return Operation(METHODS["GetTierStatus"], tier_pb2.GetTierStatusRequest(), result)
 
 
 def retention() -> Operation[Retention]:

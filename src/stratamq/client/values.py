@@ -251,6 +251,54 @@ class JanitorState:
 
 
 @dataclass(frozen=True, slots=True)
+class TierRequests:
+    """Of one kind, to the storage, since the start of the service. `cost_usd`: at the prices of the
+    settings."""
+
+    kind: str
+    count: int
+    size_bytes: int
+    errors: int
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class TierState:
+    """Of a broker's tier service. Offsets are the log's: everything below `committed_offset` is in
+    the tier. `not_writing_reason` is empty while it writes. `lag_ms`: age of the oldest message
+    that was read and is not in the tier. Committed messages and the cache's counts are since the
+    start of the service. `queues_not_indexed`: whose keys are not all in the key index."""
+
+    storage: str
+    not_writing_reason: str
+    committed_offset: int
+    log_confirmed_offset: int
+    lag_ms: int
+    waiting_messages: int
+    waiting_bytes: int
+    committed_messages: int
+    committed_bytes: int
+    queues: int
+    failing_queues: int
+    last_failure: str
+    cache_bytes: int
+    cache_hits: int
+    cache_misses: int
+    index_items: int
+    index_files: int
+    queues_not_indexed: int
+    requests: tuple[TierRequests, ...]
+
+    @property
+    def request_count(self) -> int:
+        return sum(one.count for one in self.requests)
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(one.cost_usd for one in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
 class LogShare:
     """A part of the log, in whole segments."""
 

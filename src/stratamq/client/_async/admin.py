@@ -15,6 +15,7 @@ from stratamq.client.values import (
     JanitorState,
     Retention,
     Role,
+    TierState,
     Topic,
 )
 from stratamq.formats.members import Members
@@ -157,6 +158,10 @@ class AsyncAdminClient:
     async def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""
         return await self._run(admin_operations.janitor_state())
+
+    async def tier_state(self) -> TierState:
+        """What the broker's tier service has uploaded, and what it waits for."""
+        return await self._run(admin_operations.tier_state())
 
     async def retention(self) -> Retention:
         """The rule by which log segments are deleted, and what it takes from the log as it is."""

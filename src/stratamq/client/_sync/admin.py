@@ -16,6 +16,7 @@ from stratamq.client.values import (
     JanitorState,
     Retention,
     Role,
+    TierState,
     Topic,
 )
 from stratamq.formats.members import Members
@@ -158,6 +159,10 @@ class AdminClient:
     def janitor_state(self) -> JanitorState:
         """What the janitor has done and found."""
         return self._run(admin_operations.janitor_state())
+
+    def tier_state(self) -> TierState:
+        """What the broker's tier service has uploaded, and what it waits for."""
+        return self._run(admin_operations.tier_state())
 
     def retention(self) -> Retention:
         """The rule by which log segments are deleted, and what it takes from the log as it is."""
