@@ -366,3 +366,25 @@ def test_what_is_in_memory_lies_in_few_pieces_however_small_the_commits_are():
         ours.commit(offset, offset + 1)
         assert len(ours.index.reader().pending) <= 6
     assert ours.index.items == 38
+
+
+@BOTH
+def test_files_that_a_crash_left_are_deleted_and_named_ones_are_not(positions):
+    backend = SimulatedBackend(1, positions=positions, now_ms=lambda: 5_000)
+    ours = broker(backend.storage())
+    ours.commit(500, 520)
+    ours.flush()
+    ours.commit(520, 530)
+    backend.crash_at(backend.calls + (3 if positions else 2), When.BEFORE)
+    with pytest.raises(SimulatedCrash):
+        ours.flush()
+    again = broker(backend.storage(), 2)
+    again.flush()
+    named = {file.name for file in stored(backend.memory).manifest.files}
+    left = {path for path in backend.memory.objects if "/INDEX/" in path}
+    assert left > named
+    run(again.index.sweep(before_ms=0), backend.memory)
+    assert {path for path in backend.memory.objects if "/INDEX/" in path} == left
+    run(again.index.sweep(before_ms=1 << 60), backend.memory)
+    assert {path for path in backend.memory.objects if "/INDEX/" in path} == named
+    check(backend.memory, stored(backend.memory), 500, 530)

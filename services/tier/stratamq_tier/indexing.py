@@ -142,6 +142,11 @@ class Indexing:
         """Files that left before that time are deleted. FencedError; errors of the storage."""
         await self._do(self._writer.collect(before_ms))
 
+    async def sweep(self, before_ms: int) -> int:
+        """Files that nothing names, of crashes before that time, are deleted: how many.
+        FencedError; errors of the storage."""
+        return len(await self._do(self._writer.sweep(before_ms)))
+
     @property
     def manifest(self) -> IndexManifest:
         return self._writer.manifest

@@ -23,6 +23,8 @@ from stratamq_tier.tenure import Tenure
 log = logging.getLogger(__name__)
 
 EXPORT_INTERVAL_S = 10.0
+ORPHANS_AGE_MS = 86_400_000
+"""What nothing names is deleted so long after it was written."""
 _INCARNATION_BYTES = 8
 """A mark begins with what start of its owner it is of."""
 EXPORT_SHARE = 20
@@ -81,6 +83,7 @@ async def expire_index(parts: Parts, indexing: Indexing) -> None:
         if retention_ms is not None:
             await indexing.expire(now_ms - retention_ms)
         await indexing.collect(now_ms - parts.config.grace_ms)
+        await indexing.sweep(now_ms - ORPHANS_AGE_MS)
     except FencedError:
         raise
     except StrataError as error:

@@ -40,6 +40,7 @@ from stratamq.tier.driver.calls import (
     AbsentError,
     Create,
     Delete,
+    Listed,
     Load,
     Procedure,
     Size,
@@ -54,6 +55,7 @@ from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.writing.batch import Batch
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.index_merging import MOST_ITEMS, keys_in, run_to_merge
+from stratamq.tier.writing.orphans import listed
 
 _ATTEMPTS = 8
 _WRITTEN_BYTES = 4 << 20
@@ -295,6 +297,20 @@ class IndexWriter:
             if (yield from self._swap(seen, replace(seen.manifest, dropped=left))):
                 return len(due)
         raise self._outrun()
+
+    def sweep(self, before_ms: int) -> Procedure[list[Listed]]:
+        """Delete files that nothing names and that were last written before that time: what it was.
+        In a directory none, until the index has a file: they may be RocketMQ's. FencedError."""
+        objects = yield from listed(index_place(*self._names))
+        manifest = (yield from self._look()).manifest
+        named = {self._path, *(file.name for file in manifest.files)}
+        named.update(one.path for one in manifest.dropped)
+        if self._positions and not manifest.files:
+            return []
+        found = [one for one in objects if one.path not in named and one.modified_ms < before_ms]
+        for one in found:
+            yield from ask(Delete(one.path))
+        return found
 
     def _take(self, key: QueueKey, records: bytes, sizes: I64, place: int) -> None:
         topic, queue_id = key
