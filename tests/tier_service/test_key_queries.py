@@ -3,7 +3,6 @@
 import pytest
 
 from stratamq.client import Client, Message, connect
-from stratamq.errors import NotFoundError
 from stratamq.files.real import RealFiles
 from stratamq.formats.tier_index_manifest import IndexManifest
 from stratamq.tier.driver.posix import PosixStorage
@@ -110,8 +109,6 @@ def test_what_is_deleted_or_hidden_is_not_found_in_the_tier(client, tier):
     until(lambda: numbers(client, "k17"), "the message is found in the tier")
     client.admin.delete_topic("t")
     until(lambda: numbers(client, "k17") == [], "the message is hidden")
-    with pytest.raises(NotFoundError):
-        client.pull("t", 0, 0)
 
 
 def test_keys_in_memory_of_a_service_that_was_killed_are_found_again(broker, client, tier):

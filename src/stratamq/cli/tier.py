@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import OPERATORS, OutputOption
 from stratamq.cli.tier_contents import gc, status
 from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
@@ -25,6 +26,8 @@ from stratamq.formats.tier_metadata import METADATA_NAME
 if TYPE_CHECKING:
     from stratamq.cli.tier_rows import TierDump
     from stratamq.tier.reading.rocketmq import OpenedTier
+    from stratamq.tier.reading.verify import Verified
+    from stratamq.tier.reading.verify_index import VerifiedIndex
 
 TierDirectory = Annotated[
     Path,
@@ -203,34 +206,10 @@ def verify(
         for place in places:
             found = run(verify_queue(place), storage)
             faults += len(found.faults)
-            printer.row(
-                {
-                    "kind": "verified",
-                    "topic": place.topic,
-                    "queueId": place.queue_id,
-                    "minOffset": found.first,
-                    "maxOffset": found.end,
-                    "messages": found.messages,
-                    "bytes": found.bytes,
-                    "lost": found.lost,
-                    "faults": "; ".join(found.faults),
-                    "ok": not found.faults,
-                }
-            )
+            printer.row(_queue_row(found))
         index = run(verify_index(cluster, broker), storage)
     if index is not None:
-        printer.row(
-            {
-                "kind": "verifiedIndex",
-                "topic": "(key index)",
-                "messages": index.keys,
-                "files": index.files,
-                "items": index.items,
-                "stale": index.stale,
-                "faults": "; ".join(index.faults),
-                "ok": not index.faults,
-            }
-        )
+        printer.row(_index_row(index))
     printer.flush()
     if faults:
         raise CorruptionError(f"{faults} faults: restore the queues from the broker's log")
@@ -240,6 +219,34 @@ def verify(
             f"{index_place(cluster, broker).manifest}, and restart the broker's tier service, "
             "which makes it again"
         )
+
+
+def _queue_row(found: "Verified") -> Row:
+    return {
+        "kind": "verified",
+        "topic": found.place.topic,
+        "queueId": found.place.queue_id,
+        "minOffset": found.first,
+        "maxOffset": found.end,
+        "messages": found.messages,
+        "bytes": found.bytes,
+        "lost": found.lost,
+        "faults": "; ".join(found.faults),
+        "ok": not found.faults,
+    }
+
+
+def _index_row(index: "VerifiedIndex") -> Row:
+    return {
+        "kind": "verifiedIndex",
+        "topic": "(key index)",
+        "messages": index.keys,
+        "files": index.files,
+        "items": index.items,
+        "stale": index.stale,
+        "faults": "; ".join(index.faults),
+        "ok": not index.faults,
+    }
 
 
 def _open(root: Path, store: Path, scenario: Scenario) -> tuple["OpenedTier", "TierDump"]:
