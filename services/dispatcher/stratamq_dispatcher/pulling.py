@@ -214,7 +214,7 @@ class Puller:
             watch.again(number)
             grown.set()
 
-        with self._engine.waiting.watch(grown.set) as watch, TierFetches() as fetches:
+        with self._engine.waiting.watch(grown.set) as watch, TierFetches(ended) as fetches:
             unfinished: dict[int, Cursor] = {}
             for number, cursor in enumerate(cursors):
                 if not cursor.is_done:
@@ -228,14 +228,12 @@ class Puller:
                 if ready is None:
                     await grown.wait()
                     continue
-                cursor = unfinished[ready]
+                cursor = unfinished.get(ready)
+                if cursor is None or fetches.postpones(ready):
+                    continue
                 if self._reads_tier(cursor) and not fetches.has(ready):
                     # Other cursors do not wait for the tier.
-                    fetches.begin(
-                        ready, self._look_until_answered(cursor, tag_filter, max_bytes), ended
-                    )
-                    continue
-                if fetches.is_under_way(ready):
+                    fetches.begin(ready, self._look_until_answered(cursor, tag_filter, max_bytes))
                     continue
                 answer = fetches.take(ready) or await self._look(cursor, tag_filter, max_bytes)
                 if answer.status not in _NOTHING_YET:

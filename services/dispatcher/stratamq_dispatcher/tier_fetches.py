@@ -9,10 +9,16 @@ from stratamq_dispatcher.pull import PullAnswer
 
 
 class TierFetches:
-    """By the number of the cursor; cancelled at the end. Belongs to the event loop."""
+    """By the number of the cursor; cancelled at the end. Belongs to the event loop.
 
-    def __init__(self) -> None:
+    `ended(number)` is called when there is an answer, or an error; once more behind it, if the
+    queue grew meanwhile: the answer may not know.
+    """
+
+    def __init__(self, ended: Callable[[int], object]) -> None:
+        self._ended = ended
         self._tasks: dict[int, asyncio.Task[PullAnswer]] = {}
+        self._grown: set[int] = set()
 
     def __enter__(self) -> "TierFetches":
         return self
@@ -29,27 +35,28 @@ class TierFetches:
     def has(self, number: int) -> bool:
         return number in self._tasks
 
-    def is_under_way(self, number: int) -> bool:
+    def postpones(self, number: int) -> bool:
+        """Whether a cursor whose queue grew has to wait for its answer."""
         task = self._tasks.get(number)
-        return task is not None and not task.done()
+        if task is None or task.done():
+            return False
+        self._grown.add(number)
+        return True
 
-    def begin(
-        self,
-        number: int,
-        work: Coroutine[Any, Any, PullAnswer],
-        ended: Callable[[int], object],
-    ) -> None:
-        """`ended(number)` is called when there is an answer, or an error."""
+    def begin(self, number: int, work: Coroutine[Any, Any, PullAnswer]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks[number] = task
 
         def done(task: "asyncio.Task[PullAnswer]") -> None:
             if not task.cancelled():
-                ended(number)
+                self._ended(number)
 
         task.add_done_callback(done)
 
     def take(self, number: int) -> PullAnswer | None:
         """The answer of one that has ended, or its error; None: there is none."""
         task = self._tasks.pop(number, None)
+        if number in self._grown:
+            self._grown.remove(number)
+            self._ended(number)
         return None if task is None else task.result()
