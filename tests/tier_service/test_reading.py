@@ -5,7 +5,9 @@ from contextlib import closing
 
 import pytest
 
+from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import Client, connect
+from stratamq.client.topic_purge import QueuePurge
 from stratamq.errors import NotFoundError, UnavailableError
 from tests.support.brokers import Broker
 from tests.support.waiting import until
@@ -80,6 +82,46 @@ def test_while_the_tier_is_away_no_message_is_passed_over_and_local_ones_are_rea
         assert impatient.pull("t", 0, EACH - 1).messages
     broker.start(["tier"])
     assert sorted(int(one.body[:8]) for one in client.consume("t")) == list(range(COUNT))
+
+
+def test_a_dispatcher_that_starts_while_the_tier_is_away_passes_no_message_over(
+    broker, client, tier
+):
+    cold(client, tier)
+    broker.kill("tier", "dispatcher")
+    broker.start(["dispatcher"])
+    with connect(broker.root, patience_s=0.5) as impatient:
+        assert {one.min_offset for one in impatient.queues("t")} == {0}
+        with pytest.raises(UnavailableError, match="tier"):
+            impatient.pull("t", 0, 0)
+        with pytest.raises(UnavailableError, match="tier"):
+            impatient.offset_at_time("t", 0, 0)
+        assert impatient.pull("t", 0, EACH - 1).messages
+    broker.start(["tier"])
+    assert client.offset_at_time("t", 0, 0) == 0
+    assert sorted(int(one.body[:8]) for one in client.consume("t")) == list(range(COUNT))
+
+
+def test_a_tier_service_that_has_not_met_the_log_says_so(broker, client, tier):
+    cold(client, tier)
+    broker.kill("tier", "commitlog")
+    broker.spawn("tier")
+    broker.wait_announced("tier")
+    with connect(broker.root, patience_s=0.5) as impatient:
+        for ask in (lambda: impatient.pull("t", 0, 0), lambda: impatient.offset_at_time("t", 0, 0)):
+            with pytest.raises(UnavailableError, match="tier"):
+                ask()
+
+
+def test_who_begins_below_what_was_purged_goes_on_in_the_tier(broker, client, tier):
+    cold(client, tier)
+    client.admin.purge_topic("t", [QueuePurge("t", 0, 0, 100, EACH)])
+    until(lambda: client.queues("t")[0].min_offset == 100, "the purge is known")
+    for offset in (-1, 0, 50):
+        request = dispatcher_pb2.PullRequest(topic="t", queue_id=0, offset=offset)
+        assert broker.dispatcher.Pull(request).next_offset == 100
+    request = dispatcher_pb2.PullRequest(topic="t", queue_id=1, offset=-1)
+    assert broker.dispatcher.Pull(request).next_offset == 0
 
 
 def test_an_offset_is_found_by_time_in_the_tier(client, tier):

@@ -11,6 +11,7 @@ from stratamq.follow.driver import why_not_writable
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners
 from stratamq.follow.tier import TierCalls
+from stratamq.formats.store_paths import TIER_LOCK_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_dispatcher.cold_reads import ColdReads
@@ -93,10 +94,11 @@ async def main() -> None:
 
 def tier_of(service: Service[DispatcherConfig]) -> TierReads:
     config = service.config
+    had_one = service.files.entry(TIER_LOCK_PATH) is not None
     return TierReads(
         TierCalls(service.channels, config.tier_timeout_ms),
         TierLevel[config.tier_level],
-        expected=service.is_given("tier", "target"),
+        expected=had_one or service.is_given("tier", "target"),
     )
 
 

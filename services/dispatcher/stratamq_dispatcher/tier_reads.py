@@ -47,6 +47,8 @@ class TierReads:
         self.known = expected and self._calls is not None
         """There is a tier: what is below the local minimum may be there."""
         self._ranges: dict[QueueKey, TierQueue] = {}
+        self._is_current = False
+        """The ranges are those of the last look, which was answered."""
         self._revision = 0
 
     async def follow(self) -> None:
@@ -55,19 +57,21 @@ class TierReads:
         while (calls := self._calls) is not None:
             try:
                 await self._learn(calls)
-                self.known, failing = True, False
+                failing = False
             except StrataError as error:
+                self._is_current = False
                 if self.known and not failing:
                     log.warning("the tier does not answer", extra={"reason": str(error)})
                 failing = True
             await asyncio.sleep(LOOK_S)
 
     def minimum(self, key: QueueKey, local: int, hidden_below: int) -> int:
-        """The queue's first offset in the local log (`local`) or the tier."""
+        """The queue's first offset in the local log (`local`) or the tier; while the tier does not
+        answer, the first that it might have: who begins there misses nothing."""
         found = self._ranges.get(key)
-        if found is None or found.minimum >= min(found.end, local):
-            return local
-        return max(found.minimum, hidden_below)
+        if found is not None and found.minimum < min(found.end, local):
+            return max(found.minimum, hidden_below)
+        return min(local, hidden_below) if self.known and not self._is_current else local
 
     def prefers(self, query: PullQuery, plan: PullPlan) -> bool:
         """Whether the tier is asked first for what the local log has as well."""
@@ -83,19 +87,20 @@ class TierReads:
     ) -> PullAnswer | None:
         """Messages from `query.offset` on; None: the tier has nothing there, and `local`, which
         the local log answers, stands. UnavailableError when the tier does not answer."""
-        if self._calls is None or query.offset < hidden_below:
+        if self._calls is None:
             return None
+        offset = max(query.offset, hidden_below)
         wanted = query.max_messages or DEFAULT_MESSAGES
         if query.stop_before is not None:
-            wanted = max(1, min(wanted, query.stop_before - query.offset))
+            wanted = max(1, min(wanted, query.stop_before - offset))
         found = await self._calls.messages(
-            query.topic, query.queue_id, query.offset, wanted, query.max_bytes or DEFAULT_BYTES
+            query.topic, query.queue_id, offset, wanted, query.max_bytes or DEFAULT_BYTES
         )
         if found is None:
             return None
         minimum = max(found.minimum, hidden_below)
         maximum = max(local.maximum, found.end)
-        if found.below:
+        if found.below or query.offset < offset:
             if local.minimum < local.maximum and minimum >= local.minimum:
                 return None
             return PullAnswer(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
@@ -109,12 +114,19 @@ class TierReads:
     ) -> int:
         """`local`, what the local log answers, unless the message is in the tier alone.
         UnavailableError."""
+        calls = self._calls
+        if calls is None or local > local_minimum or local_minimum <= 0:
+            return local
+        if not self._is_current:
+            await self._learn(calls)
         found = self._ranges.get(key)
-        if self._calls is None or found is None:
+        if found is None or found.minimum >= local_minimum:
             return local
-        if local > local_minimum or found.minimum >= local_minimum:
-            return local
-        in_tier = await self._calls.offset_at(*key, timestamp_ms, upper=upper)
+        in_tier = await calls.offset_at(*key, timestamp_ms, upper=upper)
+        if found.end <= in_tier < local_minimum:
+            # It has grown since the last look, or has nothing of that time.
+            await self._learn(calls)
+            found = self._ranges[key]
         return in_tier if in_tier < min(found.end, local_minimum) else local
 
     async def _learn(self, calls: TierCalls) -> None:
@@ -125,6 +137,7 @@ class TierReads:
         for one in changed:
             self._ranges[one.topic, one.queue_id] = one
         self._revision = revision
+        self.known = self._is_current = True
 
 
 def _chosen(found: TierMessages, tag_filter: TagFilter | None, topic: str) -> list[memoryview]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from stratamq.api.v1 import commitlog_pb2, tier_pb2_grpc
-from stratamq.errors import StrataError
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners, parse_queue_offsets
 from stratamq.formats.replication_metadata import NO_MARK, Kind
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 ANSWER_S = 30.0
 LOAD_AT_ONCE = 256
 TICK_S = 0.5
+REVISIONS_PER_MS = 1_000
+"""Of the table: more than it ever counts, so that a later start begins above."""
 EXTRA_THREADS = 2
 """Of the runner, above one for each upload: for what is asked together."""
 
@@ -76,7 +78,9 @@ async def main() -> None:
         fetching, config.cluster, fetcher, clock, lambda: work.broker, lambda: work.indexing
     )
     add_to_server = tier_pb2_grpc.add_TierServiceServicer_to_server
-    servicer = TierServicer(work.table, fetcher, queries, work.status, work.floors)
+    servicer = TierServicer(
+        work.table, fetcher, queries, work.status, work.floors, work.require_loaded
+    )
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.follow(work.log)
     service.spawn(work.topics.follow(Owners(service.channels).export))
@@ -102,7 +106,7 @@ class Working:
     ) -> None:
         self.ready = False
         self.reason = "the tier was not read yet"
-        self.table = QueueTable()
+        self.table = QueueTable(service.clock.wall_ms() * REVISIONS_PER_MS)
         self.topics = FollowedTopics(self._hide)
         self._service = service
         self._opened = opened
@@ -114,6 +118,7 @@ class Working:
         self._broker = service.config.broker
         self._reading = service.worker("read")
         self._role: Role | None = None
+        self._loaded = False
 
     @property
     def broker(self) -> str:
@@ -122,7 +127,14 @@ class Working:
 
     @property
     def writing(self) -> bool:
-        return self._role is not None and self._role.tenure is not None
+        """Whether the table has every change of the tier."""
+        tenure = self._role.tenure if self._role is not None else None
+        return tenure is not None and tenure.begun.is_set()
+
+    def require_loaded(self) -> None:
+        """UnavailableError until it is known what the tier has."""
+        if not self._loaded:
+            raise UnavailableError(f"the tier service is not ready: {self.reason}")
 
     @property
     def indexing(self) -> Indexing | None:
@@ -139,6 +151,7 @@ class Working:
         if not self._broker:
             await self._until_done(self._learn_name, "the log was not met yet")
         await self._until_done(self._load, "the tier was not read yet")
+        self._loaded = True
         await self._until_done(self._require_topics, "the topics were not learned yet")
         parts = Parts(
             config,

@@ -32,8 +32,10 @@ class QueueTable:
     """Belongs to the event loop. The cost of a change and of a page does not depend on the number
     of queues."""
 
-    def __init__(self) -> None:
-        self.revision = 0
+    def __init__(self, revision: int = 0) -> None:
+        """`revision`: above those of every table before it, so that whoever knows one of them is
+        told of all queues."""
+        self.revision = revision
         self._entries: dict[QueueKey, TierQueueEntry] = {}
         self._changes: list[tuple[int, QueueKey]] = []
         """By revision; those that a later change has replaced are passed over."""

@@ -43,8 +43,11 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         queries: KeyQueries,
         status: Callable[[], ServiceStatus],
         floors: Callable[[str], Mapping[int, int]],
+        require_loaded: Callable[[], None],
     ) -> None:
-        """`floors`: of a topic, by queue id: messages below are hidden."""
+        """`floors`: of a topic, by queue id: messages below are hidden. `require_loaded` raises
+        UnavailableError until the table has all queues."""
+        self._require_loaded = require_loaded
         self._table = table
         self._fetcher = fetcher
         self._queries = queries
@@ -54,6 +57,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
     async def FetchMessages(
         self, request: pb.FetchMessagesRequest, context: Any
     ) -> pb.FetchMessagesResponse:
+        self._require_loaded()
         fetched = await self._fetcher.fetch(
             request.topic,
             request.queue_id,
@@ -74,6 +78,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
     async def GetTierOffsetByTime(
         self, request: pb.GetTierOffsetByTimeRequest, context: Any
     ) -> pb.GetTierOffsetByTimeResponse:
+        self._require_loaded()
         offset = await self._fetcher.offset_at(
             request.topic,
             request.queue_id,
@@ -85,6 +90,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
     async def QueryTierKey(
         self, request: pb.QueryTierKeyRequest, context: Any
     ) -> pb.QueryTierKeyResponse:
+        self._require_loaded()
         question = _question(request, self._floors(request.topic))
         answer, behind = await self._queries.ask(question)
         if answer.damaged:
@@ -102,6 +108,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
     async def ListTierQueues(
         self, request: pb.ListTierQueuesRequest, context: Any
     ) -> pb.ListTierQueuesResponse:
+        self._require_loaded()
         most = min(request.max_entries or PAGE_ENTRIES, PAGE_ENTRIES)
         page = self._table.page(
             request.after_revision, request.position, max(1, most), request.topic

@@ -26,6 +26,8 @@ RUN_DIRECTORY = f"{OWN_DIRECTORY}/run"
 LOGS_DIRECTORY = f"{OWN_DIRECTORY}/log"
 UP_LOCK_PATH = f"{OWN_DIRECTORY}/up.lock"
 """Held by `stratamq up`."""
+TIER_LOCK_PATH = f"{OWN_DIRECTORY}/tier.lock"
+"""Held by the tier service; there in every store that ever had one."""
 RESERVE_PATH = f"{OWN_DIRECTORY}/reserve"
 
 # The log's.
