@@ -132,3 +132,12 @@ def test_the_largest_go_first_when_all_together_are_above_the_budget():
 )
 def test_the_brokers_own_topics_stay_out(topic, goes):
     assert goes_into_tier(topic) is goes
+
+
+def test_topics_are_left_out_and_named_where_no_path_can_have_their_names():
+    names = ("stratamq-x", "stratamq-writer.json", "a/b", "..", "%RETRY%x", "x" * 127)
+    intake = Intake(IntakeLimits())
+    put(intake, log_of([(name, 0, 0, 10) for name in names]))
+    taken = {due.key[0] for due in intake.due(0, everything=True)}
+    assert taken == {"stratamq-x", "%RETRY%x", "x" * 127}
+    assert intake.unnamable == {"stratamq-writer.json", "a/b", ".."}

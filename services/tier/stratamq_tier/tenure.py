@@ -3,6 +3,7 @@ begins another generation, or another writer claims the tier.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -22,6 +23,8 @@ from stratamq_tier.taking_over import take_over
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.uploads import Uploads
 from stratamq_tier.writers import Writers
+
+log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_NS = 60_000_000_000
 """How far the stored progress may lag behind, in time: a start reads so much of the log again."""
@@ -54,6 +57,9 @@ class Tenure:
         self._writers: Writers
         self._progress: ProgressObject
         self._stored_ns = 0
+        self._left_out: set[str] = set()
+        """Topics that were named in the log of this service."""
+        self._left_out: set[str] = set()
 
     async def run(self) -> None:
         """Raises StrataError: FencedError for good, others for the time being."""
@@ -117,6 +123,7 @@ class Tenure:
                     self._reading.read, self.position, end, parts.clock.wall_ms(), from_ms
                 )
                 self.position = await parts.reading.run(piece)
+                self._name_left_out()
             for due in await parts.reading.run(
                 partial(self._reading.due, parts.clock.wall_ms(), everything=False)
             ):
@@ -125,6 +132,15 @@ class Tenure:
             if self.position >= parts.log.state.readable:
                 break
             full = intake.bytes + self.uploads.bytes >= parts.config.budget_bytes
+
+    def _name_left_out(self) -> None:
+        for topic in sorted(self.intake.unnamable - self._left_out):
+            log.error(
+                "topic left out of the tier: no path can have its name; its messages go with the "
+                "log's segments",
+                extra={"topic": topic},
+            )
+        self._left_out.update(self.intake.unnamable)
 
     async def _raise_reach(self) -> None:
         """Before anything that has been read is uploaded. FencedError."""
