@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-bare test-spark test-interop test-compose s3-server mutants lint format demo demo-spark bench torture torture-ci protos client docs clean
+.PHONY: help venv check test test-bare test-spark test-interop test-compose s3-server mutants lint format demo demo-tier demo-spark bench torture torture-ci protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -59,6 +59,9 @@ format: venv  ## lay the code out, mend what the linter can mend
 
 demo: venv  ## the flights of 2013 through a whole broker, compared byte for byte
 	$(BIN)/python scripts/demo.py $(ARGS)
+
+demo-tier: venv  ## the flights in an S3 server: read back without the log, then restored from the bucket alone
+	$(BIN)/python scripts/demo_tier.py $(ARGS)
 
 demo-spark: venv  ## the demo's log as a table: Spark, and DuckDB without it, agree on the delays
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(BIN)/python scripts/demo_spark.py $(ARGS)

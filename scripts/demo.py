@@ -82,10 +82,15 @@ class Demo:
             self._send_and_kill(client)
             self._send_the_rest(client)
             self._wait_for_followers(client)
-            readback = self._read_back(client)
-            if not readback.differences:
-                self._find_aircraft(client, readback)
-                self._find_hour(client, readback)
+            self.read_and_ask(client)
+
+    def read_and_ask(self, client: Client) -> None:
+        """Everything by queue, one aircraft by key, one hour by time; compared with what was
+        sent."""
+        readback = self._read_back(client)
+        if not readback.differences:
+            self._find_aircraft(client, readback)
+            self._find_hour(client, readback)
 
     def _start(self, client: Client) -> None:
         began = time.perf_counter()
@@ -261,7 +266,7 @@ def _since(began: float) -> float:
     return time.perf_counter() - began
 
 
-def print_tables(outcome: Outcome, console: Console) -> None:
+def steps_table(outcome: Outcome) -> Table:
     table = Table(title="What happened", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("step", no_wrap=True)
     for title in ("count", "seconds", "per second"):
@@ -277,7 +282,11 @@ def print_tables(outcome: Outcome, console: Console) -> None:
             f"{step.count / step.seconds:,.0f}" if rated else "",
             "" if step.faults is None else verdict,
         )
-    console.print(table)
+    return table
+
+
+def print_tables(outcome: Outcome, console: Console) -> None:
+    console.print(steps_table(outcome))
     kill = Table(title="The log was killed meanwhile", title_justify="left", box=SIMPLE_HEAD)
     kill.pad_edge = False
     kill.add_column("flights")

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -18,14 +19,22 @@ STOP_TIMEOUT_S = 60.0
 
 
 class Broker:
-    """Runs from its making to `stop`. What `stratamq up` says goes to `root/../up.log`."""
+    """Runs from its making to `stop`. What `stratamq up` says goes to `root/../up.log`. `settings`
+    are `service.setting=value`; `environment` is what its services have beside this process's."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self,
+        root: Path,
+        settings: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.root = root
         self.log = root.parent / "up.log"
         root.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "stratamq.cli", "up", "--port", "0"]
         command += ["--data", os.fspath(root)]
+        for setting in settings:
+            command += ["--set", setting]
         with self.log.open("wb") as log:
             # In a session of its own: Ctrl-C comes here first, and this stops it in order.
             self._process = subprocess.Popen(
@@ -33,6 +42,7 @@ class Broker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=os.environ | dict(environment or {}),
                 start_new_session=True,
             )
 
@@ -86,3 +96,12 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def run_with(
+    environment: Mapping[str, str], command: Sequence[str]
+) -> "subprocess.CompletedProcess[str]":
+    """To its end, with this environment beside this process's."""
+    return subprocess.run(
+        command, env=os.environ | dict(environment), capture_output=True, text=True
+    )

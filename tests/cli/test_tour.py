@@ -21,6 +21,7 @@ TRANSCRIPT = Path(__file__).with_name("first_hour.txt")
 PAGES = {
     "README.md": README[: README.index("## In containers")],
     "coming-from.md": (ROOT / "docs" / "coming-from.md").read_text(),
+    "tier.md": (ROOT / "docs" / "tier.md").read_text(),
 }
 
 
