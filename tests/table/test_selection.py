@@ -5,7 +5,7 @@ import pytest
 
 from stratamq.formats.columns import columns_at
 from stratamq.formats.frame import encode
-from stratamq.table.selection import Selection
+from stratamq.table.selection import Covered, Selection
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 START_MS = 1_700_000_000_000
@@ -93,3 +93,16 @@ def test_conditions_are_joined():
     expected = [n for n in IN_QUEUE if n % 2 and n // 2 % 2 == 1 and n >= 10]
     fields = {"topics": frozenset({"orders"}), "queues": frozenset({1})}
     assert chosen(queued_only=True, since_ms=START_MS + 10, **fields) == expected
+
+
+def test_what_is_read_elsewhere_is_left_out_but_for_the_queues_next_life():
+    begin, end, last = 2, 5, START_MS + 17
+    elsewhere = {("orders", 1): Covered(begin, end, last), ("orders", 0): Covered(0, 0, last)}
+    expected = [
+        number
+        for number in IN_QUEUE
+        if not (of(number) == ("orders", 1) and begin <= number // 4 < end and number <= 17)
+    ]
+    assert chosen(elsewhere=elsewhere, queued_only=True) == expected
+    assert set(IN_QUEUE) - set(expected)
+    assert {number for number in expected if of(number) == ("orders", 1) and number // 4 == 4}

@@ -240,7 +240,7 @@ def stratamq(*words: str) -> int:
 
 
 def test_the_commands_show_a_directory_and_delete_what_is_left_in_it(tmp_path, capsys):
-    from stratamq.cli.tier_storage import open_storage
+    from stratamq.tier.driver.opening import open_storage
 
     tier = str(tmp_path / "tier")
     with open_storage(tier) as storage:

@@ -147,8 +147,8 @@ def backfill(
     missing. Nothing of the store is changed.
     """
     from stratamq.cli.tier_backfill import backfill as copy
-    from stratamq.cli.tier_storage import open_storage
     from stratamq.tier.containers.place import broker_folder
+    from stratamq.tier.driver.opening import open_storage
     from stratamq.tier.writing.export import MetadataExport
 
     if export is not None and "://" in to:
@@ -191,7 +191,7 @@ def verify(
 
     Exit code 1 for a fault.
     """
-    from stratamq.cli.tier_storage import open_storage
+    from stratamq.tier.driver.opening import open_storage
     from stratamq.tier.driver.storage import run
     from stratamq.tier.reading.key_index import index_place
     from stratamq.tier.reading.verify import queues_of, verify_queue

@@ -50,7 +50,7 @@ def status(
     if target is None:
         _show_service(data, address, output)
         return
-    from stratamq.cli.tier_storage import open_counted
+    from stratamq.tier.driver.opening import open_counted
     from stratamq.tier.driver.storage import run
     from stratamq.tier.reading.contents import brokers, totals
 
@@ -147,8 +147,8 @@ def gc(
     A running tier service does this itself. Never deletes what a manifest names, or a writer may
     still name: the tier is claimed first, which is refused where a service has claimed it.
     """
-    from stratamq.cli.tier_storage import open_storage
     from stratamq.tier.containers.place import broker_folder
+    from stratamq.tier.driver.opening import open_storage
 
     now_ms = SystemClock().wall_ms()
     before_ms = parse_moment(f"-{older_than}")

@@ -31,8 +31,8 @@ def restore(
     broker that wrote the tier must have ended: it can write there no more. Interrupted, the same
     command begins again.
     """
-    from stratamq.cli.tier_storage import open_storage
     from stratamq.tier.containers.place import broker_folder
+    from stratamq.tier.driver.opening import open_storage
     from stratamq.tier.driver.storage import run
     from stratamq.tier.restoring.restoring import Restore
 

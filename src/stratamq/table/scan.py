@@ -21,7 +21,9 @@ from stratamq.table.log_files import open_log
 from stratamq.table.part_reader import OnDamage, read_part
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Queue, Selection
-from stratamq.table.where import is_address
+from stratamq.table.tier_parts import TierDecoder, TierName
+from stratamq.table.tier_scan import scan_tier
+from stratamq.table.where import is_address, is_tier
 
 Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Moment = datetime | int
@@ -41,6 +43,9 @@ def scan(
     decompress: bool = False,
     verify: bool = True,
     on_damage: OnDamage | None = None,
+    tier: str | os.PathLike[str] | None = None,
+    cluster: str | None = None,
+    broker: str | None = None,
 ) -> "Scan":
     """Messages of a log as columns, in the log's order.
 
@@ -54,6 +59,12 @@ def scan(
     Of a running broker (`host:port`) the selected queues are read by
     the dispatcher, queue by queue; its services verify what they give, and `on_damage` is not
     asked.
+
+    `tier`, a directory or an object store's URL (`s3://bucket/prefix`), is where a broker's
+    messages were uploaded: of a store's directory and its tier each message is given once, those of
+    the tier first, queue by queue. A tier alone is scanned as `where`. `cluster` and `broker`
+    choose among several tiers in one target. What is in the tier has physical offset -1;
+    `on_damage` is called with the object and the stretch in it.
 
     Nothing is read before the batches are asked for; each iteration reads anew. InvalidRequestError
     and NotFoundError report at once what cannot be scanned; OffsetOutOfRangeError comes when
@@ -72,19 +83,32 @@ def scan(
         since_ms=None if since is None else _milliseconds(since),
         until_ms=None if until is None else _milliseconds(until),
     )
-    source = _source(where)
-    return Scan(source, Decoder(chosen, decompress), selection, verify, on_damage)
+    decoder = Decoder(chosen, decompress)
+    if tier is None and is_tier(where):
+        tier, source = os.fspath(where), None
+    else:
+        source = _source(where)
+    name = None if tier is None else TierName(os.fspath(tier), cluster, broker)
+    if name is None and (cluster or broker):
+        raise InvalidRequestError("cluster and broker name a tier: give its target, tier=…")
+    if name is not None and is_address(source):
+        raise InvalidRequestError(
+            "a broker reads its tier itself: scan its address with topics, or its directory with "
+            "tier=…"
+        )
+    return Scan(source, decoder, selection, verify, on_damage, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
     """A scan that can be read, again and again. Made by `scan`."""
 
-    _source: Where
+    _source: Where | None
     _decoder: Decoder
     _selection: Selection
     _verify: bool
     _on_damage: OnDamage | None
+    _tier: TierName | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,6 +116,12 @@ class Scan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Record batches of a few MiB; none is empty."""
+        if self._tier is not None:
+            known = TierDecoder(self._decoder, self._selection, self._verify, self._on_damage)
+            log = None if self._source is None else open_log(self._source)
+            yield from scan_tier(self._tier, known, log)
+            return
+        assert self._source is not None
         if is_address(self._source):
             with connect(str(self._source)) as client:
                 yield from read_broker(client, self._decoder, self._selection)

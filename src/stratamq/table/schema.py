@@ -3,7 +3,7 @@
     topic                      string        as stored; a half message's is the half topic
     queueId                    int32
     queueOffset                int64         ordinal in the queue; 0 for what stands in none
-    physicalOffset             int64         bytes from the start of the log: its order
+    physicalOffset             int64         bytes from the start of the log: its order; -1: a tier
     msgId                      string        offset message id, 32 or 56 hex digits (spec 3.3)
     keys                       list<string>  the words of KEYS
     tags                       string        null without TAGS

@@ -1,6 +1,7 @@
 """Which messages are wanted: a pure value, applied to header columns before anything is decoded."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,16 @@ from stratamq.formats.text_groups import group_texts
 Queue = tuple[str, int]
 Mask = NDArray[np.bool_]
 _FOREVER = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """Queue offsets [begin, end) of a queue that are read elsewhere: messages that were stored at
+    `last_ms` or before. A later one is of the queue's next life, after its topic was deleted."""
+
+    begin: int
+    end: int
+    last_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,8 @@ class Selection:
     until_ms: int | None = None
     queued_only: bool = True
     """Leave out what stands in no consume queue: prepared and rolled back messages."""
+    elsewhere: Mapping[Queue, Covered] = field(default_factory=dict)
+    """Left out, because they are read from the tier."""
 
     def wants_topic(self, topic: str) -> bool:
         if self.topics is not None and topic not in self.topics:
@@ -83,6 +96,8 @@ class Selection:
             mask &= in_queue(frames)
         if self.topics is not None or self.topic_pattern is not None or self.offsets:
             mask &= self._of_topics(raw, frames)
+        if self.elsewhere:
+            mask &= ~self._covered(raw, frames)
         return None if mask.all() else np.flatnonzero(mask)
 
     def _of_topics(self, raw: NDArray[np.uint8], frames: FrameColumns) -> Mask:
@@ -101,6 +116,30 @@ class Selection:
                 rows &= in_queue(frames)
                 within[rows] = ((offsets >= begin) & (offsets < end))[rows]
         return mask & within
+
+    def _covered(self, raw: NDArray[np.uint8], frames: FrameColumns) -> Mask:
+        queues, number = queues_in(raw, frames)
+        bounds = np.zeros((3, len(queues)), np.int64)
+        for column, queue in enumerate(queues):
+            if (known := self.elsewhere.get(queue)) is not None:
+                bounds[:, column] = known.begin, known.end, known.last_ms
+        begin, end, last_ms = bounds[:, number]
+        offsets = frames.queue_offset
+        inside = (offsets >= begin) & (offsets < end)
+        return inside & (frames.store_timestamp_ms <= last_ms) & in_queue(frames)
+
+
+def queues_in(
+    raw: NDArray[np.uint8], frames: FrameColumns
+) -> tuple[list[Queue], NDArray[np.int64]]:
+    """The queues that frames name, and of each frame the number of its queue among them."""
+    index, names = group_texts(raw, frames.topic_start, frames.topic_length)
+    topics = [decode_text(name) for name in names]
+    keys = index.astype(np.int64) << 32 | frames.queue_id.astype(np.uint32)
+    found, number = np.unique(keys, return_inverse=True)
+    ids = (found & 0xFFFFFFFF).astype(np.uint32).view(np.int32).tolist()
+    rows = (found >> 32).tolist()
+    return [(topics[row], queue) for row, queue in zip(rows, ids, strict=True)], number
 
 
 def in_queue(frames: FrameColumns) -> Mask:

@@ -1,6 +1,6 @@
 """Whether a tier of ours is whole: every part, record and unit of a queue, against its manifest."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +33,18 @@ class Verified:
     faults: tuple[str, ...]
 
 
-def queues_of(cluster: str, broker: str) -> Procedure[list[QueuePlace]]:
-    """Every queue of the broker that has a manifest."""
+def _every(topic: str) -> bool:
+    return True
+
+
+def queues_of(
+    cluster: str, broker: str, wanted: Callable[[str], bool] = _every
+) -> Procedure[list[QueuePlace]]:
+    """Every queue of the broker, of the topics that are `wanted`, that has a manifest."""
     root = f"{cluster_folder(cluster)}/{broker}"
     found = []
     for topic in (yield from ask(Folders(root))):
-        if topic == INDEX_TOPIC:
+        if topic == INDEX_TOPIC or not wanted(topic):
             continue
         for name in (yield from ask(Folders(f"{root}/{topic}"))):
             if not (name.isascii() and name.isdigit()):

@@ -1,4 +1,4 @@
-"""A tier's storage, as it is named on a command line: a directory, or an object store's URL."""
+"""A tier's storage by its name: a directory, or an object store's URL."""
 
 import random
 import secrets

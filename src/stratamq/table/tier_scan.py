@@ -1,0 +1,166 @@
+"""A scan of a tier, alone or together with the log that it is filled from: each message once.
+
+The log is opened before the manifests are loaded: what the log has no more by then is named by
+them. Then come the tier's messages queue by queue, and the log's, without those that the tier has.
+What is deleted from the log meanwhile is in the tier by then, and is read there.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stratamq.errors import OffsetOutOfRangeError
+from stratamq.formats.columns import FrameColumns, columns_at
+from stratamq.table.log_files import LogFiles, Part
+from stratamq.table.part_reader import part_frames
+from stratamq.table.selection import Covered, Queue, in_queue, queues_in
+from stratamq.table.tier_parts import (
+    AT_ONCE_BYTES,
+    QueuePlan,
+    TierDecoder,
+    TierName,
+    in_groups,
+    plan_queue,
+    whose,
+)
+from stratamq.tier.containers.place import QueuePlace
+from stratamq.tier.driver.calls import AbsentError
+from stratamq.tier.driver.opening import open_storage
+from stratamq.tier.driver.running import Runner
+from stratamq.tier.reading.verify import queues_of
+
+_THREADS = 8
+
+
+def scan_tier(
+    name: TierName, decoder: TierDecoder, log: LogFiles | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a few MiB, those of the tier queue by queue, then the log's in its order.
+
+    OffsetOutOfRangeError when messages are neither in the tier nor in the log any more, and when
+    the tier's own retention takes what is still to be read.
+    """
+    with open_storage(name.target) as storage, closing(Runner(storage, _THREADS)) as runner:
+        cluster, broker = runner.run(whose(name))
+        tier = _Tier(runner, cluster, broker, decoder)
+        yield from tier.new_messages()
+        if log is not None:
+            yield from _Rest(log, tier, decoder).batches()
+
+
+class _Tier:
+    """What is read of it, each time from where the last reading ended."""
+
+    def __init__(self, runner: Runner, cluster: str, broker: str, decoder: TierDecoder) -> None:
+        self._runner = runner
+        self._whose = cluster, broker
+        self._decoder = decoder
+        self.covered: dict[Queue, Covered] = {}
+        """What the tier has of each queue that is wanted."""
+        self.ends: dict[Queue, int] = {}
+        """Of each queue, the end of what was read of tier and log."""
+
+    def new_messages(self) -> Iterator[pa.RecordBatch]:
+        places = queues_of(*self._whose, self._decoder.selection.wants_topic)
+        for place in self._runner.run(places):
+            if self._decoder.selection.span_of(place.topic, place.queue_id) is not None:
+                yield from self._queue(place)
+
+    def _queue(self, place: QueuePlace) -> Iterator[pa.RecordBatch]:
+        key = place.topic, place.queue_id
+        first = self.ends.get(key, 0)
+        plan = self._plan(place, first)
+        while plan is not None:
+            try:
+                for group in in_groups(plan.parts, AT_ONCE_BYTES):
+                    yield from self._runner.run(self._decoder.read(group, first))
+                    first = group[-1].part.first + group[-1].part.count
+                break
+            except (AbsentError, OffsetOutOfRangeError) as error:
+                # Merged into another part since, or taken by retention.
+                newer = self._plan(place, first)
+                if newer is None or newer.covered.begin > first or newer.parts == plan.parts:
+                    raise OffsetOutOfRangeError(
+                        f"the tier's retention took offsets of queue {place.queue_id} of "
+                        f"{place.topic} from {first} on before they were read",
+                        newer.covered.begin if newer else first,
+                        plan.covered.end,
+                    ) from error
+                plan = newer
+        if plan is not None:
+            self._note(key, plan.covered)
+
+    def _plan(self, place: QueuePlace, first: int) -> QueuePlan | None:
+        return self._runner.run(plan_queue(place, self._decoder.selection, first))
+
+    def _note(self, key: Queue, now: Covered) -> None:
+        before = self.covered.get(key)
+        begin = before.begin if before else now.begin
+        self.covered[key] = replace(now, begin=min(begin, now.begin))
+        self.ends[key] = max(self.ends.get(key, 0), now.end)
+
+
+class _Rest:
+    """The log's messages that the tier has not."""
+
+    def __init__(self, log: LogFiles, tier: _Tier, decoder: TierDecoder) -> None:
+        self._log = log
+        self._tier = tier
+        self._decoder = decoder
+        self._selection = replace(decoder.selection, elsewhere=tier.covered)
+        # What is passed over on purpose is no gap.
+        self._complete = decoder.selection.since_ms is None and decoder.on_damage is None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        selection = self._selection
+        parts = self._log.parts(*self._log.within(selection.since_ms, selection.until_ms))
+        while parts:
+            try:
+                yield from self._part(parts[0])
+                del parts[0]
+            except FileNotFoundError:
+                # Deleted when it was in the tier: before its manifests are loaded.
+                while parts and not os.path.exists(parts[0].path):
+                    del parts[0]
+                yield from self._tier.new_messages()
+
+    def _part(self, part: Part) -> Iterator[pa.RecordBatch]:
+        decoder = self._decoder
+        chunks = part_frames(part, verify=decoder.verify, on_damage=decoder.on_damage)
+        for raw, frames in chunks:
+            rows = self._selection.rows(raw, frames)
+            self._note(raw, frames)
+            wanted = frames
+            if rows is not None:
+                wanted = columns_at(raw, frames.start[rows], frames.size[rows])
+            if len(wanted):
+                yield decoder.decoder.decode_columns(raw, wanted)
+
+    def _note(self, raw: NDArray[np.uint8], frames: FrameColumns) -> None:
+        """How far each queue was read. OffsetOutOfRangeError where messages of it are missing."""
+        rows = np.flatnonzero(in_queue(frames))
+        if len(rows) < len(frames):
+            frames = columns_at(raw, frames.start[rows], frames.size[rows])
+        queues, number = queues_in(raw, frames)
+        first = np.full(len(queues), np.iinfo(np.int64).max)
+        last = np.full(len(queues), -1)
+        np.minimum.at(first, number, frames.queue_offset)
+        np.maximum.at(last, number, frames.queue_offset)
+        for queue, low, high in zip(queues, first.tolist(), last.tolist(), strict=True):
+            if self._selection.span_of(*queue) is None:
+                continue
+            known = self._tier.ends.get(queue)
+            if known is not None and low > known and self._complete:
+                raise OffsetOutOfRangeError(
+                    f"offsets {known} to {low} of queue {queue[1]} of {queue[0]} are neither in "
+                    "the tier nor in the log any more: they were deleted before they were "
+                    "uploaded. A scan of each by itself reads what there is",
+                    low,
+                    high + 1,
+                )
+            self._tier.ends[queue] = max(known or 0, high + 1)
