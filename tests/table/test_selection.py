@@ -96,7 +96,7 @@ def test_conditions_are_joined():
 
 
 def test_what_is_read_elsewhere_is_left_out_but_for_the_queues_next_life():
-    begin, end, last = 2, 5, START_MS + 17
+    begin, end, last = 1, 5, START_MS + 17
     elsewhere = {("orders", 1): Covered(begin, end, last), ("orders", 0): Covered(0, 0, last)}
     expected = [
         number

@@ -70,11 +70,7 @@ def scan(
     and NotFoundError report at once what cannot be scanned; OffsetOutOfRangeError comes when
     retention deletes what is still to be read.
     """
-    chosen = tuple(COLUMNS if columns is None else columns)
-    unknown = [name for name in chosen if name not in COLUMNS]
-    if unknown or len(set(chosen)) < len(chosen) or not chosen:
-        what = f"no column {unknown[0]}" if unknown else "columns must be named once, at least one"
-        raise InvalidRequestError(f"{what}; there are {', '.join(COLUMNS)}")
+    chosen = _columns(columns)
     selection = Selection(
         topics=_topics(topic),
         queues=_queue_ids(queues),
@@ -83,20 +79,8 @@ def scan(
         since_ms=None if since is None else _milliseconds(since),
         until_ms=None if until is None else _milliseconds(until),
     )
-    decoder = Decoder(chosen, decompress)
-    if tier is None and is_tier(where):
-        tier, source = os.fspath(where), None
-    else:
-        source = _source(where)
-    name = None if tier is None else TierName(os.fspath(tier), cluster, broker)
-    if name is None and (cluster or broker):
-        raise InvalidRequestError("cluster and broker name a tier: give its target, tier=…")
-    if name is not None and is_address(source):
-        raise InvalidRequestError(
-            "a broker reads its tier itself: scan its address with topics, or its directory with "
-            "tier=…"
-        )
-    return Scan(source, decoder, selection, verify, on_damage, name)
+    source, name = _sources(where, tier, cluster, broker)
+    return Scan(source, Decoder(chosen, decompress), selection, verify, on_damage, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +143,37 @@ class Scan:
         import polars
 
         return polars.from_arrow(self.to_arrow())
+
+
+def _columns(columns: Iterable[str] | None) -> tuple[str, ...]:
+    chosen = tuple(COLUMNS if columns is None else columns)
+    unknown = [name for name in chosen if name not in COLUMNS]
+    if unknown or len(set(chosen)) < len(chosen) or not chosen:
+        what = f"no column {unknown[0]}" if unknown else "columns must be named once, at least one"
+        raise InvalidRequestError(f"{what}; there are {', '.join(COLUMNS)}")
+    return chosen
+
+
+def _sources(
+    where: Where,
+    tier: str | os.PathLike[str] | None,
+    cluster: str | None,
+    broker: str | None,
+) -> tuple[Where | None, TierName | None]:
+    """A log, a tier, or both."""
+    if tier is None and is_tier(where):
+        return None, TierName(os.fspath(where), cluster, broker)
+    source = _source(where)
+    if tier is None:
+        if cluster or broker:
+            raise InvalidRequestError("cluster and broker name a tier: give its target, tier=…")
+        return source, None
+    if is_address(source):
+        raise InvalidRequestError(
+            "a broker reads its tier itself: scan its address with topics, or its directory with "
+            "tier=…"
+        )
+    return source, TierName(os.fspath(tier), cluster, broker)
 
 
 def _source(where: Where) -> Where:
