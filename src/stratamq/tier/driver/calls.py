@@ -152,15 +152,25 @@ class Swap(Call[Version]):
 
 
 @dataclass(frozen=True, slots=True)
+class Unchanged:
+    """That the object `path` has this version (None: there is no object)."""
+
+    path: str
+    version: Version | None
+
+
+@dataclass(frozen=True, slots=True)
 class WriteAt(Call[None]):
     """Write at `position`, durable. The file is made when absent, and never becomes shorter.
 
-    `position` is not behind the file's end: there are no holes. StorageRefusedError.
+    `position` is not behind the file's end: there are no holes. StorageRefusedError. Nothing is
+    written unless `only_if` holds, and it holds until all is written: SwapLostError.
     """
 
     path: str
     position: int
     data: bytes
+    only_if: Unchanged | None = None
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -170,9 +180,11 @@ class WriteAt(Call[None]):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Call[None]):
-    """Also of what is absent."""
+    """Also of what is absent. Where the storage has positions, whose names are used again, nothing
+    is deleted unless `only_if` holds: SwapLostError."""
 
     path: str
+    only_if: Unchanged | None = None
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -201,7 +213,7 @@ class AlreadyThereError(NotWritableError):
 
 
 class SwapLostError(NotWritableError):
-    """`Swap`: the content is another one."""
+    """`Swap`, `only_if`: the content is another one."""
 
 
 class StorageUnavailableError(UnavailableError):

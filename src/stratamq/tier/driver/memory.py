@@ -22,6 +22,7 @@ from stratamq.tier.driver.calls import (
     Swap,
     SwapLostError,
     Together,
+    Unchanged,
     Version,
     WriteAt,
 )
@@ -72,17 +73,26 @@ class MemoryStorage:
                     raise AlreadyThereError(f"{path} is there")
                 return self._put(path, data)
             case Swap(path, data, version):
-                present = self.objects.get(path)
-                if (None if present is None else content_version(present)) != version:
-                    raise SwapLostError(f"{path} has another content")
+                self._require(Unchanged(path, version))
                 return self._put(path, data)
-            case WriteAt(path, position, data):
+            case WriteAt(path, position, data, only_if):
+                self._require(only_if)
                 self._write(path, position, data)
-            case Delete(path):
+            case Delete(path, only_if):
+                if self.positions:
+                    self._require(only_if)
                 self.objects.pop(path, None)
             case _:
                 raise TypeError(f"no call: {call!r}")
         return None
+
+    def _require(self, condition: Unchanged | None) -> None:
+        if condition is None:
+            return
+        present = self.objects.get(condition.path)
+        version = None if present is None else content_version(present)
+        if version != condition.version:
+            raise SwapLostError(f"{condition.path} has another content")
 
     def _content(self, path: str) -> bytes:
         try:

@@ -163,7 +163,7 @@ class ObjectStorage:
                 e_tag, _, generation = tag.partition("\t")
                 mode = {"e_tag": e_tag} | ({"version": generation} if generation else {})
                 return _version(self._put(path, data, mode))
-            case Delete(path):
+            case Delete(path, _):
                 return self._delete(path)
             case List(folder, after, limit):
                 return self._list(folder, after, limit)

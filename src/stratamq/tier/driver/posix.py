@@ -6,9 +6,10 @@
     stratamq/writers/{digest}      held by the writer of a folder; its text names it and the process
 
 Create and Swap compare and rename under a lock, so that of all threads and processes one at a time
-does for a path. A version is the content's SHA-256: what is swapped has to differ from all that it
-ever replaced (a manifest counts its revisions). Readers take no lock. A write at a position grows
-the file and never shortens it, whoever else writes; a crash leaves any part of its bytes.
+does for a path; what is done only if an object is unchanged is done under that object's lock. A
+version is the content's SHA-256: what is swapped has to differ from all that it ever replaced (a
+manifest counts its revisions). Readers take no lock. A write at a position grows the file and never
+shortens it, whoever else writes; a crash leaves any part of its bytes.
 """
 
 import errno
@@ -40,6 +41,7 @@ from stratamq.tier.driver.calls import (
     Swap,
     SwapLostError,
     Together,
+    Unchanged,
     Version,
     WriteAt,
     check_path,
@@ -128,10 +130,13 @@ class PosixStorage:
                     if self._version(path) != version:
                         raise SwapLostError(f"{path} has another content")
                     return self._put(path, data, temporary)
-            case WriteAt(path, position, data):
-                return self._write(path, position, data)
-            case Delete(path):
-                return self._delete(path)
+            case WriteAt(path, position, data, only_if):
+                self._make(path, position)
+                with self._while(only_if):
+                    return self._write(path, position, data)
+            case Delete(path, only_if):
+                with self._while(only_if):
+                    return self._delete(path)
         raise TypeError(f"no call: {call!r}")
 
     # --- reading ---
@@ -211,7 +216,8 @@ class PosixStorage:
         self._files.sync_directory(parent(path))
         return content_version(data)
 
-    def _write(self, path: str, position: int, data: bytes) -> None:
+    def _make(self, path: str, position: int) -> None:
+        """The file, if it is absent; a write at its beginning follows."""
         if self._files.entry(path) is None:
             if position:
                 raise _hole(path, 0, position)
@@ -219,6 +225,8 @@ class PosixStorage:
             # the path must not replace it.
             with self._only_one(path), suppress(FileExistsError):
                 self._files.create(path, 0)
+
+    def _write(self, path: str, position: int, data: bytes) -> None:
         with self._opened(path) as file:
             if position > file.size:
                 raise _hole(path, file.size, position)
@@ -263,6 +271,17 @@ class PosixStorage:
                 yield f"{_NEW}/{number:02x}"
             finally:
                 lock.close()
+
+    @contextmanager
+    def _while(self, condition: Unchanged | None) -> Iterator[None]:
+        """Nobody changes the object meanwhile. SwapLostError, BusyError: nothing was done."""
+        if condition is None:
+            yield
+            return
+        with self._only_one(condition.path):
+            if self._version(condition.path) != condition.version:
+                raise SwapLostError(f"{condition.path} has another content")
+            yield
 
     def _lock(self, path: str) -> Lock:
         for _ in range(_LOCK_ATTEMPTS):

@@ -22,7 +22,7 @@ import enum
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from stratamq.errors import BusyError, StrataError
@@ -211,7 +211,7 @@ class SimulatedBackend:
             there = self.memory.objects.get(call.path, b"")[call.position :]
             first, end = sorted(self._random.randint(0, len(data)) for _ in range(2))
             data[first:end] = (there[first:end] + bytes(end - first))[: end - first]
-        self._do_unheard(WriteAt(call.path, call.position, bytes(data)))
+        self._do_unheard(replace(call, data=bytes(data)))
 
     def _stale(self, call: List) -> list[Listed]:
         missing = self._random.choice([*self._made, None])

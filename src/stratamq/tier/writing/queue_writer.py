@@ -29,7 +29,9 @@ from stratamq.tier.driver.calls import (
     Swap,
     SwapLostError,
     Together,
+    Unchanged,
     Version,
+    WriteAt,
     ask,
 )
 from stratamq.tier.reading.manifests import parts_by_base
@@ -103,6 +105,10 @@ class QueueWriter:
             manifest = seen.manifest
             if manifest is not None and self._is_of_earlier_term(manifest):
                 yield from self.take_over(batch.first, now_ms)
+                continue
+            if manifest is None and self._positions and term_of(self._epoch[0]):
+                # One of an earlier term, which has begun the queue, may write its bytes later.
+                yield from self._swap(seen, replace(self._empty_manifest(), revision=1), [])
                 continue
             if manifest is not None and not self._compared:
                 different = yield from first_difference(self._place, manifest, batch)
@@ -210,23 +216,31 @@ class QueueWriter:
 
     def sweep(self, before_ms: int, *, dry_run: bool = False) -> Procedure[list[Listed]]:
         """Delete what nothing names and was last written before that time: what it was. Nothing may
-        be committed meanwhile. FencedError."""
+        be committed meanwhile: FencedError, SwapLostError."""
         objects = yield from listed(self._place)
         seen = yield from self._look()
         found = yield from orphans(objects, self._place, seen.manifest, before_ms)
         if not dry_run:
+            unchanged = Unchanged(self._place.manifest, seen.version)
             for one in found:
-                yield from ask(Delete(one.path))
+                yield from ask(Delete(one.path, unchanged))
         return found
 
     def _swap(
         self, seen: _Seen, following: Manifest, before: Sequence[Call[Any]]
     ) -> Procedure[bool]:
         """Make the calls, then the manifest. False: another writer has changed it, or has an
-        object of that name. Until it is swapped in nothing is known of the queue."""
+        object of that name. Until it is swapped in nothing is known of the queue.
+
+        Where names are used again the calls are done only as long as the manifest is the one that
+        was seen: a writer that was stopped for long touches no file of its successors.
+        """
         self._seen = None
+        unchanged = Unchanged(self._place.manifest, seen.version)
         try:
             for call in before:
+                if isinstance(call, WriteAt | Delete):
+                    call = replace(call, only_if=unchanged)
                 yield from ask(call)
             version = yield from ask(
                 Swap(self._place.manifest, encode_manifest(following), seen.version)
