@@ -14,6 +14,7 @@ from stratamq_pipeline.offsets_of_units import narrowed_by_units
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import read_partition
 from stratamq_pipeline.pushdown import push
+from stratamq_pipeline.tier_view import open_tier_view
 
 
 class BatchReader(DataSourceReader):
@@ -25,6 +26,8 @@ class BatchReader(DataSourceReader):
         self.selection = options.selection()
 
     def partitions(self) -> Sequence[InputPartition]:
+        if self.options.tier:
+            return self._with_tier()
         options = self.options
         view = open_view(options)
         try:
@@ -37,6 +40,23 @@ class BatchReader(DataSourceReader):
         finally:
             view.close()
 
+    def _with_tier(self) -> list[InputPartition]:
+        """The tier's parts, and the log's with what the tier has not."""
+        options = self.options
+        view = open_view(options) if options.path else None
+        tier = open_tier_view(options, self.selection)
+        if options.fail_on_data_loss and isinstance(options.starting, dict):
+            others = tier.check_starts(options.starting)
+            if view is not None:
+                check_starts(view, others)
+        begin, end = bounds(view, self.selection) if view is not None else (0, 0)
+        part_bytes = part_bytes_of(options, tier.bytes + end - begin)
+        pieces = tier.pieces(part_bytes, self.selection)
+        if view is not None:
+            rest = replace(self.selection, physical=(begin, end), elsewhere=tier.covered)
+            pieces += view.pieces(begin, end, part_bytes, rest)
+        return pieces
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.options, self.columns)
 
@@ -45,8 +65,15 @@ class PushingBatchReader(BatchReader):
     """The same, for a planner that hands filters over."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        self.selection, left = push(self.selection, filters)
-        return left
+        # What is in a tier has no place in the log.
+        kept = [one for one in filters if self.options.tier and _is_of_places(one)]
+        taken = [one for one in filters if one not in kept]
+        self.selection, left = push(self.selection, taken)
+        return kept + left
+
+
+def _is_of_places(one: Filter) -> bool:
+    return getattr(one, "attribute", ()) == ("physicalOffset",)
 
 
 def bounds(view: LogView, selection: Selection) -> tuple[int, int]:

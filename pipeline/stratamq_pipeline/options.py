@@ -2,7 +2,9 @@
 
 | option | default | meaning |
 |---|---|---|
-| `path` | | the store's directory, or `host:port` of any service of a running broker |
+| `path` | | the store's directory, `host:port` of any service of a running broker, or a tier |
+| `tier` | | the tier that the store's messages are uploaded to, read with its log |
+| `cluster`, `broker` | the only one | whose tier, where one target has several |
 | `subscribe` (`topic`) | every topic | topics, separated by commas |
 | `subscribePattern` | | a regular expression that the whole topic matches |
 | `queues` | every queue | queue ids, separated by commas |
@@ -37,7 +39,7 @@ from typing import Any
 
 from stratamq.errors import InvalidRequestError
 from stratamq.table.selection import Queue, Selection
-from stratamq.table.where import is_address
+from stratamq.table.where import is_address, is_tier
 
 EARLIEST, LATEST = -2, -1
 _FOREVER = (1 << 63) - 1
@@ -86,6 +88,10 @@ class SourceOptions:
     max_delay_ms: int = 900_000
     bounded: str = ""
     """The option that sets where to end, for streams to refuse."""
+    tier: str = ""
+    """Read with the log, or, where `path` is empty, alone."""
+    cluster: str | None = None
+    broker: str | None = None
     others: dict[str, str] = field(default_factory=dict)
     """Unknown options."""
 
@@ -100,6 +106,14 @@ class SourceOptions:
         mode, table = take("mode", "failfast").lower(), take("table", "messages").lower()
         _one_of("mode", mode, ("failfast", "permissive"))
         _one_of("table", table, ("messages", "damage"))
+        tier = take("tier", "")
+        if not tier and is_tier(path):
+            path, tier = "", path
+        if tier and (is_address(path) or table == "damage"):
+            raise InvalidRequestError(
+                "a tier is read with a store's directory or alone, and gives no damaged stretches: "
+                "a running broker reads its tier itself, and `pipeline verify-tier` finds damage"
+            )
         if is_address(path) and (mode == "permissive" or table == "damage"):
             raise InvalidRequestError(
                 "a broker gives no damaged stretches: mode=permissive and table=damage need its "
@@ -119,6 +133,9 @@ class SourceOptions:
         starting = take("startingoffsets", None)
         return cls(
             path=path,
+            tier=tier,
+            cluster=take("cluster", None),
+            broker=take("broker", None),
             topics=frozenset(topics) or None,
             topic_pattern=pattern,
             queues=frozenset(_number("queues", word) for word in queues) or None,

@@ -16,6 +16,7 @@ from stratamq.table.part_reader import read_part
 from stratamq.table.selection import Selection
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.same_file import check_same, witness
+from stratamq_pipeline.tier_view import TierPartition, read_tier_partition
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ def read_partition(
     decoder = Decoder(columns, options.decompress)
     if isinstance(partition, LogPart):
         return _read_files(partition, options, decoder)
+    if isinstance(partition, TierPartition):
+        return read_tier_partition(partition, options, decoder)
     if isinstance(partition, BrokerPart):
         from stratamq_pipeline.broker_view import read_broker_part
 

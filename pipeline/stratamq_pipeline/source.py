@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from stratamq.errors import InvalidRequestError
 from stratamq.table.schema import SCHEMA
 from stratamq_pipeline.batch import BatchReader, PushingBatchReader
 from stratamq_pipeline.damage import DAMAGE_SCHEMA, DamageReader
@@ -49,7 +50,12 @@ class StrataMQDataSource(DataSource):
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         from stratamq_pipeline.stream import StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options), tuple(schema.names))
+        options = SourceOptions.parse(self.options)
+        if options.tier:
+            raise InvalidRequestError(
+                "a stream follows a log: read the tier with spark.read, and the log as a stream"
+            )
+        return StreamReader(options, tuple(schema.names))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         from stratamq_pipeline.sink import BatchWriter

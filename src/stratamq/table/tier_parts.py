@@ -126,12 +126,14 @@ def _wanted_parts(
             yield TierPart(place, start, part, tuple(records), tuple(units))
 
 
-def in_groups(parts: Iterable[TierPart], most_bytes: int) -> Iterator[list[TierPart]]:
+def in_groups(
+    parts: Iterable[TierPart], most_bytes: int, most_parts: int = AT_ONCE_PARTS
+) -> Iterator[list[TierPart]]:
     """One behind the other, up to so many bytes together, or one part."""
     group: list[TierPart] = []
     size = 0
     for part in parts:
-        if group and (size + part.part.size > most_bytes or len(group) == AT_ONCE_PARTS):
+        if group and (size + part.part.size > most_bytes or len(group) == most_parts):
             yield group
             group, size = [], 0
         group.append(part)
