@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.service.config import FollowerConfig, setting
 from stratamq.tier.containers.place import HOUR_MS, TierLimits
+from stratamq.tier.driver.calls import is_name
 from stratamq.tier.driver.counting import Prices
 from stratamq.tier.writing.intake import IntakeLimits, goes_into_tier
 from stratamq_tier.read_ahead import ReadLimits
@@ -205,6 +207,16 @@ class TierConfig(FollowerConfig):
     def faults(self) -> Iterable[str]:
         if not self.target:
             yield "target must be given: a directory, or the URL of an object store"
+        elif not self.is_objects and Path(self.target).resolve().is_relative_to(
+            self.root.resolve()
+        ):
+            yield (
+                f"target {self.target} is in the store {self.root} itself, where RocketMQ refuses "
+                "foreign files: name a directory beside it"
+            )
+        for setting_name, name in (("cluster", self.cluster), ("broker", self.broker or "-")):
+            if not is_name(name) or "/" in name:
+                yield f"{setting_name} {name!r}: no part of a path can have this name"
         if self.start not in (EARLIEST, NOW) and not self.start.isascii():
             yield "start is `earliest`, `now` or a time in ms"
         elif self.start not in (EARLIEST, NOW) and not self.start.isdigit():

@@ -4,6 +4,7 @@ import os
 import random
 import time
 
+from stratamq.errors import ConfigurationError
 from stratamq.files.port import Clock
 from stratamq.files.real import RealFiles
 from stratamq.tier.driver.counting import FREE, CountingStorage
@@ -32,7 +33,7 @@ class OpenedStorage:
             )
             below, prices = open_objects(settings), config.prices
         else:
-            os.makedirs(config.target, exist_ok=True)
+            _make_directory(config.target)
             below = PosixStorage(RealFiles(config.target), time.sleep)
         self._counting = CountingStorage(below, clock.monotonic_ns, prices)
         self.storage: Storage = RetryingStorage(
@@ -53,3 +54,15 @@ class OpenedStorage:
 
     def close(self) -> None:
         self.storage.close()
+
+
+def _make_directory(target: str) -> None:
+    try:
+        os.makedirs(target, exist_ok=True)
+        writable = os.access(target, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise ConfigurationError(
+            [f"tier.target: {target} cannot be made a directory: {error.strerror}"]
+        ) from error
+    if not writable:
+        raise ConfigurationError([f"tier.target: {target} is not writable for this process"])

@@ -1,0 +1,30 @@
+"""What cannot be a tier is refused at the start, by a sentence that says who must act."""
+
+import pytest
+
+from tests.support.brokers import Broker
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("tier.target={there}/file", "cannot be made a directory: File exists"),
+        ("tier.target={there}/file/below", "cannot be made a directory: Not a directory"),
+        ("tier.target={there}/store/tier", "is in the store"),
+        ("tier.target={there}/store", "is in the store"),
+        ("tier.target=s3://", "not the URL of an object store"),
+        ("tier.target=ftp://host/tier", "not the URL of an object store"),
+        ("tier.cluster=", "no part of a path can have this name"),
+        ("tier.cluster=a/b", "no part of a path can have this name"),
+        ("tier.broker=..", "no part of a path can have this name"),
+    ],
+)
+def test_a_tier_that_cannot_be_is_refused(tmp_path, given, sentence):
+    (tmp_path / "file").touch()
+    settings = [f"tier.target={tmp_path / 'tier'}", given.format(there=tmp_path)]
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.spawn("tier")
+        assert broker.wait_end("tier") == 2
+        output = broker.output("tier")
+    assert sentence in output
+    assert "Traceback" not in output
