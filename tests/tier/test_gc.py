@@ -284,3 +284,25 @@ def test_a_bucket_is_listed_in_pages_and_what_is_left_in_it_goes(moto, monkeypat
     assert run(totals(*NAMES), storage).messages == 60
     assert check(storage, MODEL, 560) == 560
     storage.perform(Delete(left))
+
+
+def test_a_directory_or_broker_that_is_not_there_is_named_and_nothing_is_made(tmp_path, capsys):
+    nowhere = str(tmp_path / "nowhere")
+    for command in ("gc", "verify", "status", "restore"):
+        words = [str(tmp_path / "store")] if command == "restore" else []
+        assert stratamq(command, nowhere, *words) == 1
+        assert f"there is no directory {nowhere!r}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "tier").mkdir()
+    assert stratamq("gc", str(tmp_path / "tier")) == 1
+    assert "nothing of the broker DefaultCluster/broker-a" in capsys.readouterr().err
+
+
+def test_a_store_is_restored_neither_into_the_tier_nor_into_another_store(tmp_path, capsys):
+    tier, store = tmp_path / "tier", tmp_path / "store"
+    tier.mkdir()
+    (store / "commitlog").mkdir(parents=True)
+    assert stratamq("restore", str(tier), str(tier / "store")) == 1
+    assert "is in the tier itself" in capsys.readouterr().err
+    assert stratamq("restore", str(tier), str(store / "below" / "deep")) == 1
+    assert "is in the store" in capsys.readouterr().err

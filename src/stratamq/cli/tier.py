@@ -13,7 +13,12 @@ from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import OPERATORS, OutputOption
 from stratamq.cli.tier_contents import gc, status
-from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
+from stratamq.cli.tier_options import (
+    BrokerNameOption,
+    ClusterOption,
+    TargetArgument,
+    require_there,
+)
 from stratamq.cli.tier_restore import restore
 from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
 from stratamq.files.clock import SystemClock
@@ -197,6 +202,7 @@ def verify(
     from stratamq.tier.reading.verify import queues_of, verify_queue
     from stratamq.tier.reading.verify_index import verify_index
 
+    require_there(target)
     printer = Printer(output, VERIFY_COLUMNS)
     faults = 0
     with open_storage(target) as storage:

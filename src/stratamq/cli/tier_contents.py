@@ -10,7 +10,12 @@ from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.moments import parse_moment
 from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, endpoints
-from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
+from stratamq.cli.tier_options import (
+    BrokerNameOption,
+    ClusterOption,
+    TargetArgument,
+    require_there,
+)
 from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
 from stratamq.files.clock import SystemClock
 
@@ -54,6 +59,7 @@ def status(
     from stratamq.tier.driver.storage import run
     from stratamq.tier.reading.contents import brokers, totals
 
+    require_there(target)
     printer = Printer(output, STATUS_COLUMNS)
     unreadable: list[str] = []
     opened, counted = open_counted(target)
@@ -144,8 +150,8 @@ def gc(
 ) -> None:
     """Delete objects of a broker's tier that no manifest names: what crashes and lost races left.
 
-    A running tier service does this itself. Never deletes what a manifest names, or a writer may
-    still name: the tier is claimed first, which is refused where a service has claimed it.
+    Never deletes what a manifest names, or a writer may still name: the tier is claimed first. That
+    is refused where a tier service has claimed it: stop that one, and give --take-over.
     """
     from stratamq.tier.containers.place import broker_folder
     from stratamq.tier.driver.opening import open_storage
@@ -154,6 +160,7 @@ def gc(
     before_ms = parse_moment(f"-{older_than}")
     if not dry_run and now_ms - before_ms < _LEAST_AGE_MS:
         raise InvalidRequestError(f"--older-than {older_than}: at least 1h, unless with --dry-run")
+    require_there(target)
     printer = Printer(output, GARBAGE_COLUMNS)
     folder = "" if dry_run else broker_folder(cluster, broker)
     with open_storage(target, for_writing=folder) as storage:
@@ -173,9 +180,11 @@ def _collect(
 ) -> list[str]:
     """The queues that cannot be looked at, and why."""
     from stratamq.tier.driver.storage import run
-    from stratamq.tier.reading.contents import BrokerObjects
+    from stratamq.tier.reading.contents import BrokerObjects, brokers
     from stratamq.tier.writing.collecting import claim_to_collect, collect, garbage_of
 
+    if names not in run(brokers(), storage):
+        raise NotFoundError(f"the tier has nothing of the broker {'/'.join(names)}")
     epoch = None if dry_run else run(claim_to_collect(*names, take_over=take_over), storage)
     listing = BrokerObjects(*names)
     faults, count, size = [], 0, 0

@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stratamq.cli.tier_options import BrokerNameOption, ClusterOption, TargetArgument
+from stratamq.cli.tier_options import (
+    BrokerNameOption,
+    ClusterOption,
+    TargetArgument,
+    require_there,
+)
+from stratamq.errors import InvalidRequestError, StoreRefusedError
 from stratamq.files.real import RealFiles
+from stratamq.formats.store_paths import COMMIT_LOG
 
 if TYPE_CHECKING:
     from stratamq.tier.restoring.restoring import Restored
+
+MOST_SEGMENT_BYTES = 1 << 40
 
 
 def restore(
@@ -21,7 +30,10 @@ def restore(
     cluster: ClusterOption = "DefaultCluster",
     broker: BrokerNameOption = "broker-a",
     segment_bytes: Annotated[
-        int, typer.Option(min=128, help="of the new log: commitlog.segment_bytes")
+        int,
+        typer.Option(
+            min=128, max=MOST_SEGMENT_BYTES, help="of the new log: commitlog.segment_bytes"
+        ),
     ] = 1 << 30,
 ) -> None:
     """Make a broker's store from its tier alone, for `stratamq up --data DIR`.
@@ -36,6 +48,8 @@ def restore(
     from stratamq.tier.driver.storage import run
     from stratamq.tier.restoring.restoring import Restore
 
+    require_there(target)
+    _require_free(directory, target)
     work = Restore(
         cluster,
         broker,
@@ -46,7 +60,13 @@ def restore(
         segment_bytes,
     )
     with open_storage(target, for_writing=broker_folder(cluster, broker)) as storage:
-        restored = run(work.run(storage.positions), storage)
+        try:
+            restored = run(work.run(storage.positions), storage)
+        except OSError as error:
+            raise StoreRefusedError(
+                f"{error.filename or directory}: {error.strerror}: the store is not whole. Make "
+                "room, or name another directory, and give the same command again: it begins anew"
+            ) from error
     _show(restored)
     for one in restored.left_out:
         print(
@@ -61,6 +81,16 @@ def restore(
         f"{restored.groups} consumer groups{again}: stratamq up --data {directory}",
         file=sys.stderr,
     )
+
+
+def _require_free(directory: Path, target: str) -> None:
+    """InvalidRequestError for a place in which a store would be found by others."""
+    place = directory.resolve()
+    if "://" not in target and place.is_relative_to(Path(target).resolve()):
+        raise InvalidRequestError(f"{directory} is in the tier itself: name a directory beside it")
+    for above in place.parents:
+        if (above / COMMIT_LOG).is_dir():
+            raise InvalidRequestError(f"{directory} is in the store {above}: name one beside it")
 
 
 def _show(restored: "Restored") -> None:

@@ -17,7 +17,7 @@ from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import AbsentError, Listed, Procedure
 from stratamq.tier.reading.contents import load_writer
 from stratamq.tier.reading.manifests import load_manifest
-from stratamq.tier.writing.claim import claim
+from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.orphans import orphans, taken_out
 from stratamq.tier.writing.queue_writer import QueueWriter
 
@@ -54,6 +54,11 @@ def claim_to_collect(cluster: str, broker: str, *, take_over: bool) -> Procedure
     """An epoch above every writer's. FencedError: a service has claimed the tier, and would be
     ended (`take_over`: it is)."""
     held = yield from load_writer(cluster, broker)
+    if held is not None and held[0] > OFFLINE_GENERATION and not take_over:
+        raise FencedError(
+            f"a tier service has claimed the tier of {cluster}/{broker}: stop it, and give "
+            "--take-over; one that still runs writes no more then until its next start"
+        )
     generation = held[0] if held is not None and take_over else OFFLINE_GENERATION
     return (yield from claim(cluster, broker, generation))
 
