@@ -3,11 +3,14 @@
 from stratamq.client import Client, Message, connect
 from stratamq.files.real import RealFiles
 from stratamq.formats.frame import decode
+from stratamq.formats.generation_number import make_number
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.reading.pull import pull
 from stratamq.tier.reading.verify import queues_of
+from stratamq.tier.writing.claim import claim
+from stratamq.tier.writing.progress import ProgressObject
 from tests.ha.pairs import Pair
 from tests.support.storages import no_pause
 from tests.support.waiting import until
@@ -90,3 +93,23 @@ def test_what_the_old_master_alone_had_leaves_the_tier_for_the_new_ones_messages
             assert not any(body.startswith(b"lost") for body in bodies)
             assert len(bodies) == 60
     assert Tier(tmp_path).faults() == []
+
+
+def test_a_slave_lets_nothing_go_for_what_another_brokers_log_has_in_the_tier(tmp_path):
+    storage = PosixStorage(RealFiles(tmp_path / "tier"), no_pause)
+    names = ("DefaultCluster", "broker-a")
+    other = make_number(0, 3, 77)
+    record = ProgressObject(*names, run(claim(*names, other), storage))
+    run(record.store(other, 1 << 40, 1 << 40), storage)
+    with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
+        pair.start()
+        with connect(pair.master.root, patience_s=60) as client:
+            send(client, "first", 0, 40)
+        pair.caught_up()
+        with connect(pair.slave.root, patience_s=60) as client:
+            until(
+                lambda: "another broker's" in client.admin.tier_state().not_writing_reason,
+                "the slave's service has looked",
+            )
+            (follower,) = (one for one in client.log_state().followers if one.name == "tier")
+            assert follower.durable_offset == 0

@@ -45,6 +45,9 @@ class FollowedLog:
         return self.state.generation, self.state.confirmed
 
     def opened(self, opened: Opened) -> None:
+        # What this log has lost, and has otherwise now, is not in the tier.
+        self.committed = min(self.committed, opened.cut_to)
+        self.read_to = min(self.read_to, opened.cut_to)
         self.state = LogState(
             opened.generation,
             opened.is_slave,

@@ -5,12 +5,14 @@ tier.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
-from stratamq.errors import StrataError
+from stratamq.errors import NotWritableError, StrataError
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.progress import load_progress
 from stratamq_tier.parts import Parts
+from stratamq_tier.taking_over import shared_end
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
 
@@ -69,15 +71,25 @@ class Role:
         if followed.state.generation:
             self.not_writing_reason = "the log is a slave's: its master's service writes"
             try:
-                known = await self._parts.runner.start(
-                    load_progress(self._parts.config.cluster, self._parts.broker)
-                )
-                position = known[0].position if known is not None else 0
-                followed.committed = min(position, followed.state.confirmed)
+                followed.committed = min(await self._in_tier(), followed.state.confirmed)
                 followed.read_to = followed.state.confirmed
+            except NotWritableError as error:
+                followed.committed, self.not_writing_reason = 0, str(error)
             except StrataError as error:
                 log.warning("the tier's progress is not known", extra={"reason": str(error)})
         await self._pause(SLAVE_LOOK_S)
+
+    async def _in_tier(self) -> int:
+        """The log offset below which the tier has what this log has. NotWritableError when the tier
+        is another log's; other errors of the storage."""
+        parts = self._parts
+        found = await parts.runner.start(load_progress(parts.config.cluster, parts.broker))
+        if found is None:
+            return 0
+        known, state = found[0], parts.log.state
+        return min(
+            known.position, await parts.reading.run(partial(shared_end, parts, known, state))
+        )
 
     async def _until_log_changes(self, generation: int) -> None:
         while self._parts.log.state.generation == generation:

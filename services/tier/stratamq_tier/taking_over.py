@@ -48,7 +48,7 @@ async def take_over(
         position = state.readable if parts.config.start == NOW else state.minimum
         await parts.runner.start(progress.store(state.generation, position, position))
         return position
-    shared = await parts.reading.run(partial(_shared_end, parts, known, state))
+    shared = await parts.reading.run(partial(shared_end, parts, known, state))
     position = min(known.position, shared)
     if known.reach > shared or term_of(known.generation) != term_of(state.generation):
         await _cut(parts, min(known.reach, shared), reading, writers, cutting)
@@ -58,8 +58,9 @@ async def take_over(
     return position
 
 
-def _shared_end(parts: Parts, known: Progress, state: LogState) -> int:
-    """Up to which log offset this log has what the tier was written from. Blocking."""
+def shared_end(parts: Parts, known: Progress, state: LogState) -> int:
+    """Up to which log offset this log has what the tier was written from. Blocking.
+    NotWritableError when it is another log's."""
     adopted = parts.config.adopt_generation
     if known.generation == adopted:
         return state.minimum
