@@ -113,6 +113,26 @@ def test_a_tier_service_that_has_not_met_the_log_says_so(broker, client, tier):
                 ask()
 
 
+def test_a_directory_that_is_not_mounted_is_taken_neither_for_a_new_tier_nor_for_an_empty_one(
+    broker, client, tier, tmp_path
+):
+    cold(client, tier)
+    broker.kill("tier")
+    (tmp_path / "tier").rename(tmp_path / "elsewhere")
+    broker.spawn("tier")
+    broker.wait_announced("tier")
+    until(lambda: "is the directory mounted" in broker.output("tier"), "the service says so")
+    with (
+        connect(broker.root, patience_s=0.5) as impatient,
+        pytest.raises(UnavailableError, match="is the directory mounted"),
+    ):
+        impatient.pull("t", 0, 0)
+    (tmp_path / "tier").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "tier")
+    assert sorted(int(one.body[:8]) for one in client.consume("t")) == list(range(COUNT))
+    assert tier.faults() == []
+
+
 def test_who_begins_below_what_was_purged_goes_on_in_the_tier(broker, client, tier):
     cold(client, tier)
     client.admin.purge_topic("t", [QueuePurge("t", 0, 0, 100, EACH)])

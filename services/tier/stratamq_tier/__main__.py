@@ -22,6 +22,7 @@ from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
+from stratamq.tier.writing.progress import load_progress
 from stratamq_tier import upkeep
 from stratamq_tier.config import TierConfig
 from stratamq_tier.fetching import Fetcher
@@ -38,6 +39,7 @@ from stratamq_tier.status import TierStatus
 from stratamq_tier.storage import OpenedStorage
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
+from stratamq_tier.written_tier import require_new
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +204,11 @@ class Working:
         self.topics.require_learned()
 
     async def _load(self) -> None:
-        places = await self._runner.start(queues_of(self._service.config.cluster, self._broker))
+        service, broker = self._service, self._broker
+        cluster = service.config.cluster
+        if await self._runner.start(load_progress(cluster, broker)) is None:
+            await self._reading.run(partial(require_new, service.files, service.config, broker))
+        places = await self._runner.start(queues_of(cluster, broker))
         for low in range(0, len(places), LOAD_AT_ONCE):
             for manifest in await self._runner.start(
                 load_manifests(places[low : low + LOAD_AT_ONCE])

@@ -22,6 +22,7 @@ from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
 from stratamq_tier.tasks import all_of
 from stratamq_tier.writers import Writers
+from stratamq_tier.written_tier import remember
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,9 @@ async def take_over(
     if known is None:
         position = state.readable if parts.config.start == NOW else state.minimum
         await parts.runner.start(progress.store(state.generation, position, position))
+        await parts.reading.run(partial(remember, parts.files, parts.config, parts.broker))
         return position
+    await parts.reading.run(partial(remember, parts.files, parts.config, parts.broker))
     shared = await parts.reading.run(partial(shared_end, parts, known, state))
     position = min(known.position, shared)
     if known.reach > shared or term_of(known.generation) != term_of(state.generation):

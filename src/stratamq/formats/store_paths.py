@@ -28,6 +28,7 @@ UP_LOCK_PATH = f"{OWN_DIRECTORY}/up.lock"
 """Held by `stratamq up`."""
 TIER_LOCK_PATH = f"{OWN_DIRECTORY}/tier.lock"
 """Held by the tier service; there in every store that ever had one."""
+WRITTEN_TIER_PATH = f"{OWN_DIRECTORY}/tier.json"
 RESERVE_PATH = f"{OWN_DIRECTORY}/reserve"
 
 # The log's.
