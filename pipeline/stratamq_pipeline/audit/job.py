@@ -23,15 +23,15 @@ from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.audit.index import index_file_faults, index_items, item_faults
 from stratamq_pipeline.audit.kinds import FAULTS, fault
 from stratamq_pipeline.audit.queues import as_faults, gaps, queue_units, standing, unit_faults
+from stratamq_pipeline.audit.reporting import summarize, write
 from stratamq_pipeline.audit.store import AuditedStore, look_at
 from stratamq_pipeline.jobs.dispatched import Reading, damage, dispatched, log_parts, spark_schema
 from stratamq_pipeline.jobs.geometry import GeometryOptions
-from stratamq_pipeline.jobs.output_files import not_shared, open_output
+from stratamq_pipeline.jobs.output_files import open_output
 from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
 from stratamq_pipeline.jobs.target import Target
 
-SHOWN = 20
 _LOOK_BYTES = 4 << 20
 
 
@@ -67,28 +67,11 @@ def run_audit(options: AuditOptions, spark: SparkOptions, progress: Progress = s
             target.check_shared(session)
         progress("holding frames, units and items against each other")
         with faults(session, store, options.reading, options.part_bytes) as found:
-            _summarize(summary, found)
+            summarize(summary, found)
             if target is not None:
                 progress("writing the faults")
-                _write(session, target, found, summary.facts["faults"])
+                write(session, target, found, summary.facts["faults"])
     return summary
-
-
-def _write(spark: SparkSession, target: Target, found: DataFrame, count: int) -> None:
-    """All `count` faults, or InvalidRequestError and nothing."""
-    target.begin({"faults": count})
-    place = target.files.spark_path(target.made)
-    found.write.mode("overwrite").parquet(place)
-    written = spark.read.schema(spark_schema(FAULTS)).parquet(place).count()
-    names = {name for name in target.files.files_below(target.made) if name.endswith(".parquet")}
-    # Where there is no fault Spark writes a file without rows.
-    if written != count or not names:
-        raise not_shared(
-            target.files,
-            f"{count} faults were found, and {written} are in the {len(names)} files that the "
-            "driver sees",
-        )
-    target.publish()
 
 
 @contextmanager
@@ -179,23 +162,3 @@ def _position_of(log: LogFiles, offset: Any) -> Any:
     """All segments but the last have one size."""
     size = log.segments[0].size if log.segments else 1
     return offset % F.lit(size)
-
-
-def _summarize(summary: Summary, found: DataFrame) -> None:
-    kinds = (
-        found.groupBy("kind", "consequence").agg(F.count("*").alias("faults")).orderBy("kind")
-    ).collect()
-    summary.rows_title = "kinds"
-    summary.rows = [
-        {"kind": row["kind"], "faults": row["faults"], "consequence": row["consequence"]}
-        for row in kinds
-    ]
-    total = sum(row["faults"] for row in kinds)
-    summary.facts["faults"] = total
-    summary.failed = total > 0
-    shown = found.orderBy("file", "position", "kind").limit(SHOWN).collect() if total else []
-    summary.notes = [
-        f"{row['file']} at {row['position']}: {row['kind']} ({row['detail']})" for row in shown
-    ]
-    if total > SHOWN:
-        summary.notes.append(f"… and {total - SHOWN} more; --out DIR keeps all of them")

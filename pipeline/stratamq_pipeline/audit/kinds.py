@@ -41,6 +41,15 @@ CONSEQUENCES = {
     "item-without-message": "stands for a place where no message begins: costs a read, no more",
     "item-beyond-log": "stands for bytes behind the log's end; an opening store removes it",
     "item-time": "questions about times that RocketMQ answers by the item go wrong",
+    # A tier; `file` is broker, topic and queue id, `position` a queue offset.
+    "tier-manifest": "the queue is not found in the tier: restore it from the broker's log",
+    "tier-chain": "consumers get nothing at these offsets: the queue's manifest leaves them out",
+    "tier-part": "messages here are lost in the tier: restore the queue from the broker's log",
+    "tier-other": "consumers get another message from the tier than from the log",
+    "tier-missing": "the log has this message, and will be deleted although the tier has not",
+    "tier-unknown": "the tier has a message that the log never had: another broker's, or cut off",
+    "tier-index-file": "keys in this file are not found: the tier's service makes the index again",
+    "tier-key-missing": "messages are not found by their keys: the service makes the index again",
 }
 
 

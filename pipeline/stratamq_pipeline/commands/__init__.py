@@ -13,6 +13,7 @@ from stratamq_pipeline.commands.export import export
 from stratamq_pipeline.commands.pack import pack
 from stratamq_pipeline.commands.rebuild import rebuild
 from stratamq_pipeline.commands.stats import stats
+from stratamq_pipeline.commands.verify_tier import verify_tier
 
 PANEL = "Jobs over a whole log"
 """The part of `stratamq --help` in which they are."""
@@ -42,5 +43,6 @@ def _jobs() -> typer.Typer:
     pipeline.command("export")(export)
     pipeline.command("rebuild")(rebuild)
     pipeline.command("stats")(stats)
+    pipeline.command("verify-tier")(verify_tier)
     pipeline.command("zip")(pack)
     return pipeline

@@ -42,6 +42,10 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="show what would be done, and do nothing")
 ]
 LogArgument = Annotated[str, typer.Argument(help="a store's directory, ours or RocketMQ's")]
+ClusterOption = Annotated[
+    str | None, typer.Option(help="whose tier; not needed where there is one")
+]
+BrokerOption = Annotated[str | None, typer.Option(help="whose tier; not needed where there is one")]
 QueueFileBytesOption = Annotated[
     int | None,
     typer.Option(

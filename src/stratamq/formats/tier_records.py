@@ -5,6 +5,8 @@ Everything else stays, the queue offset too. A record that ends in a checksum of
 which does not hold any more. Spec tier 3.4, 4.4.
 """
 
+from hashlib import blake2b
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc
 I64 = NDArray[np.int64]
 
 CODA_MAGIC = layout.MAGIC_BLANK
+_DIGITS_AT = 9
 CODA_BYTES = 16
 """Releases up to 5.2.0 end a full segment with: size (4), magic (4), last store time (8)."""
 
@@ -38,6 +41,25 @@ def place_records(buffer: bytearray | memoryview, starts: I64, sizes: I64, base:
     scatter(raw, starts + layout.PHYSICAL_OFFSET_POSITION, offsets)
     for start, end in zip(starts[whole].tolist(), ends[whole].tolist(), strict=True):
         fill_property_crc(view[start:end])
+
+
+def placeless_digests(buffer: bytes | memoryview, starts: I64, sizes: I64) -> I64:
+    """A number for each record that is the same in the log and in a tier: of all its bytes but its
+    physical offset and the digits of its checksum."""
+    raw, ends = np.frombuffer(bytearray(buffer), np.uint8), starts + sizes
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    whole, _ = record_checksums(raw, ends)
+    places = starts + layout.PHYSICAL_OFFSET_POSITION
+    scatter(raw, places, np.zeros((len(starts), 8), np.uint8))
+    digits = ends[whole] - PROPERTY_CRC_BYTES + _DIGITS_AT
+    scatter(raw, digits, np.zeros((len(digits), PROPERTY_CRC_BYTES - _DIGITS_AT - 1), np.uint8))
+    view = raw.data
+    found = b"".join(
+        blake2b(view[start:end], digest_size=8).digest()
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    )
+    return np.frombuffer(found, np.int64)
 
 
 def physical_offset_of(record: bytes | memoryview) -> int:

@@ -18,6 +18,13 @@ from stratamq.tier.driver.calls import AbsentError, Folders, Procedure, Size, as
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 from stratamq.tier.reading.records import cut_records
 
+OnPart = Callable[[int, Part, bytes, UnitArray], None]
+_FOREVER = 1 << 62
+
+
+def _pass_on(start: int, part: Part, records: bytes, units: UnitArray) -> None:
+    """Nothing else is asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -63,26 +70,70 @@ def verify_queue(place: QueuePlace) -> Procedure[Verified]:
         return Verified(place, 0, 0, 0, 0, 0, (error.message,))
     if found is None:
         return Verified(place, 0, 0, 0, 0, 0, ())
-    faults: list[str] = []
-    messages = size = 0
-    reached = None
-    for segment, parts in found.parts:
-        for part in parts:
-            faults += yield from _part_faults(found, segment, part)
-            if reached not in (None, part.first) and part.first not in _hole_ends(found):
-                faults.append(f"offsets {reached} to {part.first} are in no part and no hole")
-            reached = part.first + part.count
-            messages, size = messages + part.count, size + part.size
+    faults = chain_faults(found)
+    parts = yield from verify_parts(found)
     lost = sum(hole.end - hole.start for hole in found.manifest.holes)
     queue = found.queue
-    return Verified(place, queue.minimum, queue.end, messages, size, lost, tuple(faults))
+    return Verified(
+        place,
+        queue.minimum,
+        queue.end,
+        parts.messages,
+        parts.bytes,
+        lost,
+        (*faults, *(fault.sentence for fault in parts.faults)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartFault:
+    """`offset`: the first queue offset of the part."""
+
+    offset: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedParts:
+    messages: int
+    bytes: int
+    faults: tuple[PartFault, ...]
+
+
+def chain_faults(found: ManifestQueue) -> list[str]:
+    """Queue offsets that are in no part and in no hole, by the manifest alone."""
+    faults, reached, ends = [], None, _hole_ends(found)
+    for _, parts in found.parts:
+        for part in parts:
+            if reached not in (None, part.first) and part.first not in ends:
+                faults.append(f"offsets {reached} to {part.first} are in no part and no hole")
+            reached = part.first + part.count
+    return faults
+
+
+def verify_parts(
+    found: ManifestQueue, begin: int = 0, end: int = _FOREVER, seen: OnPart = _pass_on
+) -> Procedure[VerifiedParts]:
+    """The parts that begin at queue offsets [begin, end), one at a time. `seen` gets the place, the
+    part, its records and its units where both could be read."""
+    faults: list[PartFault] = []
+    messages = size = 0
+    for segment, parts in found.parts:
+        for part in parts:
+            if begin <= part.first < end:
+                sentences = yield from _part_faults(found, segment, part, seen)
+                faults += [PartFault(part.first, sentence) for sentence in sentences]
+                messages, size = messages + part.count, size + part.size
+    return VerifiedParts(messages, size, tuple(faults))
 
 
 def _hole_ends(found: ManifestQueue) -> set[int]:
     return {hole.end for hole in found.manifest.holes}
 
 
-def _part_faults(found: ManifestQueue, segment: RecordSegment, part: Part) -> Procedure[list[str]]:
+def _part_faults(
+    found: ManifestQueue, segment: RecordSegment, part: Part, seen: OnPart
+) -> Procedure[list[str]]:
     what = f"offsets {part.first} to {part.first + part.count}"
     queue, base = found.queue, segment.base + part.position
     try:
@@ -97,7 +148,9 @@ def _part_faults(found: ManifestQueue, segment: RecordSegment, part: Part) -> Pr
         faults.append(f"{what}: the records differ from their checksum")
     if crc32(raw) != part.units_crc:
         faults.append(f"{what}: the units differ from their checksum")
-    faults += [f"{what}: {fault}" for fault in _record_faults(part, data, base, decode_units(raw))]
+    units = decode_units(raw)
+    seen(base, part, data, units)
+    faults += [f"{what}: {fault}" for fault in _record_faults(part, data, base, units)]
     return faults
 
 

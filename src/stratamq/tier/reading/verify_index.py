@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stratamq.errors import CorruptionError, OffsetOutOfRangeError
+from stratamq.errors import CorruptionError, CorruptRecordError, OffsetOutOfRangeError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.queue_units import decode_units
+from stratamq.formats.queue_units import UnitArray, decode_units
 from stratamq.formats.tier_index import (
     HEADER_BYTES,
     ITEM,
@@ -93,7 +93,7 @@ class _Verification:
         for file in self._manifest.files:
             try:
                 raw = yield from ask(Read(file.name, 0, file.size))
-                self.faults += _faults_of_form(file, raw)
+                self.faults += faults_of_form(file, raw)
                 items = uploaded_items(raw)
             except (AbsentError, CorruptionError, OffsetOutOfRangeError) as error:
                 self.faults.append(f"{file.name}: {error.message}")
@@ -139,12 +139,8 @@ class _Verification:
         except (AbsentError, CorruptionError, OffsetOutOfRangeError) as error:
             self.faults.append(f"{what}: {error.message}")
             return
-        sizes = decode_units(raw)["size"].astype(np.int64)[: end - part.first]
-        if int(sizes.sum()) > part.size:
-            self.faults.append(f"{what}: units and records do not fit each other")
-            return
         try:
-            keys = keys_of(records[: int(sizes.sum())], sizes, start, 0, 0).items
+            keys = keys_in(start, part, records, decode_units(raw), end)
         except CorruptionError as error:
             self.faults.append(f"{what}: {error.message}")
             return
@@ -156,6 +152,15 @@ class _Verification:
             self.faults.append(f"{what}: {missing} keys are in no file of the index")
 
 
+def keys_in(start: int, part: Part, records: bytes, units: UnitArray, end: int) -> Items:
+    """The keys of the messages of a part below queue offset `end`, as items without topic and
+    queue. CorruptRecordError."""
+    sizes = units["size"].astype(np.int64)[: max(0, end - part.first)]
+    if int(sizes.sum()) > part.size:
+        raise CorruptRecordError("units and records do not fit each other", start, "units")
+    return keys_of(records[: int(sizes.sum())], sizes, start, 0, 0).items
+
+
 def _of_queue(items: Items, topic_id: int, queue_id: int) -> Items:
     low, high = np.searchsorted(items["topic_id"], [topic_id, topic_id + 1])
     of_topic = items[low:high]
@@ -163,7 +168,7 @@ def _of_queue(items: Items, topic_id: int, queue_id: int) -> Items:
     return of_topic[low:high]
 
 
-def _faults_of_form(file: IndexedFile, raw: bytes) -> Iterator[str]:
+def faults_of_form(file: IndexedFile, raw: bytes) -> Iterator[str]:
     """Header, and the items of each slot. CorruptRecordError."""
     header = decode_tier_index_header(raw)
     first_slot = memoryview(raw)[HEADER_BYTES : HEADER_BYTES + SLOT_BYTES]
