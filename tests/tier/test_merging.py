@@ -6,10 +6,11 @@ import pytest
 
 from stratamq.formats.tier_manifest import encode_manifest
 from stratamq.tier.containers.place import TierLimits
-from stratamq.tier.driver.calls import Create, StorageUnavailableError
+from stratamq.tier.driver.calls import Create, Load, StorageUnavailableError, Together
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
-from stratamq.tier.writing.merging import RUN
+from stratamq.tier.reading.manifests import queue_of
+from stratamq.tier.writing.merging import JOIN_BYTES, RUN
 from stratamq.tier.writing.queue_writer import QueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel, check
 from tests.tier.test_cutting import _Dying
@@ -68,3 +69,43 @@ def test_a_merge_that_dies_at_any_call_loses_nothing(calls):
     run(writer.merge(TIME), storage)
     assert check(storage, MODEL, RUN + 5) == RUN + 5
     assert len(writer.manifest.records[0].parts) < RUN
+
+
+def test_parts_that_are_not_small_become_few():
+    model = QueueModel(0, (300_000,) * 80)
+    storage = Weighed(False)
+    writer = QueueWriter(PLACE, (1, 1), False, TierLimits())
+    for offset in range(80):
+        run(writer.commit(model.batch(offset, offset + 1), TIME), storage)
+        run(writer.merge(TIME), storage)
+    size = 80 * 300_000
+    parts = writer.manifest.records[0].parts
+    assert len(parts) <= size // (JOIN_BYTES // 2) + JOIN_BYTES // 2 // 300_000 + 1
+    assert storage.written < 2.2 * size
+    assert check(storage, model, 80) == 80
+
+
+def test_a_commit_and_a_later_look_load_no_list_of_parts_again():
+    limits = TierLimits(record_segment_bytes=1_000)
+    storage, loads = MemoryStorage(False), []
+
+    class Counted:
+        positions = False
+
+        def perform(self, call):
+            if isinstance(call, Together):
+                return [self.perform(one) for one in call.calls]
+            if isinstance(call, Load) and call.path.endswith(".json"):
+                loads.append(call.path)
+            return storage.perform(call)
+
+    writer = QueueWriter(PLACE, (1, 1), False, limits)
+    run(writer.commit(MODEL.batch(0, 200), TIME), storage)
+    before = run(queue_of(PLACE, writer.manifest), Counted())
+    assert len(loads) > 20
+    loads.clear()
+    run(writer.commit(MODEL.batch(200, 201), TIME), Counted())
+    run(writer.merge(TIME), Counted())
+    after = run(queue_of(PLACE, writer.manifest, before), Counted())
+    assert len(loads) <= 1
+    assert after.parts == run(queue_of(PLACE, writer.manifest), storage).parts

@@ -174,7 +174,7 @@ class Fetcher:
             self._open.move_to_end(key)
             return known
         place = QueuePlace(self._cluster, manifest.broker, *key)
-        opened = await self._runner.start(queue_of(place, manifest))
+        opened = await self._runner.start(queue_of(place, manifest, known))
         self._open[key] = opened
         self._open.move_to_end(key)
         if len(self._open) > MOST_OPEN_QUEUES:

@@ -1,5 +1,6 @@
 """What was read from the tier and will be asked for next: bounded in bytes and in time."""
 
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ CacheKey = tuple[str, int, Epoch]
 """A queue, and the writer of its manifest: of another history nothing is found."""
 _MESSAGE_BYTES = 200
 """What a message takes in memory beside its record."""
+_OVERLAPPING = 4
+"""Of the chunks that begin before an offset so many are looked at: they seldom overlap."""
 BYPASS_RATIO = 0.8
 """Above this part of the budget only what is asked for is read, and nothing is kept."""
 
@@ -55,6 +58,7 @@ class ReadAhead:
         """By queue and first offset, the one that was used least recently first: with its bytes and
         when it was used last."""
         self._firsts: dict[CacheKey, list[int]] = {}
+        """In their order."""
         self._bytes = self._hits = self._misses = 0
 
     @property
@@ -68,9 +72,11 @@ class ReadAhead:
     def find(self, key: CacheKey, offset: int) -> Chunk | None:
         """The chunk that has this queue offset. Counted as a hit or a miss."""
         self.expire()
-        for first in self._firsts.get(key, ()):
+        firsts = self._firsts.get(key, [])
+        before = bisect_right(firsts, offset)
+        for first in firsts[max(0, before - _OVERLAPPING) : before]:
             chunk, size, _ = self._chunks[key, first]
-            if first <= offset < chunk.end:
+            if offset < chunk.end:
                 self._chunks[key, first] = chunk, size, self._clock.monotonic_ns()
                 self._chunks.move_to_end((key, first))
                 self._hits += 1
@@ -84,7 +90,7 @@ class ReadAhead:
             return
         self._drop((key, chunk.first))
         self._chunks[key, chunk.first] = chunk, size, self._clock.monotonic_ns()
-        self._firsts.setdefault(key, []).append(chunk.first)
+        insort(self._firsts.setdefault(key, []), chunk.first)
         self._bytes += size
         while self._bytes > self._budget_bytes:
             self._drop(next(iter(self._chunks)))
@@ -104,6 +110,7 @@ class ReadAhead:
             return
         key, first = name
         self._bytes -= found[1]
-        self._firsts[key].remove(first)
-        if not self._firsts[key]:
+        firsts = self._firsts[key]
+        del firsts[bisect_left(firsts, first)]
+        if not firsts:
             del self._firsts[key]

@@ -1,6 +1,6 @@
 """A queue of a tier of ours, by its manifest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
@@ -51,9 +51,14 @@ def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:
     return [decode_manifest(raw) for raw, _ in loaded]
 
 
-def queue_of(place: QueuePlace, manifest: Manifest) -> Procedure[ManifestQueue]:
-    """The parts of full segments are loaded, too."""
-    parts_of = yield from parts_by_base(manifest.records)
+def queue_of(
+    place: QueuePlace, manifest: Manifest, known: ManifestQueue | None = None
+) -> Procedure[ManifestQueue]:
+    """The parts of full segments are loaded, too, but those that `known`, an earlier state of the
+    queue, has. CorruptRecordError."""
+    earlier = known.parts if known is not None else ()
+    listed = {segment.details: parts for segment, parts in earlier if segment.details}
+    parts_of = yield from parts_by_base(manifest.records, listed)
     segments = tuple((segment, parts_of[segment.base]) for segment in manifest.records)
     parts = [part for _, parts in segments for part in parts]
     records = Chain(
@@ -80,11 +85,15 @@ def queue_of(place: QueuePlace, manifest: Manifest) -> Procedure[ManifestQueue]:
     return ManifestQueue(manifest, queue, points, segments)
 
 
-def parts_by_base(segments: Sequence[RecordSegment]) -> Procedure[dict[int, tuple[Part, ...]]]:
-    """The parts of each segment; those of full ones are loaded. CorruptRecordError."""
-    full = [segment for segment in segments if segment.details]
+def parts_by_base(
+    segments: Sequence[RecordSegment], known: Mapping[str, tuple[Part, ...]] | None = None
+) -> Procedure[dict[int, tuple[Part, ...]]]:
+    """The parts of each segment; those of full ones are loaded, unless they are `known` by the
+    names of their lists, which never change. CorruptRecordError."""
+    known = known or {}
+    full = [segment for segment in segments if segment.details and segment.details not in known]
     loaded = yield from ask(Together([Load(segment.details) for segment in full]))
-    found = {segment.base: segment.parts for segment in segments}
+    found = {segment.base: known.get(segment.details, segment.parts) for segment in segments}
     for segment, (raw, _) in zip(full, loaded, strict=True):
         found[segment.base] = decode_parts(raw)
     return found

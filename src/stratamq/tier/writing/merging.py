@@ -1,9 +1,10 @@
 """Small parts of a queue made into larger ones, where each part is an object.
 
 A queue with few messages gets a small part with each commit. When the last `RUN` parts are small
-they become one object, and the manifest stays short: at most `RUN` parts of the smallest size,
-twice as many of the middle one, and one for each `JOIN_BYTES` of a segment. A byte is written about
-four times at most.
+they become one object; so do `FEW` parts and more that are together more than half of `JOIN_BYTES`,
+and then stay. The manifest stays short: at most `RUN` parts of the smallest size, as many of the
+middle one, and about one for each third of `JOIN_BYTES` of a segment. A byte is written about four
+times at most.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Call, Create, Procedure
 from stratamq.tier.reading.manifests import queue_of
 
-RUN = 64
+RUN, FEW = 64, 4
 JOIN_BYTES = 8 << 20
 SMALL_BYTES = JOIN_BYTES // RUN
 
@@ -27,21 +28,22 @@ def run_to_merge(manifest: Manifest) -> int:
     if manifest.positions or not manifest.records:
         return 0
     parts = manifest.records[-1].parts
-    small = _trailing(parts, SMALL_BYTES)
+    small, _ = _trailing(parts, SMALL_BYTES)
     if small >= RUN:
         return small
-    return middle if (middle := _trailing(parts, JOIN_BYTES)) >= 2 * RUN else 0
+    middle, size = _trailing(parts, JOIN_BYTES // 2)
+    return middle if middle >= FEW and size > JOIN_BYTES // 2 else 0
 
 
-def _trailing(parts: Sequence[Part], limit: int) -> int:
-    """The number of last parts below `limit` that are together at most `JOIN_BYTES`."""
+def _trailing(parts: Sequence[Part], limit: int) -> tuple[int, int]:
+    """The number of last parts below `limit` that are together at most `JOIN_BYTES`, and their
+    bytes."""
     count = size = 0
     for part in reversed(parts):
-        size += part.size
-        if part.size >= limit or size > JOIN_BYTES:
+        if part.size >= limit or size + part.size > JOIN_BYTES:
             break
-        count += 1
-    return count
+        count, size = count + 1, size + part.size
+    return count, size
 
 
 def merged(
@@ -51,7 +53,7 @@ def merged(
     it."""
     *earlier, last = manifest.records
     kept, run = last.parts[:-count], last.parts[-count:]
-    queue = (yield from queue_of(place, manifest)).queue
+    queue = (yield from queue_of(place, replace(manifest, records=(last,)))).queue
     start = last.base + run[0].position
     records = yield from queue.records.read(start, last.end - start)
     first, messages = run[0].first, sum(part.count for part in run)

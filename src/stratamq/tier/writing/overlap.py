@@ -4,6 +4,8 @@ A queue offset is given twice where a topic was deleted and made again (RocketMQ
 and where another broker's log is copied to the same path.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from stratamq.errors import NotWritableError
@@ -33,7 +35,8 @@ def first_difference(place: QueuePlace, manifest: Manifest, batch: Batch) -> Pro
     offset = min(manifest.end_offset, batch.end) - 1
     if offset < max(batch.first, manifest.minimum):
         return None
-    queue = (yield from queue_of(place, manifest)).queue
+    segments = [one for one in manifest.records if one.first <= offset < one.end_offset]
+    queue = (yield from queue_of(place, replace(manifest, records=tuple(segments)))).queue
     if queue.behind_hole(offset) != offset:
         return None
     unit = yield from queue.read_units(offset, 1)
