@@ -12,7 +12,7 @@ from stratamq.errors import StrataError
 
 STOP_TIMEOUT_S = 60.0
 START_PATIENCE_S = 30.0
-ROOMS = ("commitlog", "ha", "dispatcher", "index")
+ROOMS = ("commitlog", "ha", "dispatcher", "index", "tier")
 """In the order of their start; they stop in the same."""
 ANY_VOLUME = {"commitlog.disk_refuse_ratio": 1.0}
 """What other programs have filled of the volume decides nothing."""
@@ -57,9 +57,10 @@ class Broker:
     def client(self) -> Client:
         return connect(self.root, patience_s=START_PATIENCE_S)
 
-    def start(self, room: str) -> None:
+    def start(self, room: str, settings: Mapping[str, object] | None = None) -> None:
+        """`settings`: of this start alone."""
         command = [sys.executable, "-m", f"stratamq_{room}", "--data", str(self.root)]
-        for name, value in self._settings.items():
+        for name, value in {**self._settings, **(settings or {})}.items():
             if name.startswith(f"{room}."):
                 command += ["--set", f"{name}={value}"]
         with self._log_of(room).open("wb") as log:

@@ -69,7 +69,8 @@ def register(app: typer.Typer) -> None:
     bench.command("delete")(delete)
     bench.command("scan")(scan)
     bench.command("spark")(spark)
-    everything = "All but delete, scan and Spark, with the bars they are held to: 40 minutes."
+    bench.command("tier")(tier)
+    everything = "All but delete, scan, Spark and tier, with the bars they are held to: 40 minutes."
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
     app.add_typer(bench, rich_help_panel=BUILDERS)
@@ -158,6 +159,26 @@ def spark(
 
     with _place(directory) as place:
         _show(run_spark(place, SparkOptions(rounds, body, messages)), output)
+
+
+def tier(
+    target: Annotated[
+        str, typer.Option(help="s3://BUCKET/PREFIX, gs://, az://; empty: a directory")
+    ] = "",
+    endpoint: Annotated[str, typer.Option(help="of a server that is not the provider's")] = "",
+    rounds: RoundsOption = 3,
+    body: BodyOption = 1024,
+    messages: Annotated[int, typer.Option(min=1000, help="How many are stored.")] = 300_000,
+    queues: Annotated[int, typer.Option(min=1, help="Of the case with many.")] = 1_000,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Uploading and cold reading beside the storage alone, and how much is asked of it."""
+    from stratamq_bench.tier import TierOptions, run_tier
+
+    options = TierOptions(target.rstrip("/"), endpoint, rounds, body, messages, queues)
+    with _place(directory) as place:
+        _show(run_tier(place, options), output)
 
 
 def draw(

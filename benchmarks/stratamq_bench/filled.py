@@ -19,7 +19,7 @@ class FilledStore:
 
 def fill(directory: Path, messages: int, body_bytes: int, segment_bytes: int) -> FilledStore:
     """About so many messages, sent by a client to a log service. StrataError."""
-    settings = {"commitlog.segment_bytes": segment_bytes}
+    settings = {"commitlog.segment_bytes": segment_bytes, "commitlog.followers": ""}
     with Broker(directory, ["commitlog"], settings) as broker:
         with broker.client() as client:
             put_topics(client, Places())
