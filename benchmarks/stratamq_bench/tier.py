@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from stratamq.cli.tier_storage import open_storage
+
 from stratamq.client import Client, Message, Topic
 from stratamq.client.values import TierState
 from stratamq.errors import StrataError

@@ -1,12 +1,107 @@
-"""What was read ahead is found again, whatever else was read of the queue."""
+"""What was read ahead: bounded in bytes and time; what was read to its end gives way first."""
 
 import random
+from dataclasses import dataclass
 
-from stratamq_tier.read_ahead import Chunk, ReadAhead
+from stratamq_tier.read_ahead import IDLE_NS, Chunk, ReadAhead
 
 from stratamq.files.clock import SystemClock
+from stratamq.tier.reading.records import TierMessage
 
+SIZE = 1_000
 KEY = ("t", 0, (1, 1))
+
+
+@dataclass
+class Clock:
+    now_ns: int = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def chunk(first: int, count: int = 1) -> Chunk:
+    record = memoryview(bytes(SIZE))
+    return Chunk(first, first + count, tuple(TierMessage(first, 0, record) for _ in range(1)))
+
+
+def cache(chunks: int, clock: Clock | None = None) -> ReadAhead:
+    """With room for so many."""
+    return ReadAhead(clock or Clock(), chunks * chunk(0).memory_bytes, 15_000)
+
+
+def test_a_chunk_answers_for_each_of_its_offsets_and_no_other():
+    kept = cache(4)
+    kept.put(KEY, chunk(10, 5))
+    assert kept.find(KEY, 10) is kept.find(KEY, 14)
+    assert kept.find(KEY, 9) is kept.find(KEY, 15) is None
+    assert kept.find(("t", 1, (1, 1)), 10) is None
+    assert (kept.status.hits, kept.status.misses) == (2, 3)
+
+
+def test_memory_stays_within_the_budget_and_the_least_recently_used_goes():
+    kept = cache(3)
+    for first in range(3):
+        kept.put(KEY, chunk(first))
+    kept.find(KEY, 0)
+    kept.put(KEY, chunk(3))
+    assert kept.status.bytes == 3 * chunk(0).memory_bytes
+    assert [kept.has(KEY, first) for first in range(4)] == [True, False, True, True]
+
+
+def test_what_was_read_to_its_end_goes_first_and_is_found_until_then():
+    kept = cache(3)
+    for first in range(3):
+        kept.put(KEY, chunk(first))
+    last = kept.find(KEY, 2)
+    assert last is not None
+    kept.spend(KEY, last)
+    kept.put(KEY, chunk(3))
+    assert [kept.has(KEY, first) for first in range(4)] == [True, True, False, True]
+
+
+def test_readers_who_are_reading_keep_others_from_reading_ahead_and_idle_ones_do_not():
+    clock = Clock()
+    kept = cache(4, clock)
+    for first in range(4):
+        assert kept.takes_more
+        kept.put(KEY, chunk(first))
+    assert not kept.takes_more
+    clock.now_ns += IDLE_NS + 1
+    assert kept.takes_more
+
+
+def test_what_was_read_to_its_end_keeps_nobody_from_reading_ahead():
+    kept = cache(4)
+    for first in range(4):
+        one = chunk(first)
+        kept.put(KEY, one)
+        kept.spend(KEY, one)
+    assert kept.takes_more
+
+
+def test_what_is_not_used_for_its_time_is_forgotten():
+    clock = Clock()
+    kept = cache(9, clock)
+    kept.put(KEY, chunk(0))
+    spent = chunk(1)
+    kept.put(KEY, spent)
+    kept.spend(KEY, spent)
+    clock.now_ns += 10_000 * 1_000_000
+    kept.put(KEY, chunk(2))
+    clock.now_ns += 6_000 * 1_000_000
+    kept.expire()
+    assert [kept.has(KEY, first) for first in range(3)] == [False, False, True]
+    assert kept.status.bytes == chunk(2).memory_bytes
+
+
+def test_a_chunk_above_the_whole_budget_is_not_kept():
+    kept = ReadAhead(Clock(), 500, 15_000)
+    kept.put(KEY, chunk(0))
+    assert kept.status.bytes == 0
 
 
 def test_the_chunk_that_has_an_offset_is_found_among_many():

@@ -27,6 +27,8 @@ from stratamq_tier.queue_table import QueueTable
 from stratamq_tier.read_ahead import Chunk, ReadAhead, ReadLimits
 
 T = TypeVar("T")
+LEAST_AHEAD = 256
+"""Of a chunk of fewer messages what comes behind it is not read before it is asked for."""
 MOST_OPEN_QUEUES = 1_000
 LOOK_NS = 5_000_000_000
 
@@ -95,10 +97,11 @@ class Fetcher:
         if chunk is None:
             chunk = await self._read(key, manifest, offset, most_messages, most_bytes)
         messages = tuple(_within(chunk.messages, offset, most_messages, most_bytes))
-        if not messages:
-            return Fetched(TierStatus.NO_MATCHED_MESSAGE, chunk.end, *bounds)
-        more = messages[-1] is not chunk.messages[-1]
+        more = bool(messages) and messages[-1] is not chunk.messages[-1]
         next_offset = messages[-1].offset + 1 if more else chunk.end
+        self._prepare(key, manifest, chunk, next_offset)
+        if not messages:
+            return Fetched(TierStatus.NO_MATCHED_MESSAGE, next_offset, *bounds)
         return Fetched(TierStatus.FOUND, next_offset, *bounds, messages)
 
     def known(self, topic: str, queue_id: int) -> ManifestQueue | None:
@@ -125,11 +128,31 @@ class Fetcher:
         """One chunk from `offset` on. One reads for all who want it at once."""
         task = self._reading.get((key, offset))
         if task is None:
-            reading = self._read_chunk(key, manifest, offset, most_messages, most_bytes)
-            task = asyncio.ensure_future(reading)
-            self._reading[key, offset] = task
-            task.add_done_callback(partial(self._ended, (key, offset)))
+            task = self._begin(key, manifest, offset, most_messages, most_bytes)
         return await self.in_time(asyncio.shield(task))
+
+    def _begin(
+        self, key: QueueKey, manifest: Manifest, offset: int, most_messages: int, most_bytes: int
+    ) -> "asyncio.Task[Chunk]":
+        reading = self._read_chunk(key, manifest, offset, most_messages, most_bytes)
+        task = asyncio.ensure_future(reading)
+        self._reading[key, offset] = task
+        task.add_done_callback(partial(self._ended, (key, offset)))
+        return task
+
+    def _prepare(self, key: QueueKey, manifest: Manifest, chunk: Chunk, next_offset: int) -> None:
+        """Behind a fetch that leaves less than half of a chunk: what comes next is read meanwhile,
+        and one that is read to its end gives way to others."""
+        cached = (*key, manifest.epoch)
+        if next_offset >= chunk.end:
+            self._cache.spend(cached, chunk)
+        small = len(chunk.messages) < LEAST_AHEAD
+        if small or 2 * next_offset < chunk.first + chunk.end or chunk.end >= manifest.end_offset:
+            return
+        following = key, chunk.end
+        known = following in self._reading or self._cache.has(cached, chunk.end)
+        if self._cache.takes_more and not known:
+            self._begin(key, manifest, chunk.end, self._limits.messages, self._limits.bytes)
 
     def _ended(self, name: tuple[QueueKey, int], task: "asyncio.Task[Chunk]") -> None:
         del self._reading[name]

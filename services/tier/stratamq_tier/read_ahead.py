@@ -13,6 +13,8 @@ CacheKey = tuple[str, int, Epoch]
 """A queue, and the writer of its manifest: of another history nothing is found."""
 _MESSAGE_BYTES = 200
 """What a message takes in memory beside its record."""
+IDLE_NS = 1_000_000_000
+"""Whoever did not ask for a chunk for so long gives way to others."""
 _OVERLAPPING = 4
 """Of the chunks that begin before an offset so many are looked at: they seldom overlap."""
 BYPASS_RATIO = 0.8
@@ -47,69 +49,120 @@ class Chunk:
         return records + (len(self.messages) + 1) * _MESSAGE_BYTES
 
 
+@dataclass(slots=True)
+class _Kept:
+    chunk: Chunk
+    size: int
+    used_ns: int
+
+
+Name = tuple[CacheKey, int]
+"""Of a chunk: its queue, and its first offset."""
+
+
 class ReadAhead:
-    """Belongs to the event loop. `budget_bytes` 0: nothing is kept."""
+    """Belongs to the event loop. `budget_bytes` 0: nothing is kept.
+
+    Chunks that were read to their end are dropped first, then those that were not used for longest.
+    """
 
     def __init__(self, clock: Clock, budget_bytes: int, expiry_ms: int) -> None:
         self._clock = clock
         self._budget_bytes = budget_bytes
         self._expiry_ns = expiry_ms * 1_000_000
-        self._chunks: OrderedDict[tuple[CacheKey, int], tuple[Chunk, int, int]] = OrderedDict()
-        """By queue and first offset, the one that was used least recently first: with its bytes and
-        when it was used last."""
+        self._live: OrderedDict[Name, _Kept] = OrderedDict()
+        self._spent: OrderedDict[Name, _Kept] = OrderedDict()
+        """Both in the order of their last use."""
         self._firsts: dict[CacheKey, list[int]] = {}
         """In their order."""
-        self._bytes = self._hits = self._misses = 0
+        self._live_bytes = self._spent_bytes = self._hits = self._misses = 0
 
     @property
     def status(self) -> CacheStatus:
-        return CacheStatus(self._bytes, self._hits, self._misses)
+        return CacheStatus(self._live_bytes + self._spent_bytes, self._hits, self._misses)
 
     @property
     def takes_more(self) -> bool:
-        return self._bytes < BYPASS_RATIO * self._budget_bytes
+        """Not where readers who are reading now need all of it."""
+        if self._live_bytes < BYPASS_RATIO * self._budget_bytes:
+            return True
+        oldest = next(iter(self._live.values()), None)
+        return oldest is not None and self._idle_ns(oldest) > min(IDLE_NS, self._expiry_ns)
+
+    def has(self, key: CacheKey, offset: int) -> bool:
+        """Whether a chunk has this queue offset. Not counted."""
+        return self._name_of(key, offset) is not None
 
     def find(self, key: CacheKey, offset: int) -> Chunk | None:
         """The chunk that has this queue offset. Counted as a hit or a miss."""
         self.expire()
-        firsts = self._firsts.get(key, [])
-        before = bisect_right(firsts, offset)
-        for first in firsts[max(0, before - _OVERLAPPING) : before]:
-            chunk, size, _ = self._chunks[key, first]
-            if offset < chunk.end:
-                self._chunks[key, first] = chunk, size, self._clock.monotonic_ns()
-                self._chunks.move_to_end((key, first))
-                self._hits += 1
-                return chunk
-        self._misses += 1
-        return None
+        name = self._name_of(key, offset)
+        if name is None:
+            self._misses += 1
+            return None
+        self._hits += 1
+        kept = self._take(name)
+        kept.used_ns = self._clock.monotonic_ns()
+        self._live[name] = kept
+        self._live_bytes += kept.size
+        return kept.chunk
+
+    def spend(self, key: CacheKey, chunk: Chunk) -> None:
+        """It was read to its end."""
+        name = key, chunk.first
+        known = self._live.get(name)
+        if known is not None and known.chunk is chunk:
+            self._spent[name] = self._take(name)
+            self._spent_bytes += known.size
 
     def put(self, key: CacheKey, chunk: Chunk) -> None:
-        size = chunk.memory_bytes
+        name, size = (key, chunk.first), chunk.memory_bytes
         if size > self._budget_bytes:
             return
-        self._drop((key, chunk.first))
-        self._chunks[key, chunk.first] = chunk, size, self._clock.monotonic_ns()
+        self._drop(name)
+        self._live[name] = _Kept(chunk, size, self._clock.monotonic_ns())
         insort(self._firsts.setdefault(key, []), chunk.first)
-        self._bytes += size
-        while self._bytes > self._budget_bytes:
-            self._drop(next(iter(self._chunks)))
+        self._live_bytes += size
+        while self._live_bytes + self._spent_bytes > self._budget_bytes:
+            self._drop(next(iter(self._spent or self._live)))
 
     def expire(self) -> None:
         """Drop what was not used for a while."""
-        before_ns = self._clock.monotonic_ns() - self._expiry_ns
-        while self._chunks:
-            oldest = next(iter(self._chunks))
-            if self._chunks[oldest][2] > before_ns:
-                return
-            self._drop(oldest)
+        for kept in (self._spent, self._live):
+            while kept:
+                name, oldest = next(iter(kept.items()))
+                if self._idle_ns(oldest) < self._expiry_ns:
+                    break
+                self._drop(name)
 
-    def _drop(self, name: tuple[CacheKey, int]) -> None:
-        found = self._chunks.pop(name, None)
-        if found is None:
+    def _idle_ns(self, kept: _Kept) -> int:
+        return self._clock.monotonic_ns() - kept.used_ns
+
+    def _name_of(self, key: CacheKey, offset: int) -> Name | None:
+        firsts = self._firsts.get(key, [])
+        before = bisect_right(firsts, offset)
+        for first in firsts[max(0, before - _OVERLAPPING) : before]:
+            name = key, first
+            kept = self._live.get(name) or self._spent[name]
+            if offset < kept.chunk.end:
+                return name
+        return None
+
+    def _take(self, name: Name) -> _Kept:
+        """Out of the order that it is in."""
+        kept = self._live.pop(name, None)
+        if kept is not None:
+            self._live_bytes -= kept.size
+            return kept
+        kept = self._spent.pop(name)
+        self._spent_bytes -= kept.size
+        return kept
+
+    def _drop(self, name: Name) -> None:
+        if name not in self._live and name not in self._spent:
             return
+        self._take(name)
         key, first = name
-        self._bytes -= found[1]
         firsts = self._firsts[key]
         del firsts[bisect_left(firsts, first)]
         if not firsts:

@@ -10,11 +10,16 @@
 Spec 2.5. To every reader it is an ordinary property.
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stratamq.formats.crc import crc32_31
 from stratamq.formats.properties import ITEM_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_CRC
 
 _PREFIX = PROPERTY_CRC.encode() + NAME_VALUE_SEPARATOR
 _DIGITS = 10
+_PLACES = 10 ** np.arange(_DIGITS)
+"""Of the digits, the least significant first."""
 PROPERTY_CRC_BYTES = len(_PREFIX) + _DIGITS + len(ITEM_SEPARATOR)
 assert PROPERTY_CRC_BYTES == 20
 
@@ -23,6 +28,14 @@ Frame = bytes | bytearray | memoryview
 
 def encode_property_crc(crc: int) -> bytes:
     return _PREFIX + f"{crc:0{_DIGITS}d}"[::-1].encode() + ITEM_SEPARATOR
+
+
+def property_crcs(crcs: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """`encode_property_crc` of each, as rows."""
+    rows = np.empty((len(crcs), PROPERTY_CRC_BYTES), np.uint8)
+    rows[:] = np.frombuffer(encode_property_crc(0), np.uint8)
+    rows[:, len(_PREFIX) : -len(ITEM_SEPARATOR)] += (crcs[:, None] // _PLACES % 10).astype(np.uint8)
+    return rows
 
 
 def reserve(properties: bytes) -> bytes:

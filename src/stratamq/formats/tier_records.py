@@ -14,7 +14,7 @@ from stratamq.formats import frame_layout as layout
 from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns_patch import scatter
 from stratamq.formats.frame_verify import record_checksums
-from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, property_crcs
 
 I64 = NDArray[np.int64]
 
@@ -39,8 +39,9 @@ def place_records(buffer: bytearray | memoryview, starts: I64, sizes: I64, base:
     whole[whole] = found == stated[whole]
     offsets = (starts + base).astype(">i8").view(np.uint8).reshape(len(starts), 8)
     scatter(raw, starts + layout.PHYSICAL_OFFSET_POSITION, offsets)
-    for start, end in zip(starts[whole].tolist(), ends[whole].tolist(), strict=True):
-        fill_property_crc(view[start:end])
+    tails = ends[whole] - PROPERTY_CRC_BYTES
+    if len(tails):
+        scatter(raw, tails, property_crcs(crc32_of_each(view, starts[whole], tails)))
 
 
 def placeless_digests(buffer: bytes | memoryview, starts: I64, sizes: I64) -> I64:
