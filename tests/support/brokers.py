@@ -206,6 +206,9 @@ class Broker:
     def index(self) -> Any:
         return self.stub(INDEX)
 
+    def channel(self, room: str) -> grpc.Channel:
+        return self._channels[room]
+
     def stub(self, room: str) -> Any:
         return _STUBS[room](self._channels[room])
 

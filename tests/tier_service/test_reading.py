@@ -1,13 +1,16 @@
 """Consumers read what the log has no more, and notice nothing but time."""
 
+import os
 import signal
 from contextlib import closing
 
+import grpc
 import pytest
 
-from stratamq.api.v1 import dispatcher_pb2
-from stratamq.client import Client, connect
+from stratamq.api.v1 import dispatcher_pb2, tier_pb2, tier_pb2_grpc
+from stratamq.client import Client, Message, connect
 from stratamq.client.topic_purge import QueuePurge
+from stratamq.client.values import Topic
 from stratamq.errors import NotFoundError, UnavailableError
 from tests.support.brokers import Broker
 from tests.support.waiting import until
@@ -178,3 +181,41 @@ def test_a_stream_gives_local_messages_while_the_tier_stands_still(broker, clien
             assert int(next(reader).body[:8]) == COUNT + 1
     finally:
         broker._processes["tier"].send_signal(signal.SIGCONT)
+
+
+def test_a_queue_without_messages_does_not_wait_for_the_tier(broker, client, tier):
+    cold(client, tier)
+    client.admin.create_topic(Topic("new"))
+    os.kill(broker.pid("tier"), signal.SIGSTOP)
+    try:
+        with connect(broker.root, patience_s=0.5) as impatient:
+            assert impatient.pull("new", 0, 0).messages == []
+        request = dispatcher_pb2.PullStreamRequest(
+            queues=[dispatcher_pb2.PullQueue(topic="new", queue_id=0, offset=0, end_offset=1)]
+        )
+        stream = broker.dispatcher.PullStream(request, timeout=10)
+        client.send_message(Message("new", b"first", queue_id=0))
+        assert next(stream).count == 1
+    finally:
+        os.kill(broker.pid("tier"), signal.SIGCONT)
+
+
+def test_another_brokers_tier_gives_none_of_its_messages(broker, client, tier, tmp_path):
+    cold(client, tier)
+    writer = (tmp_path / "tier").glob("*/*/stratamq-writer.json")
+    before = [path.read_bytes() for path in writer]
+    given = settings(tmp_path)
+    with Broker(tmp_path / "second", tmp_path / "second-logs", given) as second:
+        second.start(ROOMS)
+        with connect(second.root, patience_s=60) as other:
+            other.admin.create_topic(Topic("t"))
+            until(
+                lambda: "another broker's" in other.admin.tier_state().not_writing_reason,
+                "the second one is refused",
+            )
+            assert other.pull("t", 0, 0).messages == []
+        stub = tier_pb2_grpc.TierServiceStub(second.channel("tier"))
+        with pytest.raises(grpc.RpcError, match="another broker's"):
+            stub.FetchMessages(tier_pb2.FetchMessagesRequest(topic="t", queue_id=0))
+    after = [path.read_bytes() for path in (tmp_path / "tier").glob("*/*/stratamq-writer.json")]
+    assert (len(before), after) == (1, before)

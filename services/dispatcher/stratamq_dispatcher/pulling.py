@@ -42,7 +42,6 @@ CURSORS_AT_ONCE = 64
 """So many queues are taken up, or found without news, before other tasks get their turn."""
 MOST_UNMENDABLE = 10_000
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
-_PERHAPS_IN_TIER = (GetStatus.OFFSET_TOO_SMALL, GetStatus.NO_MESSAGE_IN_QUEUE)
 TIER_PAUSE_S = 1.0
 """Before a stream asks a tier again that did not answer."""
 _LOOK_FURTHER = (
@@ -126,7 +125,9 @@ class Puller:
         if not tier.known:
             return plan if isinstance(plan, PullAnswer) else await self._run(plan)
         if isinstance(plan, PullAnswer):
-            found = await self._from_tier(query, plan) if plan.status in _PERHAPS_IN_TIER else None
+            # A queue that never had a message has none in the tier either.
+            below = plan.status is GetStatus.OFFSET_TOO_SMALL
+            found = await self._from_tier(query, plan) if below else None
             return found or self._with_minimum(query, plan)
         gone = PullAnswer(GetStatus.OFFSET_TOO_SMALL, query.offset, plan.minimum, plan.maximum)
         if tier.prefers(query, plan):
@@ -255,8 +256,8 @@ class Puller:
         if not self._tier.known:
             return False
         queue = self._engine.queues.get(cursor.topic, cursor.queue_id)
-        if queue is None:
-            return True
+        if queue is None or queue.end == 0:
+            return False
         minimum = queue.known_minimum(self._engine.followed.minimum)
         return minimum is None or cursor.offset < minimum
 

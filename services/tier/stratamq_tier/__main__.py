@@ -120,7 +120,6 @@ class Working:
         self._broker = service.config.broker
         self._reading = service.worker("read")
         self._role: Role | None = None
-        self._loaded = False
 
     @property
     def broker(self) -> str:
@@ -134,9 +133,13 @@ class Working:
         return tenure is not None and tenure.begun.is_set()
 
     def require_loaded(self) -> None:
-        """UnavailableError until it is known what the tier has."""
-        if not self._loaded:
-            raise UnavailableError(f"the tier service is not ready: {self.reason}")
+        """UnavailableError until it is known what the tier has, and that it is this broker's."""
+        role = self._role
+        if role is None or not (self.writing or role.is_known):
+            reason = self.reason or (role.not_writing_reason if role else "") or "the tier is begun"
+            raise UnavailableError(f"the tier service is not ready: {reason}")
+        if role.foreign_reason and not self.writing:
+            raise UnavailableError(role.foreign_reason)
 
     @property
     def indexing(self) -> Indexing | None:
@@ -153,7 +156,6 @@ class Working:
         if not self._broker:
             await self._until_done(self._learn_name, "the log was not met yet")
         await self._until_done(self._load, "the tier was not read yet")
-        self._loaded = True
         await self._until_done(self._require_topics, "the topics were not learned yet")
         parts = Parts(
             config,

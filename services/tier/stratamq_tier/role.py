@@ -12,7 +12,7 @@ from stratamq.errors import NotWritableError, StrataError
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.progress import load_progress
 from stratamq_tier.parts import Parts
-from stratamq_tier.taking_over import shared_end
+from stratamq_tier.taking_over import FOREIGN, shared_end
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
 
@@ -33,6 +33,10 @@ class Role:
     ) -> None:
         self.tenure: Tenure | None = None
         self.not_writing_reason = "the log was not met yet"
+        self.is_known = False
+        """Whose the tier is was found out once: in a tenure by its beginning."""
+        self.foreign_reason = ""
+        """Why the tier is another broker's; empty: it is this one's, as far as is known."""
         self._parts = parts
         self._wake = wake
         self._beside = beside
@@ -64,6 +68,13 @@ class Role:
         if str(error) != self.not_writing_reason:
             log.error("not writing", extra={"reason": str(error)})
         self.tenure, self.not_writing_reason = None, str(error)
+        self._judge(error)
+
+    def _judge(self, error: StrataError | None) -> None:
+        """What was found out about whose the tier is."""
+        foreign = error is not None and error.fields.get("reason") == FOREIGN
+        self.foreign_reason = str(error) if foreign else ""
+        self.is_known = self.is_known or foreign or not error or isinstance(error, FencedError)
 
     async def _as_slave(self) -> None:
         """What its master has put into the tier this log may delete as well."""
@@ -73,8 +84,10 @@ class Role:
             try:
                 followed.committed = min(await self._in_tier(), followed.state.confirmed)
                 followed.read_to = followed.state.confirmed
+                self._judge(None)
             except NotWritableError as error:
                 followed.committed, self.not_writing_reason = 0, str(error)
+                self._judge(error)
             except StrataError as error:
                 log.warning("the tier's progress is not known", extra={"reason": str(error)})
         await self._pause(SLAVE_LOOK_S)

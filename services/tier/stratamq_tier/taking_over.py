@@ -15,7 +15,7 @@ from stratamq.formats.generation_number import term_of
 from stratamq.formats.tier_manifest import Progress
 from stratamq.store.generations import end_of, is_listed
 from stratamq.tier.writing.intake import QueueKey
-from stratamq.tier.writing.progress import ProgressObject
+from stratamq.tier.writing.progress import ProgressObject, load_progress
 from stratamq_tier.config import NOW
 from stratamq_tier.followed_log import LogState
 from stratamq_tier.log_reading import LogReading
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _NEVER_ENDED = 1 << 62
 LOOK_S = 0.05
+FOREIGN = "foreign tier"
 
 
 Cutting = Callable[[Mapping[QueueKey, int]], AbstractAsyncContextManager[None]]
@@ -61,6 +62,14 @@ async def take_over(
     return position
 
 
+async def require_ours(parts: Parts, state: LogState) -> None:
+    """NotWritableError when the tier is another log's, before it is claimed. One of a later term
+    may be of this log's history, as far as is known here."""
+    found = await parts.runner.start(load_progress(parts.config.cluster, parts.broker))
+    if found is not None and term_of(found[0].generation) <= term_of(state.generation):
+        await parts.reading.run(partial(shared_end, parts, found[0], state))
+
+
 def shared_end(parts: Parts, known: Progress, state: LogState) -> int:
     """Up to which log offset this log has what the tier was written from. Blocking.
     NotWritableError when it is another log's."""
@@ -73,7 +82,7 @@ def shared_end(parts: Parts, known: Progress, state: LogState) -> int:
             f"log's generation {known.generation}, which this log never had: it is another "
             "broker's; give this one another name or target. If this store was restored from that "
             f"tier, set tier.adopt_generation={known.generation}",
-            reason="foreign tier",
+            reason=FOREIGN,
         )
     return end_of(parts.files, known.generation, _NEVER_ENDED)
 

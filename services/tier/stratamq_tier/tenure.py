@@ -19,7 +19,7 @@ from stratamq_tier.followed_log import LogState
 from stratamq_tier.indexing import Indexing
 from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
-from stratamq_tier.taking_over import take_over
+from stratamq_tier.taking_over import require_ours, take_over
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.uploads import Uploads
 from stratamq_tier.writers import Writers
@@ -65,6 +65,7 @@ class Tenure:
         """Raises StrataError: FencedError for good, others for the time being."""
         parts, state = self._parts, self._begun
         config = parts.config
+        await require_ours(parts, state)
         epoch = await parts.runner.start(claim(config.cluster, parts.broker, state.generation))
         self.epoch = epoch
         self._progress = ProgressObject(config.cluster, parts.broker, epoch)
