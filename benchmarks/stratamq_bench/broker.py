@@ -12,7 +12,7 @@ from stratamq.errors import StrataError
 
 STOP_TIMEOUT_S = 60.0
 START_PATIENCE_S = 30.0
-ROOMS = ("commitlog", "ha", "dispatcher", "index", "tier")
+ROOMS = ("commitlog", "ha", "dispatcher", "index", "tier", "janitor")
 """In the order of their start; they stop in the same."""
 ANY_VOLUME = {"commitlog.disk_refuse_ratio": 1.0}
 """What other programs have filled of the volume decides nothing."""

@@ -70,7 +70,10 @@ def register(app: typer.Typer) -> None:
     bench.command("scan")(scan)
     bench.command("spark")(spark)
     bench.command("tier")(tier)
-    everything = "All but delete, scan, Spark and tier, with the bars they are held to: 40 minutes."
+    bench.command("standing-tier")(standing_tier)
+    everything = (
+        "All but delete, scan, Spark and the tier, with the bars they are held to: 40 minutes."
+    )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
     app.add_typer(bench, rich_help_panel=BUILDERS)
@@ -179,6 +182,22 @@ def tier(
     options = TierOptions(target.rstrip("/"), endpoint, rounds, body, messages, queues)
     with _place(directory) as place:
         _show(run_tier(place, options), output)
+
+
+def standing_tier(
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="So long the tier stands still.")
+    ] = 600.0,
+    body: BodyOption = 1024,
+    rate: Annotated[float, typer.Option(min=1, help="Messages sent per second.")] = 1000.0,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What appends and local pulls wait while the tier stands still, beside their wait before."""
+    from stratamq_bench.tier_standing import StandingOptions, run_standing
+
+    with _place(directory) as place:
+        _show([run_standing(place, StandingOptions(seconds, body, rate))], output)
 
 
 def draw(

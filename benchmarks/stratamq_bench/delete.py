@@ -76,7 +76,7 @@ def run_delete(directory: Path, options: DeleteOptions) -> Case:
     with Broker(directory, rooms, settings) as broker, broker.client() as client:
         put_topics(client, PLACES)
         _fill(client, options)
-        with _Sending(broker, options, directory / "answers.npy") as sending:
+        with Sending(broker.root, options.rate, options.body, directory / "answers.npy") as sending:
             for number in range(options.rounds):
                 if number:
                     _fill(client, options)
@@ -122,12 +122,12 @@ def _delete(broker: Broker, client: Client, options: DeleteOptions) -> Span:
     return Span(start, time.monotonic_ns())
 
 
-class _Sending:
+class Sending:
     """The client that sends all the time."""
 
-    def __init__(self, broker: Broker, options: DeleteOptions, answers: Path) -> None:
+    def __init__(self, root: Path, rate: float, body_bytes: int, answers: Path) -> None:
         self._answers = answers
-        arguments = ["--root", broker.root, "--rate", options.rate, "--body", options.body]
+        arguments = ["--root", root, "--rate", rate, "--body", body_bytes]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "stratamq_bench.paced_client"]
             + [str(argument) for argument in [*arguments, "--answers", answers]],
@@ -137,7 +137,7 @@ class _Sending:
             text=True,
         )
 
-    def __enter__(self) -> "_Sending":
+    def __enter__(self) -> "Sending":
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "started\n":
             self.__exit__()

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from stratamq.cli.tier_storage import open_storage
-
 from stratamq.client import Client, Message, Topic
 from stratamq.client.values import TierState
 from stratamq.errors import StrataError
@@ -28,6 +26,7 @@ from stratamq.tier.driver.calls import (
     WriteAt,
     ask,
 )
+from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.driver.storage import Storage, run
 from stratamq_bench.broker import Broker
