@@ -39,7 +39,9 @@ def main() -> None:
     from stratamq_pipeline.jobs import output_files, target
     from stratamq_pipeline.jobs.geometry import GeometryOptions
     from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+    from stratamq_pipeline.offload.job import OffloadOptions, run_offload
     from stratamq_pipeline.rebuild.job import RebuildOptions, run_rebuild
+    from stratamq_pipeline.verify_tier.job import VerifyTierOptions, run_verify_tier
 
     from stratamq.errors import StrataError
 
@@ -47,6 +49,8 @@ def main() -> None:
         "export": (ExportOptions, run_export),
         "rebuild": (RebuildOptions, run_rebuild),
         "audit": (AuditOptions, run_audit),
+        "offload": (OffloadOptions, run_offload),
+        "verify-tier": (VerifyTierOptions, run_verify_tier),
     }
     asked = json.loads(sys.argv[1])
     spark = SparkOptions(asked["master"], asked["settings"])

@@ -19,6 +19,8 @@ from tests.pipeline.cluster import (
 from tests.pipeline.job_runs import run_jobs
 from tests.pipeline.job_stores import PART_BYTES, built_by_services, files_below, sizes
 from tests.pipeline.test_export import rows, scanned
+from tests.pipeline.test_offload import content
+from tests.pipeline.tiers import uploaded
 from tests.support.fixtures import unpack
 
 JOB_SECONDS = 900
@@ -93,3 +95,29 @@ def test_a_log_that_workers_do_not_see_is_refused(tmp_path):
     assert not list(shared.glob("out/topic=*"))
     assert not list(shared.glob("rebuilt"))
     assert results[3]["messages"] == len(scanned(other))
+
+
+@own_disks
+def test_a_tier_is_written_and_verified_where_all_workers_see_it(tmp_path):
+    """A worker with a disk of its own ends both jobs, whatever it was given to do."""
+    store = unpack("5.5.1-small-clean", tmp_path)
+    apart, shared = tmp_path / "apart", tmp_path / "shared"
+    for place in (apart, shared):
+        place.mkdir()
+    uploaded(store, apart / "seen")
+    given = {"log": str(store), "part_bytes": PART_BYTES}
+    jobs = [
+        ("offload", {**given, "to": str(apart / "tier")}),
+        ("verify-tier", {"tier": str(apart / "seen")}),
+        ("offload", {**given, "to": str(shared / "tier")}),
+        ("verify-tier", {**given, "tier": str(shared / "tier")}),
+        ("offload", {**given, "to": str(shared / "tier")}),
+    ]
+    with cluster(tmp_path, hidden=((apart,), (apart,))) as master:
+        *refused, done, verified, again = run_jobs(master, SETTINGS, jobs)
+    for result in refused:
+        assert result.get("error") == "InvalidRequestError", result
+        assert "does not see the tier" in result["message"]
+    assert done["messages_added"] == verified["messages"] == verified["in_both"] == 300, done
+    assert verified["faults"] == again["messages_added"] == 0
+    assert content(shared / "tier") == content(apart / "seen")

@@ -10,6 +10,7 @@ import typer
 from stratamq.errors import StrataError
 from stratamq_pipeline.commands.audit import audit
 from stratamq_pipeline.commands.export import export
+from stratamq_pipeline.commands.offload import offload
 from stratamq_pipeline.commands.pack import pack
 from stratamq_pipeline.commands.rebuild import rebuild
 from stratamq_pipeline.commands.stats import stats
@@ -41,6 +42,7 @@ def _jobs() -> typer.Typer:
     )
     pipeline.command("audit")(audit)
     pipeline.command("export")(export)
+    pipeline.command("offload")(offload)
     pipeline.command("rebuild")(rebuild)
     pipeline.command("stats")(stats)
     pipeline.command("verify-tier")(verify_tier)

@@ -24,7 +24,6 @@ from stratamq.errors import CorruptionError, InvalidRequestError, NotFoundError
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
 from stratamq.formats.json_files import parse_json_object
-from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.formats.tier_index import DEFAULT_ITEMS, DEFAULT_SLOTS
 from stratamq.formats.tier_metadata import METADATA_NAME
 
@@ -154,36 +153,16 @@ def backfill(
     from stratamq.cli.tier_backfill import backfill as copy
     from stratamq.tier.containers.place import broker_folder
     from stratamq.tier.driver.opening import open_storage
+    from stratamq.tier.writing.backfill import check_copy
     from stratamq.tier.writing.export import MetadataExport
 
-    if export is not None and "://" in to:
-        raise InvalidRequestError("--export: RocketMQ reads a tier in a directory, and no objects")
-    if export is not None and export.exists() and not export.is_dir():
-        raise InvalidRequestError(f"--export {export}: no directory")
-    if not store.exists():
-        raise NotFoundError(f"there is no {store}")
-    if "://" not in to and not (store / COMMIT_LOG).is_dir():
-        raise NotFoundError(f"{store} is no store: it has no {COMMIT_LOG}/")
-    if "://" not in to and Path(to).resolve().is_relative_to(store.resolve()):
-        raise InvalidRequestError(
-            f"--to {to} is in the store itself, where RocketMQ refuses foreign files: name a "
-            "directory beside it"
-        )
-    _require_names(cluster, broker)
+    check_copy(store, to, cluster, broker, export)
     with open_storage(to, for_writing=broker_folder(cluster, broker)) as storage:
         added, manifests = copy(store, storage, cluster, broker, topic or [])
     if export is not None:
         export.mkdir(parents=True, exist_ok=True)
         MetadataExport(RealFiles(export)).write(manifests, SystemClock().wall_ms())
     print(f"{added} messages added, in {len(manifests)} queues", file=sys.stderr)
-
-
-def _require_names(cluster: str, broker: str) -> None:
-    from stratamq.tier.driver.calls import is_name
-
-    for option, name in (("--cluster", cluster), ("--broker", broker)):
-        if not is_name(name) or "/" in name:
-            raise InvalidRequestError(f"{option} {name!r}: no part of a path can have this name")
 
 
 def verify(

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from stratamq.errors import NotFoundError
 from stratamq.files.real import RealFiles
 from stratamq.formats.dispatch import dispatch_columns
-from stratamq.formats.queue_units import decode_units, unit_runs
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.store.frame_windows import next_frames
 from stratamq.store.hidden_messages import hidden_messages
@@ -23,7 +22,8 @@ from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.backfill import Backfill
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.collecting import OFFLINE_GENERATION
-from stratamq.tier.writing.intake import Intake, IntakeLimits, QueueKey, goes_into_tier
+from stratamq.tier.writing.intake import Intake, IntakeLimits, goes_into_tier
+from stratamq.tier.writing.lives import Lives
 
 if TYPE_CHECKING:
     from stratamq.files.port import File
@@ -42,8 +42,8 @@ def backfill(
     log = open_log(store)
     if not log.segments:
         raise NotFoundError(f"the log of {store} is empty")
-    begins, found = _look_through(log.parts())
-    if missing := sorted(set(topics) - found):
+    lives = _look_through(log.parts())
+    if missing := sorted(set(topics) - lives.topics):
         raise NotFoundError(f"the log of {store} has no message of {', '.join(missing)}")
 
     def wanted(topic: str) -> bool:
@@ -51,7 +51,7 @@ def backfill(
 
     floor = hidden_messages(RealFiles(store)).floor
     epoch = run(claim(cluster, broker, OFFLINE_GENERATION), storage)
-    intake = Intake(IntakeLimits(wait_ms=1 << 60), wanted, floor, begins)
+    intake = Intake(IntakeLimits(wait_ms=1 << 60), wanted, floor, lives.begins)
     work = Backfill(cluster, broker, epoch, storage.positions, TierLimits(), intake)
     added = 0
     for part in log.parts():
@@ -66,21 +66,12 @@ def backfill(
     return added, run(load_manifests(places), storage)
 
 
-def _look_through(parts: list[Part]) -> tuple[dict[QueueKey, int], set[str]]:
-    """Where the last life of each queue begins that began anew, as log offsets; and all topics."""
-    ends: dict[QueueKey, int] = {}
-    begins: dict[QueueKey, int] = {}
-    topics: set[str] = set()
+def _look_through(parts: list[Part]) -> Lives:
+    lives = Lives()
     for part in parts:
         for data, base, lengths in _frames(part):
-            columns = dispatch_columns(data, base, lengths)
-            topics.update(columns.topics)
-            for queue_run in unit_runs(columns):
-                key = queue_run.topic, queue_run.queue_id
-                if queue_run.first_queue_offset < ends.get(key, 0):
-                    begins[key] = int(decode_units(queue_run.units)["physical_offset"][0])
-                ends[key] = queue_run.first_queue_offset + queue_run.count
-    return begins, topics
+            lives.add(dispatch_columns(data, base, lengths))
+    return lives
 
 
 def _commit(work: Backfill, storage: Storage, *, everything: bool) -> int:

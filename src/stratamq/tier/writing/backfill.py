@@ -6,10 +6,13 @@ backfill that was interrupted is begun again and adds what is missing.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.tier.containers.place import QueuePlace, TierLimits
-from stratamq.tier.driver.calls import Procedure
+from stratamq.tier.driver.calls import Procedure, is_name
 from stratamq.tier.writing.intake import Intake, QueueKey
 from stratamq.tier.writing.merging import run_to_merge
 from stratamq.tier.writing.queue_writer import QueueWriter
@@ -22,6 +25,27 @@ class Copied:
     key: QueueKey
     added: int
     manifest: Manifest
+
+
+def check_copy(store: Path, to: str, cluster: str, broker: str, export: Path | None) -> None:
+    """That a store can be copied there, as a command asks for it. InvalidRequestError,
+    NotFoundError."""
+    if export is not None and "://" in to:
+        raise InvalidRequestError("--export: RocketMQ reads a tier in a directory, and no objects")
+    if export is not None and export.exists() and not export.is_dir():
+        raise InvalidRequestError(f"--export {export}: no directory")
+    if not store.exists():
+        raise NotFoundError(f"there is no {store}")
+    if "://" not in to and not (store / COMMIT_LOG).is_dir():
+        raise NotFoundError(f"{store} is no store: it has no {COMMIT_LOG}/")
+    if "://" not in to and Path(to).resolve().is_relative_to(store.resolve()):
+        raise InvalidRequestError(
+            f"--to {to} is in the store itself, where RocketMQ refuses foreign files: name a "
+            "directory beside it"
+        )
+    for option, name in (("--cluster", cluster), ("--broker", broker)):
+        if not is_name(name) or "/" in name:
+            raise InvalidRequestError(f"{option} {name!r}: no part of a path can have this name")
 
 
 class Backfill:

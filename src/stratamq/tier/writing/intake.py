@@ -56,6 +56,22 @@ class Due:
     """About what it takes while it waits."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueRun:
+    """Messages of a queue one behind the other, from queue offset `first` on; `places` are log
+    offsets."""
+
+    key: QueueKey
+    first: int
+    places: I64
+    sizes: I64
+    tags_codes: I64
+    times: I64
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
 @dataclass(slots=True)
 class _Waiting:
     """Of one queue: runs of consecutive messages, each one where the one before ends."""
@@ -118,31 +134,42 @@ class Intake:
         """Frames of the log: `data` begins at log offset `base`, `columns` are of them."""
         view = memoryview(data)
         for run in unit_runs(columns):
-            if not self._wanted(run.topic) or not self._is_namable(run.topic):
+            if not self.takes(run.topic):
                 continue
             units = decode_units(run.units)
             starts = units["physical_offset"].astype(np.int64)
-            sizes = units["size"].astype(np.int64)
             times = columns.store_timestamp_ms[np.searchsorted(columns.physical_offset, starts)]
-            tags_codes = units["tags_code"].astype(np.int64)
-            key = run.topic, run.queue_id
-            low = max(
-                min(run.count, self._floor(key) - run.first_queue_offset),
-                int(np.searchsorted(starts, self._begins.get(key, 0))),
-                0,
+            found = QueueRun(
+                (run.topic, run.queue_id),
+                run.first_queue_offset,
+                starts,
+                units["size"].astype(np.int64),
+                units["tags_code"].astype(np.int64),
+                times.astype(np.int64),
             )
-            while low < run.count:
-                first, place = run.first_queue_offset + low, int(starts[low])
-                high = self._take(key, first, place, sizes[low:], now_ms) + low
-                waiting = self._waiting[key]
-                places = zip(starts[low:high].tolist(), sizes[low:high].tolist(), strict=True)
-                waiting.records.append(
-                    b"".join([view[start - base : start - base + size] for start, size in places])
-                )
-                waiting.sizes.append(sizes[low:high])
-                waiting.tags_codes.append(tags_codes[low:high])
-                waiting.times.append(times[low:high].astype(np.int64))
-                low = high
+            self.add_run(found, view, starts - base, now_ms)
+
+    def takes(self, topic: str) -> bool:
+        """Whether its messages go into the tier; `unnamable` has those that only cannot."""
+        return self._wanted(topic) and self._is_namable(topic)
+
+    def add_run(self, run: QueueRun, records: memoryview, starts: I64, now_ms: int) -> None:
+        """Messages of a topic that it `takes`; `starts`: of their records, in `records`."""
+        low = max(
+            min(len(run), self._floor(run.key) - run.first),
+            int(np.searchsorted(run.places, self._begins.get(run.key, 0))),
+            0,
+        )
+        while low < len(run):
+            first, place = run.first + low, int(run.places[low])
+            high = self._take(run.key, first, place, run.sizes[low:], now_ms) + low
+            waiting = self._waiting[run.key]
+            rows = zip(starts[low:high].tolist(), run.sizes[low:high].tolist(), strict=True)
+            waiting.records.append(b"".join([records[at : at + size] for at, size in rows]))
+            waiting.sizes.append(run.sizes[low:high])
+            waiting.tags_codes.append(run.tags_codes[low:high])
+            waiting.times.append(run.times[low:high])
+            low = high
 
     def _is_namable(self, topic: str) -> bool:
         namable = is_name(topic) and "/" not in topic and topic not in _OWN_NAMES
