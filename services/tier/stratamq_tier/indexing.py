@@ -171,8 +171,10 @@ class Indexing:
         )
 
     async def _round(self) -> None:
-        """What waits, one piece of one queue that is behind, and a file where one is due."""
-        while self._waiting:
+        """What waits now, one piece of one queue that is behind, and a file where one is due."""
+        for _ in range(len(self._waiting)):
+            if not self._waiting:
+                break
             batch, manifest = self._waiting[0]
             added = await self._do(_adding(self._writer, batch, manifest))
             # It may have been taken out by a cut meanwhile.
