@@ -134,3 +134,21 @@ def test_consumer_offsets_are_in_the_tier_also_after_the_dispatcher_was_started_
             until(lambda: kept() == {"t@billing": known}, "they are what the dispatcher has")
             client.admin.delete_group("billing")
             until(lambda: not any(kept().values()), "nothing is left")
+
+
+def test_what_waits_for_a_tier_that_takes_nothing_shows_as_lag(tmp_path, tier):
+    with Broker(tmp_path / "store", tmp_path / "logs", settings(tmp_path)) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root, patience_s=60) as client:
+            send(client, 0, 100)
+            until(lambda: sum(ends(tier).values()) == 100, "all messages are in the tier")
+            until(lambda: client.admin.tier_state().lag_ms == 0, "nothing waits")
+            # A file in the place of the topic's folder: no commit succeeds.
+            (folder,) = (tmp_path / "tier").glob("*/broker-a")
+            (folder / "u").touch()
+            for number in range(10):
+                client.send_message(Message("u", b"%d" % number))
+            until(lambda: client.admin.tier_state().lag_ms > 2_000, "the lag grows")
+            assert client.admin.tier_state().last_failure
+            (folder / "u").unlink()
+            until(lambda: client.admin.tier_state().lag_ms == 0, "nothing waits")

@@ -91,6 +91,7 @@ async def main() -> None:
     try:
         await service.run()
     finally:
+        opened.give_up()
         uploading.close()
         fetching.close()
         opened.close()
@@ -258,7 +259,7 @@ class Working:
             committed_offset=followed.committed,
             read_offset=followed.read_to,
             log_confirmed_offset=followed.state.confirmed,
-            lag_ms=0 if oldest_ms is None else self._service.clock.wall_ms() - oldest_ms,
+            lag_ms=0 if oldest_ms is None else max(0, self._service.clock.wall_ms() - oldest_ms),
             waiting_messages=(intake.messages + uploads.messages) if intake and uploads else 0,
             waiting_bytes=(intake.bytes + uploads.bytes) if intake and uploads else 0,
             committed_messages=tenure.committed_messages if tenure else 0,

@@ -28,7 +28,7 @@ class CacheStatus:
 @dataclass(frozen=True, slots=True)
 class TierStatus:
     """Offsets are the log's, in bytes; `lag_ms`: age of the oldest message that was read and is not
-    in the tier, 0: there is none."""
+    in the tier, or for how long nothing came into it that waits; 0: everything is there."""
 
     storage: str
     cluster: str

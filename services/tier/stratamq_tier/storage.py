@@ -36,9 +36,8 @@ class OpenedStorage:
             _make_directory(config.target)
             below = PosixStorage(RealFiles(config.target), time.sleep)
         self._counting = CountingStorage(below, clock.monotonic_ns, prices)
-        self.storage: Storage = RetryingStorage(
-            self._counting, Retries(), time.sleep, random.random
-        )
+        self._retrying = RetryingStorage(self._counting, Retries(), time.sleep, random.random)
+        self.storage: Storage = self._retrying
 
     def requests(self) -> tuple[Requests, ...]:
         return tuple(
@@ -51,6 +50,10 @@ class OpenedStorage:
             )
             for kind, counts in self._counting.counts().items()
         )
+
+    def give_up(self) -> None:
+        """Before the end: a storage that does not answer holds it up for one request at most."""
+        self._retrying.give_up()
 
     def close(self) -> None:
         self.storage.close()

@@ -38,8 +38,9 @@ class Tenure:
         self.position = 0
         """Of the log, up to where it is read."""
         self.committed_messages = self.committed_bytes = 0
-        self.oldest_ms: int | None = None
-        """When the message that waits longest was read; None: none waits."""
+        self._advanced_ms = parts.clock.wall_ms()
+        self._oldest_ms: int | None = None
+        self._is_behind = False
         self.begun = asyncio.Event()
         """The tier is claimed, and is this log's: `writers` and `epoch` are there."""
         self.epoch: Epoch = (0, 0)
@@ -164,13 +165,25 @@ class Tenure:
         await self._parts.runner.start(procedure)
         self._stored_ns = self._parts.clock.monotonic_ns()
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the message that waits longest was read, or the tier came further last, while it has
+        not everything yet; None: it has."""
+        if not self._is_behind:
+            return None
+        return min(self._oldest_ms or self._advanced_ms, self._advanced_ms)
+
     def _settle(self) -> None:
         """What is committed, for the log and its janitor."""
         places = [self.position, self.intake.oldest_place, self.uploads.oldest_place]
         followed = self._parts.log
-        followed.committed = min(place for place in places if place is not None)
+        committed = min(place for place in places if place is not None)
+        was_behind, self._is_behind = self._is_behind, committed < followed.state.readable
+        if committed != followed.committed or not was_behind:
+            self._advanced_ms = self._parts.clock.wall_ms()
+        followed.committed = committed
         followed.read_to = self.position
-        self.oldest_ms = self.intake.oldest_ms
+        self._oldest_ms = self.intake.oldest_ms
 
     async def _rest(self) -> None:
         """Until the next look is due, or an upload has made room, or the log has changed hands."""

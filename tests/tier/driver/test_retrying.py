@@ -75,6 +75,15 @@ def test_the_last_error_is_raised_when_the_attempts_are_used_up(place):
     assert place.storage.perform(Size("a")) is None
 
 
+def test_who_gives_up_is_given_the_next_error(place):
+    place.storage.give_up()
+    for fault, error in ((Fault.FAIL, StorageUnavailableError), (Fault.BUSY, BusyError)):
+        place.next(fault)
+        with pytest.raises(error):
+            place.storage.perform(Size("a"))
+    assert place.pauses == []
+
+
 def test_the_pauses_double_up_to_the_longest_with_jitter():
     assert [RETRIES.pause_ms(failed, 0.0) for failed in (1, 2, 3, 9)] == [50, 100, 150, 150]
     assert RETRIES.pause_ms(1, 0.999) == pytest.approx(100, abs=0.1)

@@ -59,6 +59,7 @@ class RetryingStorage:
         self._retries = retries
         self._pause = pause
         self._chance = chance
+        self._gives_up = False
 
     @property
     def positions(self) -> bool:
@@ -73,15 +74,19 @@ class RetryingStorage:
                 return self._attempt(call, is_open)
             except StorageUnavailableError:
                 failed, is_open = failed + 1, True
-                if failed == self._retries.attempts:
+                if failed == self._retries.attempts or self._gives_up:
                     raise
                 wait_ms = 0
             except BusyError as busy:
                 failed += 1
-                if failed == self._retries.attempts:
+                if failed == self._retries.attempts or self._gives_up:
                     raise
                 wait_ms = min(busy.retry_after_ms, self._retries.longest_pause_ms)
             self._pause(max(wait_ms, self._retries.pause_ms(failed, self._chance())) / 1000)
+
+    def give_up(self) -> None:
+        """Repeat nothing any more: whoever waits is given the next error. From any thread."""
+        self._gives_up = True
 
     def close(self) -> None:
         self._storage.close()
