@@ -84,6 +84,31 @@ def test_a_late_commit_of_an_earlier_term_is_not_taken_for_ours():
     assert check(storage, MODEL, 520) == 520
 
 
+@BOTH
+def test_offsets_given_again_below_what_retention_has_deleted_are_in_the_tier(positions):
+    storage = MemoryStorage(positions)
+    run(fill(storage).expire(TIME + 1_000_000_000, TIME), storage)
+    mixed = QueueModel(500, MODEL.sizes[:20] + OTHER.sizes[20:])
+    successor = writer(storage, generation=2)
+    manifest = run(successor.take_over(520, TIME), storage)
+    assert manifest is not None and manifest.minimum == 520
+    for start in range(520, 560, 9):
+        run(successor.commit(mixed.batch(start, min(560, start + 9)), TIME), storage)
+    run(successor.collect(TIME + 1), storage)
+    assert check(storage, mixed, 560) == 560
+
+
+@BOTH
+def test_the_second_batch_that_both_have_is_compared_as_the_first_was(positions):
+    storage = MemoryStorage(positions)
+    fill(storage)
+    mixed = QueueModel(500, MODEL.sizes[:10] + OTHER.sizes[10:])
+    successor = QueueWriter(PLACE, (2, 1), positions, SMALL, replaces=True)
+    run(successor.commit(mixed.batch(500, 510), TIME), storage)
+    run(successor.commit(mixed.batch(510, 560), TIME), storage)
+    assert check(storage, mixed, 560) == 560
+
+
 class _Dying:
     """A storage whose call number `left` and all later ones do not come to be."""
 

@@ -13,6 +13,7 @@ from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.intake import Due, Intake, QueueKey
 from stratamq.tier.writing.merging import run_to_merge
+from stratamq.tier.writing.overlap import OtherMessagesError
 from stratamq.tier.writing.progress import ProgressObject
 from stratamq.tier.writing.queue_writer import QueueWriter
 from stratamq_tier.followed_log import LogState
@@ -60,7 +61,6 @@ class Tenure:
         self._stored_ns = 0
         self._left_out: set[str] = set()
         """Topics that were named in the log of this service."""
-        self._left_out: set[str] = set()
 
     async def run(self) -> None:
         """Raises StrataError: FencedError for good, others for the time being."""
@@ -206,16 +206,21 @@ class Tenure:
     async def _commit(self, due: Due) -> None:
         now_ms = self._parts.clock.wall_ms()
 
-        def work(writer: QueueWriter) -> Procedure[Manifest]:
+        def work(writer: QueueWriter, *, may_cut: bool) -> Procedure[Manifest]:
             if due.goes_back:
                 yield from writer.take_over(due.batch.first, now_ms)
-            manifest = yield from writer.commit(due.batch, now_ms)
+            manifest = yield from writer.commit(due.batch, now_ms, may_cut=may_cut)
             if run_to_merge(manifest):
                 yield from writer.merge(now_ms)
             return manifest
 
-        async with self._cutting({due.key: due.batch.first} if due.goes_back else {}):
-            manifest = await self._writers.run(due.key, work)
+        try:
+            async with self._cutting({due.key: due.batch.first} if due.goes_back else {}):
+                manifest = await self._writers.run(due.key, partial(work, may_cut=False))
+        except OtherMessagesError:
+            # The index must know first which messages of the queue others take the place of.
+            async with self._cutting({due.key: due.batch.first}):
+                manifest = await self._writers.run(due.key, partial(work, may_cut=True))
         if self.indexing is not None:
             self.indexing.take(due.batch, manifest)
         self.committed_messages += len(due.batch.sizes)

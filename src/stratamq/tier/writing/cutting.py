@@ -28,7 +28,8 @@ def shortened(
     place: QueuePlace, manifest: Manifest, end: int, epoch: Epoch, attempt: str, now_ms: int
 ) -> Procedure[tuple[Manifest, list[Call[Any]]]]:
     """The next manifest, of `epoch`, without the messages from queue offset `end` on, and the calls
-    before it. `attempt` is in the name of an object that is written anew.
+    before it. `attempt` is in the name of an object that is written anew. Where retention had
+    deleted beyond `end`, the queue begins anew there: its offsets are given to other messages.
 
     What is added to it later begins a new segment; where the cut is at the beginning of a file, in
     that file.
@@ -36,7 +37,7 @@ def shortened(
     if end >= manifest.end_offset:
         return replace(manifest, revision=manifest.revision + 1, epoch=epoch), []
     found = yield from queue_of(place, manifest)
-    end = _before_hole(manifest, max(end, manifest.minimum))
+    end = _before_hole(manifest, end)
     stop = yield from _place_of(found.queue, manifest, end)
     kept: list[RecordSegment] = []
     gone: list[str] = []
@@ -66,6 +67,7 @@ def shortened(
         manifest,
         revision=manifest.revision + 1,
         epoch=epoch,
+        minimum=min(end, manifest.minimum),
         records=tuple(kept),
         units=units,
         holes=tuple(hole for hole in manifest.holes if hole.end <= end),

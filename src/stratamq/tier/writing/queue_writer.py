@@ -92,18 +92,20 @@ class QueueWriter:
         """Load the manifest. FencedError; CorruptRecordError when it cannot be read."""
         return (yield from self._look()).manifest
 
-    def commit(self, batch: Batch, now_ms: int) -> Procedure[Manifest]:
+    def commit(self, batch: Batch, now_ms: int, *, may_cut: bool = True) -> Procedure[Manifest]:
         """Everything of the batch is in the tier when this returns, each message once.
 
         What was there already is left out; a gap between the last message and the batch is
         recorded. FencedError ends the writer; after any other error the same batch may come again.
         OtherMessagesError where the tier has others at its offsets, unless this writer replaces
-        them.
+        them and `may_cut`.
         """
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
             manifest = seen.manifest
             if manifest is not None and self._is_of_earlier_term(manifest):
+                if not may_cut and batch.first < manifest.end_offset:
+                    raise OtherMessagesError(self._place, batch.first)
                 yield from self.take_over(batch.first, now_ms)
                 continue
             if manifest is None and self._positions and term_of(self._epoch[0]):
@@ -113,11 +115,12 @@ class QueueWriter:
             if manifest is not None and not self._compared:
                 different = yield from first_difference(self._place, manifest, batch)
                 if different is not None:
-                    if not self._replaces:
+                    if not (self._replaces and may_cut):
                         raise OtherMessagesError(self._place, different)
                     yield from self.take_over(batch.first, now_ms)
                     continue
-                self._compared = True
+                # A later batch may be the first that differs: it is compared, too.
+                self._compared = batch.end >= manifest.end_offset
             rest = batch.behind(manifest.end_offset) if manifest else batch
             if manifest is not None and not len(rest.sizes):
                 return manifest
