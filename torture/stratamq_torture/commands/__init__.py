@@ -17,6 +17,7 @@ from stratamq_torture.commands.protocol import protocol
 from stratamq_torture.commands.replicas import replicas
 from stratamq_torture.commands.resend import resend
 from stratamq_torture.commands.sim import sim
+from stratamq_torture.commands.tier import tier
 
 
 def register(app: typer.Typer) -> None:
@@ -37,4 +38,5 @@ def register(app: typer.Typer) -> None:
     torture.command("replicas")(replicas)
     torture.command("resend")(resend)
     torture.command("sim")(sim)
+    torture.command("tier")(tier)
     app.add_typer(torture, rich_help_panel=BUILDERS)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 PLENTY = 1_000_000
 """More rounds than any time is enough for: the seconds end a trial."""
 SHARES = {
-    "sim": 0.3,
+    "sim": 0.24,
+    "tier": 0.06,
     "brokers": 0.09,
     "kill": 0.11,
     "resend": 0.04,
@@ -65,6 +66,8 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     from stratamq_torture.processes.resend import ResendOptions, run_resends
     from stratamq_torture.replicas.trial import ReplicasOptions, run_replicas
     from stratamq_torture.simulated.trial import SimulationOptions, simulate
+    from stratamq_torture.tier.trial import TierOptions
+    from stratamq_torture.tier.trial import simulate as simulate_tier
 
     jobs = os.cpu_count() or 1
     share = {name: seconds * part for name, part in SHARES.items()}
@@ -74,6 +77,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     brokers = BrokersOptions(
         seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["brokers"]
     )
+    tiers = TierOptions(PLENTY, first_seed, jobs, seconds=share["tier"])
     kills = KillOptions(PLENTY, first_seed, share["kill"])
     resends = ResendOptions(PLENTY, first_seed, share["resend"])
     replicas = ReplicasOptions(PLENTY, first_seed, share["replicas"])
@@ -83,6 +87,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     damage = DamageOptions(PLENTY, first_seed, jobs, share["damage"])
     return {
         "sim": lambda progress: simulate(simulation, progress),
+        "tier": lambda progress: simulate_tier(tiers, progress),
         "brokers": lambda progress: simulate_brokers(brokers, progress),
         "kill": lambda progress: run_kills(kills, progress),
         "resend": lambda progress: run_resends(resends, progress),

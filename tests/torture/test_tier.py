@@ -1,0 +1,40 @@
+"""The tier equals the log after crashes, pauses, promotions, lost answers and torn writes; with a
+rule switched off it does not."""
+
+import pytest
+from stratamq_torture.tier.simulation import Simulation
+from stratamq_torture.tier.trial import TierOptions, simulate
+
+OPERATIONS = 60
+
+
+def test_every_message_of_the_log_is_in_the_tier_once_and_found_by_its_key():
+    report = simulate(TierOptions(seeds=20))
+    assert (report.failures, report.lost) == ([], 0)
+    assert report.acknowledged_messages > 500
+    assert report.promotions > 0
+
+
+def test_a_seed_does_the_same_again():
+    first, again = (Simulation(3, trace=True).run(OPERATIONS) for _ in range(2))
+    assert len(first.trace) > OPERATIONS
+    assert first.trace == again.trace
+    assert Simulation(4, trace=True).run(OPERATIONS).trace != first.trace
+
+
+@pytest.mark.parametrize(("rule", "first_seed"), [("swap", 48), ("claim", 8), ("hold", 16)])
+def test_a_seed_fails_without_a_rule(rule, first_seed):
+    report = simulate(TierOptions(seeds=8, first_seed=first_seed, without=(rule,)))
+    assert not report.passed
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(134, id="keys of messages that took the place of others"),
+        pytest.param(1210, id="offsets given again below what retention had deleted"),
+        pytest.param(1260, id="a second batch that differs where the first was the same"),
+    ],
+)
+def test_what_once_was_wrong(seed):
+    assert Simulation(seed).run(OPERATIONS).violation is None
