@@ -49,7 +49,7 @@ def test_force_reads_from_the_tier_what_it_has_and_from_the_log_while_it_is_away
             assert all_read(client) == list(range(COUNT))
 
 
-@pytest.mark.parametrize("level", ["DISABLE", "NOT_IN_DISK", "NOT_IN_MEM"])
+@pytest.mark.parametrize("level", ["DISABLE", "NOT_IN_DISK", "NOT_IN_MEM", "0"])
 def test_the_other_levels_read_what_is_in_memory_from_the_log(tmp_path, level):
     with running(tmp_path, level) as broker:
         broker.start(ROOMS)

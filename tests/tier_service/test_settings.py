@@ -1,6 +1,7 @@
 """What cannot be a tier is refused at the start, by a sentence that says who must act."""
 
 import pytest
+from stratamq_tier.config import TierConfig
 
 from tests.support.brokers import Broker
 
@@ -17,6 +18,12 @@ from tests.support.brokers import Broker
         ("tier.cluster=", "no part of a path can have this name"),
         ("tier.cluster=a/b", "no part of a path can have this name"),
         ("tier.broker=..", "no part of a path can have this name"),
+        ("tier.provider=org.example.OssFileSegment", "no class of this name"),
+        ("tier.metadata_provider=org.example.Other", "DefaultMetadataStore"),
+        (
+            "tier.provider=org.apache.rocketmq.tieredstore.provider.MemoryFileSegment",
+            "name PosixFileSegment",
+        ),
     ],
 )
 def test_a_tier_that_cannot_be_is_refused(tmp_path, given, sentence):
@@ -28,3 +35,26 @@ def test_a_tier_that_cannot_be_is_refused(tmp_path, given, sentence):
         output = broker.output("tier")
     assert sentence in output
     assert "Traceback" not in output
+
+
+def config(tmp_path, **settings: object) -> TierConfig:
+    return TierConfig(root=tmp_path / "store", target=str(tmp_path / "tier"), **settings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PosixFileSegment",
+        "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
+        "org.apache.rocketmq.tieredstore.provider.posix.PosixFileSegment",
+    ],
+)
+def test_rocketmqs_class_for_a_directory_stands_for_a_directory(tmp_path, name):
+    assert list(config(tmp_path, provider=name).faults()) == []
+    bucket = TierConfig(root=tmp_path / "store", target="s3://bucket", provider=name)
+    assert "writes directories" in " ".join(bucket.faults())
+
+
+def test_without_batches_no_message_waits(tmp_path):
+    assert config(tmp_path).intake_limits.wait_ms == 30_000
+    assert config(tmp_path, batches=False).intake_limits.wait_ms == 0

@@ -97,7 +97,7 @@ def tier_of(service: Service[DispatcherConfig]) -> TierReads:
     had_one = service.files.entry(TIER_LOCK_PATH) is not None
     return TierReads(
         TierCalls(service.channels, config.tier_timeout_ms),
-        TierLevel[config.tier_level],
+        TierLevel.named(config.tier_level),
         expected=had_one or service.is_given("tier", "target"),
     )
 

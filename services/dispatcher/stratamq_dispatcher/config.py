@@ -97,7 +97,7 @@ class DispatcherConfig(FollowerConfig):
     )
     tier_level: str = setting(
         "NOT_IN_DISK", unit="", rocketmq="tieredStorageLevel",
-        choices=tuple(level.name for level in TierLevel),
+        choices=(*(one.name for one in TierLevel), *(str(one.value) for one in TierLevel)),
         doc="What is read from the broker's tier: nothing, what the log has no more, also what is "
         "not in memory, or everything that is there.",
     )

@@ -30,6 +30,11 @@ class TierLevel(enum.Enum):
     NOT_IN_MEM = 2
     FORCE = 3
 
+    @classmethod
+    def named(cls, text: str) -> "TierLevel":
+        """By its name or its number, as RocketMQ takes it."""
+        return cls(int(text)) if text.isdigit() else cls[text]
+
 
 class TierReads:
     """Belongs to the event loop. `expected`: the broker has a tier, also before it was met. With

@@ -28,6 +28,16 @@ class TierConfig(FollowerConfig):
         "`s3://bucket/prefix`, `gs://…`, `az://…`, whose credentials come from the environment. "
         "The service does not start without it."
     )
+    provider: str = setting(
+        "", unit="class", rocketmq="tieredBackendServiceProvider",
+        doc="RocketMQ's class, as its configuration has it: `…provider.PosixFileSegment` stands "
+        "for a directory as `target`; empty: what `target` is. Its `MemoryFileSegment`, which "
+        "keeps nothing, and classes of others are refused.",
+    )
+    metadata_provider: str = setting(
+        "", unit="class", rocketmq="tieredMetadataServiceProvider",
+        doc="RocketMQ's class: `…metadata.DefaultMetadataStore`, or empty; there is no other.",
+    )
     endpoint: str = setting(
         "", unit="URL", rocketmq="objectStoreEndpoint",
         doc="Of an object store that is not its provider's own; empty: the provider's.",
@@ -67,6 +77,10 @@ class TierConfig(FollowerConfig):
     batch_wait_ms: int = setting(
         30_000, unit="ms", minimum=0, maximum=86_400_000, rocketmq="tieredStoreGroupCommitTimeout",
         doc="A batch is uploaded when its first message has waited as long.",
+    )
+    batches: bool = setting(
+        True, unit="", rocketmq="tieredStoreGroupCommit",
+        doc="Whether messages wait for others; false: what is there goes with each look.",
     )
     batch_messages: int = setting(
         4096, unit="messages", minimum=1, maximum=1 << 20, rocketmq="tieredStoreGroupCommitCount",
@@ -217,6 +231,7 @@ class TierConfig(FollowerConfig):
         for setting_name, name in (("cluster", self.cluster), ("broker", self.broker or "-")):
             if not is_name(name) or "/" in name:
                 yield f"{setting_name} {name!r}: no part of a path can have this name"
+        yield from self._class_faults()
         if self.start not in (EARLIEST, NOW) and not self.start.isascii():
             yield "start is `earliest`, `now` or a time in ms"
         elif self.start not in (EARLIEST, NOW) and not self.start.isdigit():
@@ -227,6 +242,27 @@ class TierConfig(FollowerConfig):
             name, equals, hours = one.rpartition("=")
             if not (name and equals and hours.isascii() and hours.isdigit()):
                 yield f"topic_retention_hours: {one!r} must have the form topic=hours"
+
+    def _class_faults(self) -> Iterable[str]:
+        package, _, name = self.provider.rpartition(".")
+        known = not package or package.startswith("org.apache.rocketmq.tieredstore.provider")
+        if known and name == "MemoryFileSegment":
+            yield (
+                f"provider {self.provider} keeps messages in memory, where a restart loses them: "
+                "name PosixFileSegment, and a directory as target"
+            )
+        elif self.provider and not (known and name == "PosixFileSegment"):
+            yield (
+                f"provider {self.provider}: no class of this name can be loaded here; leave it "
+                "empty, and name the storage by target (a directory, s3://, gs://, az://)"
+            )
+        elif self.provider and self.is_objects:
+            yield f"provider {self.provider} writes directories, and target is {self.target}"
+        if self.metadata_provider.rpartition(".")[2] not in ("", "DefaultMetadataStore"):
+            yield (
+                f"metadata_provider {self.metadata_provider}: RocketMQ's DefaultMetadataStore is "
+                "the only one that is known here"
+            )
 
     @property
     def is_objects(self) -> bool:
@@ -262,7 +298,10 @@ class TierConfig(FollowerConfig):
     @property
     def intake_limits(self) -> IntakeLimits:
         return IntakeLimits(
-            self.batch_bytes, self.batch_messages, self.batch_wait_ms, self.budget_bytes
+            self.batch_bytes,
+            self.batch_messages,
+            self.batch_wait_ms if self.batches else 0,
+            self.budget_bytes,
         )
 
     @property
