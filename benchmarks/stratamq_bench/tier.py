@@ -287,7 +287,7 @@ def _requests_case(what: str, counts: list[int], limit: int) -> Case:
 
 def _many_queues(directory: Path, options: TierOptions) -> Case:
     """A wave of messages over many queues, each committed once or twice."""
-    target = options.place(directory, "many")
+    target = options.place(directory, "tier-of-many")
     settings = options.settings(target) | {"tier.index_enabled": "false"}
     count = options.queues * options.queue_messages
     topics = max(1, options.queues // 100)

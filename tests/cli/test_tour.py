@@ -23,6 +23,7 @@ PAGES = {
     "coming-from.md": (ROOT / "docs" / "coming-from.md").read_text(),
     "tier.md": (ROOT / "docs" / "tier.md").read_text(),
 }
+FIRST_HOUR = ("README.md", "coming-from.md")
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ def test_the_kept_transcript_of_a_first_hour_is_of_these_pages():
     screen = re.search(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     assert screen is not None
     assert first.startswith("".join(f"$ {line}\n" for line in screen[1].splitlines()))
-    for page, part in zip(PAGES.values(), parts, strict=True):
-        steps, kept = typed(page), typed(f"```console\n{part}```\n")
+    for name, part in zip(FIRST_HOUR, parts, strict=True):
+        steps, kept = typed(PAGES[name]), typed(f"```console\n{part}```\n")
         assert [step.command for step in steps] == [one.command for one in kept]
         for step, one in zip(steps, kept, strict=True):
             assert not differs(step.shown, one.shown), step.command
