@@ -52,6 +52,9 @@ async def take_over(
         await parts.reading.run(partial(remember, parts.files, parts.config, parts.broker))
         return position
     await parts.reading.run(partial(remember, parts.files, parts.config, parts.broker))
+    # A tier of another log's is refused before anything of it is changed.
+    await parts.reading.run(partial(shared_end, parts, known, state))
+    known = await parts.runner.start(progress.hold()) or known
     shared = await parts.reading.run(partial(shared_end, parts, known, state))
     position = min(known.position, shared)
     if known.reach > shared or term_of(known.generation) != term_of(state.generation):

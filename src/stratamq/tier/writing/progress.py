@@ -5,6 +5,8 @@ log that follows another one's knows, by the history that both have, whether the
 messages that it does not.
 """
 
+from dataclasses import replace
+
 from stratamq.formats.tier_manifest import Epoch, Progress, decode_progress, encode_progress
 from stratamq.tier.containers.place import progress_path
 from stratamq.tier.driver.calls import (
@@ -57,6 +59,24 @@ class ProgressObject:
         self._revision = found.revision
         self.known = found
         return found
+
+    def hold(self) -> Procedure[Progress | None]:
+        """As `load`, and no earlier writer can raise it any more: what is cut off behind it would
+        count as committed again. FencedError; CorruptRecordError."""
+        for _ in range(_ATTEMPTS):
+            known = yield from self.load()
+            if known is None:
+                return None
+            held = replace(known, epoch=self._epoch, revision=known.revision + 1)
+            try:
+                self._version = yield from ask(
+                    Swap(self._path, encode_progress(held), self._version)
+                )
+            except SwapLostError:
+                continue
+            self._revision, self.known = held.revision, held
+            return held
+        raise FencedError(f"{self._path}: other writers change it all the time")
 
     def store(self, generation: int, position: int, reach: int) -> Procedure[None]:
         """FencedError when a later writer has stored its own."""
