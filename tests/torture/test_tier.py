@@ -33,6 +33,7 @@ def test_a_seed_fails_without_a_rule(rule, first_seed):
     [
         pytest.param(48, id="what was cut, and counted as committed by an earlier writer"),
         pytest.param(134, id="keys of messages that took the place of others"),
+        pytest.param(314, id="an index file that a stopped writer wrote over"),
         pytest.param(1210, id="offsets given again below what retention had deleted"),
         pytest.param(1260, id="a second batch that differs where the first was the same"),
     ],

@@ -46,6 +46,7 @@ from stratamq.tier.driver.calls import (
     Size,
     Swap,
     SwapLostError,
+    Unchanged,
     Version,
     WriteAt,
     ask,
@@ -211,7 +212,9 @@ class IndexWriter:
                 return False
             following = replace(seen.manifest, covered=covered)
             if len(keys):
-                file = yield from self._upload(keys, seen.manifest)
+                file = yield from self._upload(keys, seen.manifest, seen.version)
+                if file is None:
+                    continue
                 following = replace(
                     following, files=(*following.files, file), end=file.base + file.size
                 )
@@ -231,7 +234,9 @@ class IndexWriter:
                 return 0
             kept, run = files[:-count], files[-count:]
             keys = yield from keys_in(run)
-            file = yield from self._upload(keys, replace(seen.manifest, files=kept))
+            file = yield from self._upload(keys, replace(seen.manifest, files=kept), seen.version)
+            if file is None:
+                continue
             file = replace(
                 file,
                 first_ms=min(one.first_ms for one in run),
@@ -302,14 +307,20 @@ class IndexWriter:
         """Delete files that nothing names and that were last written before that time: what it was.
         In a directory none, until the index has a file: they may be RocketMQ's. FencedError."""
         objects = yield from listed(index_place(*self._names))
-        manifest = (yield from self._look()).manifest
+        seen = yield from self._look()
+        manifest = seen.manifest
         named = {self._path, *(file.name for file in manifest.files)}
         named.update(one.path for one in manifest.dropped)
         if self._positions and not manifest.files:
             return []
         found = [one for one in objects if one.path not in named and one.modified_ms < before_ms]
+        unchanged = Unchanged(self._path, seen.version) if self._positions else None
         for one in found:
-            yield from ask(Delete(one.path))
+            try:
+                yield from ask(Delete(one.path, unchanged))
+            except SwapLostError:
+                self._seen = None
+                return []
         return found
 
     def _take(self, key: QueueKey, records: bytes, sizes: I64, place: int) -> None:
@@ -323,8 +334,11 @@ class IndexWriter:
             keys = joined([earlier.pop(), keys])
         self._keys = [*earlier, keys]
 
-    def _upload(self, keys: Keys, manifest: IndexManifest) -> Procedure[IndexedFile]:
-        """A file of which nothing else has the name."""
+    def _upload(
+        self, keys: Keys, manifest: IndexManifest, version: Version | None
+    ) -> Procedure[IndexedFile | None]:
+        """A file of which nothing else has the name. None: another writer has changed the manifest,
+        and may have written at the same place."""
         first_ms, last_ms = int(keys.times.min()), int(keys.times.max())
         earlier = max((file.begin_ms for file in manifest.files), default=first_ms - 1)
         begin_ms = max(first_ms, earlier + 1)
@@ -337,8 +351,13 @@ class IndexWriter:
             while (left := (yield from ask(Size(name)))) is not None:
                 base += max(1, left)
                 name = self._segment(base)
-            for at in range(0, len(raw), _WRITTEN_BYTES):
-                yield from ask(WriteAt(name, at, raw[at : at + _WRITTEN_BYTES]))
+            unchanged = Unchanged(self._path, version)
+            try:
+                for at in range(0, len(raw), _WRITTEN_BYTES):
+                    yield from ask(WriteAt(name, at, raw[at : at + _WRITTEN_BYTES], unchanged))
+            except SwapLostError:
+                self._seen = None
+                return None
         else:
             self._attempt += 1
             name = f"{name}.{self._epoch[0]:x}-{self._epoch[1]:x}-{self._attempt:x}"
