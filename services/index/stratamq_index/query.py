@@ -31,7 +31,7 @@ from stratamq.formats.frame_verify import NOWHERE, damage_in
 from stratamq.formats.index_layout import INDEX_ITEM, INDEX_ITEM_BYTES, IndexHeader, index_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import INT32_MAX
-from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY, split_keys
+from stratamq.formats.properties import TAGS, has_key
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.sealed import sealed_from
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
@@ -87,13 +87,9 @@ class Question:
         if self.end_ms is not None and frame.store_timestamp_ms > self.end_ms:
             return False
         properties = frame.properties
-        if properties.get(UNIQ_KEY) == self.key:
+        if has_key(properties, self.key, unique_only=self.unique_only):
             return True
-        if self.unique_only:
-            return False
-        if self.key in split_keys(properties.get(KEYS, "")):
-            return True
-        tagged = self.key.startswith(TAG_KEY_PREFIX)
+        tagged = self.key.startswith(TAG_KEY_PREFIX) and not self.unique_only
         return tagged and properties.get(TAGS) == self.key[len(TAG_KEY_PREFIX) :]
 
 

@@ -229,7 +229,7 @@ class TierConfig(FollowerConfig):
                 "foreign files: name a directory beside it"
             )
         for setting_name, name in (("cluster", self.cluster), ("broker", self.broker or "-")):
-            if not is_name(name) or "/" in name:
+            if not is_name(name):
                 yield f"{setting_name} {name!r}: no part of a path can have this name"
         yield from self._class_faults()
         if self.start not in (EARLIEST, NOW) and not self.start.isascii():

@@ -8,7 +8,7 @@ from the tier.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -111,7 +111,7 @@ class Indexing:
             await self._do(self._writer.limit(ends))
             yield
         finally:
-            self._held -= Counter(ends.keys())
+            self._release(ends)
             self._wake.set()
 
     async def run(self) -> None:
@@ -239,7 +239,15 @@ class Indexing:
     def _is_caught_up(self, key: QueueKey) -> None:
         if key in self._behind:
             del self._behind[key]
-            self._topics_behind -= Counter([key[0]])
+            self._topics_behind[key[0]] -= 1
+            if not self._topics_behind[key[0]]:
+                del self._topics_behind[key[0]]
+
+    def _release(self, keys: Iterable[QueueKey]) -> None:
+        for key in keys:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
 
     def _note(self, failure: str) -> None:
         if failure != self._failure:

@@ -87,6 +87,13 @@ def split_keys(keys: str) -> list[str]:
     return [key for key in keys.split(" ") if key]
 
 
+def has_key(properties: Mapping[str, str], key: str, *, unique_only: bool = False) -> bool:
+    """Whether a message has a key: its UNIQ_KEY or, unless `unique_only`, a word of KEYS."""
+    if properties.get(UNIQ_KEY) == key:
+        return True
+    return not unique_only and key in split_keys(properties.get(KEYS, ""))
+
+
 def waits_for_store(wait: str | None) -> bool:
     """WAIT: absent means yes, otherwise only the word `true` does."""
     return wait is None or wait.lower() == "true"

@@ -98,11 +98,11 @@ def hashes_of_key(topic: str, key: str) -> tuple[int, ...]:
 
 def open_file_bytes(slots: int, items: int) -> int:
     """The size of a file that is written, which has it from the beginning."""
-    return HEADER_BYTES + SLOT_BYTES * slots + OPEN_ITEM_BYTES * items
+    return slot_place(slots) + OPEN_ITEM_BYTES * items
 
 
 def uploaded_file_bytes(slots: int, items: int) -> int:
-    return HEADER_BYTES + SLOT_BYTES * slots + ITEM_BYTES * items
+    return slot_place(slots) + ITEM_BYTES * items
 
 
 def open_items(buffer: Buffer, slots: int) -> Items:
@@ -112,7 +112,7 @@ def open_items(buffer: Buffer, slots: int) -> Items:
     those that the file has no room for are left out.
     """
     header = decode_tier_index_header(buffer)
-    first = HEADER_BYTES + SLOT_BYTES * slots + OPEN_ITEM_BYTES
+    first = slot_place(slots) + OPEN_ITEM_BYTES
     room = max(0, (len(buffer) - first) // OPEN_ITEM_BYTES)
     found = np.frombuffer(buffer, OPEN_ITEM, min(header.items, room), first) if room else _NONE
     return found[found["size"] > 0][list(ITEM.names or ())].astype(ITEM)
@@ -134,7 +134,7 @@ def encode_uploaded(items: Items, slots: int, begin_ms: int, end_ms: int) -> byt
     counts = np.bincount(packed["key_hash"].astype(np.int64) % slots, minlength=slots)
     table = np.empty(slots, _SLOT)
     table["second"] = counts * ITEM_BYTES
-    table["first"] = HEADER_BYTES + SLOT_BYTES * slots + (np.cumsum(counts) - counts) * ITEM_BYTES
+    table["first"] = slot_place(slots) + (np.cumsum(counts) - counts) * ITEM_BYTES
     header = TIER_INDEX_HEADER.pack(
         MAGIC_CLOSED, begin_ms, end_ms, int(np.count_nonzero(counts)), len(packed)
     )
@@ -150,6 +150,32 @@ def slot_count(first_slot: Buffer) -> int:
     return slots
 
 
+def slot_place(slot: int) -> int:
+    """Where slot `slot` is; of an uploaded file of so many slots its first item."""
+    return HEADER_BYTES + SLOT_BYTES * slot
+
+
+def items_of_slot(
+    entry: Buffer, slot: int, slots: int, end: int | None = None, file: str = ""
+) -> tuple[int, int]:
+    """Position and bytes of a slot's items in an uploaded file, from the slot's 8 bytes.
+
+    `end`: of the file, if that is known. CorruptRecordError names `file`.
+    """
+    view = memoryview(entry)
+    start, size = (int.from_bytes(view[at : at + 4], "big", signed=True) for at in (0, 4))
+    beyond = end is not None and start + size > end
+    if size and (size < 0 or size % ITEM_BYTES or start < slot_place(slots) or beyond):
+        what = f"{file}: " if file else ""
+        raise CorruptRecordError(f"{what}slot {slot} names {size} bytes at {start}", slot, "slots")
+    return start, size
+
+
+def times_of(items: Items, begin_ms: int) -> NDArray[np.int64]:
+    """Store times in ms, to the second."""
+    return begin_ms + items["seconds"].astype(np.int64) * 1000
+
+
 def decode_items(buffer: Buffer) -> Items:
     """The whole items in `buffer`, which begins with one."""
     return np.frombuffer(buffer, ITEM, len(buffer) // ITEM_BYTES)
@@ -160,9 +186,7 @@ def uploaded_items(buffer: Buffer) -> Items:
     if len(buffer) <= HEADER_BYTES:
         return np.empty(0, ITEM)
     header = decode_tier_index_header(buffer)
-    end = HEADER_BYTES + SLOT_BYTES * slot_count(
-        memoryview(buffer)[HEADER_BYTES : HEADER_BYTES + SLOT_BYTES]
-    )
+    end = slot_place(slot_count(memoryview(buffer)[HEADER_BYTES : slot_place(1)]))
     return decode_items(memoryview(buffer)[end:])[: header.items]
 
 
@@ -171,7 +195,7 @@ def matching(items: Items, hashes: tuple[int, ...], begin_ms: int, span: tuple[i
 
     A file knows a store time to the second: the message's own decides.
     """
-    times = begin_ms + items["seconds"].astype(np.int64) * 1000
+    times = times_of(items, begin_ms)
     kept = np.isin(items["key_hash"], hashes)
     kept &= (times > span[0] - _SECOND_MS) & (times < span[1] + _SECOND_MS)
     return items[kept]

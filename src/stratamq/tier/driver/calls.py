@@ -244,7 +244,7 @@ def check_folder(folder: str) -> str:
 
 def is_name(name: str) -> bool:
     """Whether a path may have this name."""
-    if name in ("", ".", "..") or any(letter < " " or letter == "\x7f" for letter in name):
+    if name in ("", ".", "..") or any(one < " " or one in "/\x7f" for one in name):
         return False
     try:
         return len(name.encode()) <= NAME_BYTES

@@ -12,13 +12,14 @@ import numpy as np
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.properties import KEYS, UNIQ_KEY, split_keys
+from stratamq.formats.properties import has_key
 from stratamq.formats.tier_index import (
-    HEADER_BYTES,
-    ITEM_BYTES,
     SLOT_BYTES,
     decode_items,
     hashes_of_key,
+    items_of_slot,
+    slot_place,
+    times_of,
 )
 from stratamq.formats.tier_index_manifest import (
     IndexedFile,
@@ -30,8 +31,8 @@ from stratamq.tier.containers.key_index import Keys, joined
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Read, Together, ask
+from stratamq.tier.reading.keys import ALL_TIMES
 
-ALL_TIMES = (-(1 << 62), 1 << 62)
 SLACK_MS = 8_000
 """An item's second may be as much before its message: a file that was merged from others has lost
 up to a second with each merge."""
@@ -76,15 +77,11 @@ class KeyQuestion:
 
     def accepts(self, frame: Frame) -> bool:
         """By the message's own fields."""
-        properties = frame.properties
         return (
             frame.topic == self.topic
             and self.span[0] <= frame.store_timestamp_ms <= self.span[1]
             and frame.queue_offset >= self.minimums.get(frame.queue_id, 0)
-            and (
-                properties.get(UNIQ_KEY) == self.key
-                or (not self.unique_only and self.key in split_keys(properties.get(KEYS, "")))
-            )
+            and has_key(frame.properties, self.key, unique_only=self.unique_only)
         )
 
 
@@ -168,18 +165,11 @@ def _keys_in(files: Sequence[IndexedFile], question: KeyQuestion) -> Procedure[l
         (file, slot) for file in files for slot in sorted({code % file.slots for code in hashes})
     ]
     entries = yield from ask(
-        Together(
-            [Read(file.name, HEADER_BYTES + SLOT_BYTES * slot, SLOT_BYTES) for file, slot in slots]
-        )
+        Together([Read(file.name, slot_place(slot), SLOT_BYTES) for file, slot in slots])
     )
     chosen, calls = [], []
     for (file, slot), entry in zip(slots, entries, strict=True):
-        start, size = (int.from_bytes(entry[at : at + 4], "big", signed=True) for at in (0, 4))
-        first = HEADER_BYTES + SLOT_BYTES * file.slots
-        if size and (size < 0 or size % ITEM_BYTES or start < first or start + size > file.size):
-            raise CorruptRecordError(
-                f"{file.name}: slot {slot} names {size} bytes at {start}", slot, "slots"
-            )
+        start, size = items_of_slot(entry, slot, file.slots, file.size, file.name)
         if size:
             chosen.append(file)
             calls.append(Read(file.name, start, size))
@@ -193,7 +183,7 @@ def _keys_in(files: Sequence[IndexedFile], question: KeyQuestion) -> Procedure[l
 
 def _with_times(file: IndexedFile, raw: bytes) -> Keys:
     items = decode_items(raw)
-    return Keys(items, file.begin_ms + items["seconds"].astype(np.int64) * 1000)
+    return Keys(items, times_of(items, file.begin_ms))
 
 
 def _chosen(keys: Keys, topic_id: int, question: KeyQuestion) -> Keys:

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.properties import KEYS, UNIQ_KEY, split_keys
+from stratamq.formats.properties import has_key
 from stratamq.formats.tier_index import (
-    HEADER_BYTES,
-    ITEM_BYTES,
     SLOT_BYTES,
     Items,
     decode_items,
     hashes_of_key,
+    items_of_slot,
     matching,
     newest_first_by_slot,
+    slot_place,
 )
 from stratamq.tier.containers.chain import Chain
 from stratamq.tier.containers.queue import TierQueue
@@ -79,12 +79,9 @@ def items_of_key(
     if isinstance(index, LocalIndex):
         return matching(newest_first_by_slot(index.items, 1), hashes, index.begin_ms, span)
     found = b""
-    first = HEADER_BYTES + SLOT_BYTES * index.slots
     for slot in sorted({code % index.slots for code in hashes}):
-        entry = yield from index.file.read(HEADER_BYTES + SLOT_BYTES * slot, SLOT_BYTES)
-        start, size = (int.from_bytes(entry[at : at + 4], "big", signed=True) for at in (0, 4))
-        if size and (size < 0 or size % ITEM_BYTES or start < first):
-            raise CorruptRecordError(f"slot {slot} names {size} bytes at {start}", slot, "slots")
+        entry = yield from index.file.read(slot_place(slot), SLOT_BYTES)
+        start, size = items_of_slot(entry, slot, index.slots)
         if size:
             found += yield from index.file.read(start, size)
     return matching(decode_items(found), hashes, index.begin_ms, span)
@@ -126,9 +123,8 @@ def messages_of_key(
 
 
 def _has_key(frame: Frame, topic: str, key: str, span: tuple[int, int]) -> bool:
-    properties = frame.properties
     return (
         frame.topic == topic
         and span[0] <= frame.store_timestamp_ms <= span[1]
-        and (key == properties.get(UNIQ_KEY) or key in split_keys(properties.get(KEYS, "")))
+        and has_key(frame.properties, key)
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stratamq.formats.tier_index import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, decode_items
+from stratamq.formats.tier_index import ITEM_BYTES, decode_items, slot_place, times_of
 from stratamq.formats.tier_index_manifest import IndexedFile
 from stratamq.tier.containers.key_index import Keys, joined
 from stratamq.tier.driver.calls import Procedure, Read, Together, ask
@@ -48,8 +48,7 @@ def keys_in(files: Sequence[IndexedFile]) -> Procedure[Keys]:
     """All of them, in the order of the files. Times are exact to the second of each file."""
     calls = []
     for file in files:
-        start = HEADER_BYTES + SLOT_BYTES * file.slots
-        calls.append(Read(file.name, start, ITEM_BYTES * file.items))
+        calls.append(Read(file.name, slot_place(file.slots), ITEM_BYTES * file.items))
     raws = yield from ask(Together(calls))
     return joined([_keys(file, raw) for file, raw in zip(files, raws, strict=True)])
 
@@ -57,5 +56,5 @@ def keys_in(files: Sequence[IndexedFile]) -> Procedure[Keys]:
 def _keys(file: IndexedFile, raw: bytes) -> Keys:
     # A file has the newest item of each slot first.
     items = decode_items(raw)[::-1]
-    times = file.begin_ms + items["seconds"].astype(np.int64) * 1000
-    return Keys(items, np.clip(times, file.first_ms, file.last_ms))
+    times = np.clip(times_of(items, file.begin_ms), file.first_ms, file.last_ms)
+    return Keys(items, times)

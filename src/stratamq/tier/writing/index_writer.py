@@ -93,6 +93,7 @@ class IndexWriter:
         self._shown = IndexManifest(cluster, broker, 0, epoch)
         self._given = dict(topic_ids or {})
         self._topics: dict[str, int] = {}
+        self._next_topic_id = 0
         self._ends: dict[QueueKey, int] = {}
         """Keys of messages below are in a file or in memory."""
         self._keys: list[Keys] = []
@@ -113,6 +114,7 @@ class IndexWriter:
             seen = yield from self._look(anew=True)
             self._ends = dict(seen.manifest.covered)
             self._topics = self._given | seen.manifest.topics
+            self._next_topic_id = max(self._topics.values(), default=-1) + 1
             if (yield from self._swap(seen, seen.manifest)):
                 return seen.manifest
         raise self._outrun()
@@ -131,7 +133,7 @@ class IndexWriter:
         """With what is in memory, as of now. Of any thread: what is on its way into a file is
         in both for a moment, and never in none."""
         pending = tuple(keys for keys in (*self._keys, self._leaving) if len(keys))
-        return KeyIndex(self.manifest, pending)
+        return KeyIndex(replace(self._shown, topics=self._topics), pending)
 
     def lacks(self, manifest: Manifest) -> bool:
         """Whether a queue has messages whose keys are not here."""
@@ -323,10 +325,16 @@ class IndexWriter:
                 return []
         return found
 
+    def _topic_id(self, topic: str) -> int:
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = self._next_topic_id
+            self._next_topic_id += 1
+        return known
+
     def _take(self, key: QueueKey, records: bytes, sizes: I64, place: int) -> None:
         topic, queue_id = key
-        topic_id = self._topics.setdefault(topic, max(self._topics.values(), default=-1) + 1)
-        keys = keys_of(records, sizes, place, topic_id, queue_id)
+        keys = keys_of(records, sizes, place, self._topic_id(topic), queue_id)
         if not len(keys):
             return
         earlier = list(self._keys)

@@ -172,7 +172,7 @@ class Intake:
             low = high
 
     def _is_namable(self, topic: str) -> bool:
-        namable = is_name(topic) and "/" not in topic and topic not in _OWN_NAMES
+        namable = is_name(topic) and topic not in _OWN_NAMES
         if not namable and len(self.unnamable) < MOST_UNNAMABLE:
             self.unnamable.add(topic)
         return namable

@@ -68,27 +68,28 @@ class ProgressObject:
             if known is None:
                 return None
             held = replace(known, epoch=self._epoch, revision=known.revision + 1)
-            try:
-                self._version = yield from ask(
-                    Swap(self._path, encode_progress(held), self._version)
-                )
-            except SwapLostError:
-                continue
-            self._revision, self.known = held.revision, held
-            return held
-        raise FencedError(f"{self._path}: other writers change it all the time")
+            if (yield from self._swap(held)):
+                return held
+        raise self._outrun()
 
     def store(self, generation: int, position: int, reach: int) -> Procedure[None]:
         """FencedError when a later writer has stored its own."""
         for _ in range(_ATTEMPTS):
             following = Progress(generation, position, reach, self._epoch, self._revision + 1)
-            try:
-                self._version = yield from ask(
-                    Swap(self._path, encode_progress(following), self._version)
-                )
-            except SwapLostError:
-                yield from self.load()
-                continue
-            self._revision, self.known = following.revision, following
-            return
-        raise FencedError(f"{self._path}: other writers change it all the time")
+            if (yield from self._swap(following)):
+                return
+            yield from self.load()
+        raise self._outrun()
+
+    def _swap(self, following: Progress) -> Procedure[bool]:
+        """Whether nobody else was first."""
+        swap = Swap(self._path, encode_progress(following), self._version)
+        try:
+            self._version = yield from ask(swap)
+        except SwapLostError:
+            return False
+        self._revision, self.known = following.revision, following
+        return True
+
+    def _outrun(self) -> FencedError:
+        return FencedError(f"{self._path}: other writers change it all the time")
