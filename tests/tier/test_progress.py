@@ -5,7 +5,7 @@ import pytest
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.writing.claim import FencedError, claim
-from stratamq.tier.writing.progress import ProgressObject, load_progress
+from stratamq.tier.writing.progress import MOST_GENERATIONS, ProgressObject, load_progress
 
 NAMES = ("DefaultCluster", "broker-a")
 
@@ -31,6 +31,17 @@ def test_a_held_progress_is_raised_by_no_earlier_writer():
     found = run(load_progress(*NAMES), storage)
     assert found is not None
     assert (found[0].position, found[0].reach) == (150, 300)
+
+
+def test_it_tells_the_last_generations_of_the_log():
+    storage = MemoryStorage(positions=False)
+    history = [(number, 10 * number) for number in range(MOST_GENERATIONS + 5)]
+    number = history[-1][0]
+    epoch = run(claim(*NAMES, number), storage)
+    run(ProgressObject(*NAMES, epoch, history).store(number, 1, 2), storage)
+    found = run(load_progress(*NAMES), storage)
+    assert found is not None
+    assert found[0].history == tuple(history[5:])
 
 
 def test_nothing_is_held_where_nothing_was_uploaded():

@@ -83,6 +83,7 @@ def test_what_the_old_master_alone_had_leaves_the_tier_for_the_new_ones_messages
             pair.caught_up()
             pair.wire.hold()
             send(client, "lost", 40, 60)
+            client.send_message(Message("t", b"lost: the queue's first", queue_id=3))
             until(lambda: in_tier(tmp_path) == in_log(client), "the master has uploaded")
         pair.master.kill(*pair.rooms)
         with promoted(pair) as client:
@@ -92,6 +93,26 @@ def test_what_the_old_master_alone_had_leaves_the_tier_for_the_new_ones_messages
             bodies = set(in_tier(tmp_path).values())
             assert not any(body.startswith(b"lost") for body in bodies)
             assert len(bodies) == 60
+    assert Tier(tmp_path).faults() == []
+
+
+def test_a_slave_that_never_met_the_masters_last_start_goes_on_in_its_tier(tmp_path):
+    with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
+        pair.start()
+        with connect(pair.master.root, patience_s=60) as client:
+            send(client, "shared", 0, 40)
+        pair.caught_up()
+        pair.wire.hold()
+        pair.master.kill(*pair.rooms)
+        pair.master.start(pair.rooms)
+        with connect(pair.master.root, patience_s=60) as client:
+            send(client, "lost", 40, 60)
+            until(lambda: in_tier(tmp_path) == in_log(client), "the master has uploaded")
+        pair.master.kill(*pair.rooms)
+        with promoted(pair) as client:
+            send(client, "kept", 40, 40, step=2)
+            until(lambda: in_tier(tmp_path) == in_log(client), "the tier is the new log's")
+            assert len(in_tier(tmp_path)) == 60
     assert Tier(tmp_path).faults() == []
 
 

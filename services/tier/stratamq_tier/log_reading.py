@@ -59,6 +59,22 @@ class LogReading:
                 found.setdefault((run.topic, run.queue_id), run.first_queue_offset)
         return found
 
+    def time_before(self, place: int) -> int | None:
+        """When the last message below log offset `place` was stored, in ms; -1 at 0, where there
+        can be none; None: the log has it no more."""
+        if not place:
+            return -1
+        position, time_ms = (place - 1) - (place - 1) % self._segment_bytes, None
+        try:
+            while position < place:
+                _, columns, position = self._piece(position, place)
+                if len(columns.store_timestamp_ms):
+                    time_ms = int(columns.store_timestamp_ms[-1])
+        except OffsetOutOfRangeError as gone:
+            if gone.minimum <= position:
+                raise
+        return time_ms
+
     def due(self, now_ms: int, *, everything: bool) -> list[Due]:
         return list(self.intake.due(now_ms, everything=everything))
 

@@ -12,8 +12,12 @@ from functools import partial
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
-from stratamq.formats.tier_manifest import Progress
-from stratamq.store.generations import end_of, is_listed
+from stratamq.formats.tier_manifest import Manifest, Progress
+from stratamq.store.generations import end_of, history
+from stratamq.tier.containers.place import QueuePlace
+from stratamq.tier.driver.calls import Procedure
+from stratamq.tier.reading.manifests import queue_of
+from stratamq.tier.reading.times import first_not_before
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.progress import ProgressObject, load_progress
 from stratamq_tier.config import NOW
@@ -76,18 +80,22 @@ async def require_ours(parts: Parts, state: LogState) -> None:
 def shared_end(parts: Parts, known: Progress, state: LogState) -> int:
     """Up to which log offset this log has what the tier was written from. Blocking.
     NotWritableError when it is another log's."""
-    adopted = parts.config.adopt_generation
-    if known.generation == adopted:
+    if known.generation == parts.config.adopt_generation:
         return state.minimum
-    if known.generation != state.generation and not is_listed(parts.files, known.generation):
-        raise NotWritableError(
-            f"the tier of broker {parts.broker} in {parts.config.target} was written from the "
-            f"log's generation {known.generation}, which this log never had: it is another "
-            "broker's; give this one another name or target. If this store was restored from that "
-            f"tier, set tier.adopt_generation={known.generation}",
-            reason=FOREIGN,
-        )
-    return end_of(parts.files, known.generation, _NEVER_ENDED)
+    ours = {number for number, _ in history(parts.files)} | {state.generation}
+    # This log may have followed the other one no longer than into an earlier generation.
+    theirs_end = _NEVER_ENDED
+    for number, start in reversed(known.history or ((known.generation, 0),)):
+        if number in ours:
+            return min(theirs_end, end_of(parts.files, number, _NEVER_ENDED))
+        theirs_end = start
+    raise NotWritableError(
+        f"the tier of broker {parts.broker} in {parts.config.target} was written from the "
+        f"log's generation {known.generation}, with which this log has no history in common: it "
+        "is another broker's; give this one another name or target. If this store was restored "
+        f"from that tier, set tier.adopt_generation={known.generation}",
+        reason=FOREIGN,
+    )
 
 
 async def _cut(
@@ -102,10 +110,18 @@ async def _cut(
         await asyncio.sleep(LOOK_S)
     first = await parts.reading.run(partial(reading.first_offsets, place, end))
     manifests = parts.table.manifests()
+    known = next_offsets | first
     stops: dict[QueueKey, int] = {}
     for manifest in manifests:
         key = manifest.topic, manifest.queue_id
-        stops[key] = first.get(key, next_offsets.get(key, manifest.end_offset))
+        stops[key] = known.get(key, manifest.end_offset)
+    unknown = [one for one in manifests if (one.topic, one.queue_id) not in known and one.records]
+    if unknown:
+        shared_ms = await parts.reading.run(partial(reading.time_before, place))
+        for manifest in unknown:
+            stops[manifest.topic, manifest.queue_id] = await _end_of_unknown(
+                parts, manifest, shared_ms
+            )
     cut = sum(max(0, one.end_offset - stops[one.topic, one.queue_id]) for one in manifests)
 
     async def one(key: QueueKey) -> None:
@@ -120,3 +136,27 @@ async def _cut(
         "tier taken over",
         extra={"queues": len(manifests), "messages_cut": cut, "log_offset": place},
     )
+
+
+async def _end_of_unknown(parts: Parts, manifest: Manifest, shared_ms: int | None) -> int:
+    """Of a queue of which this log knows nothing: up to which queue offset the tier keeps it, when
+    the last message that both histories have was stored at `shared_ms`. Messages behind it are not
+    this log's. One that began at that millisecond or later began behind it: else the log would
+    know the queue.
+    """
+    if shared_ms is None:
+        log.error(
+            "a queue of the tier is not known to the log, which has no message any more to tell "
+            "which of its messages both have: all are kept",
+            extra={"topic": manifest.topic, "queue": manifest.queue_id},
+        )
+        return manifest.end_offset
+    if manifest.records[0].begin_ms >= shared_ms:
+        return manifest.minimum
+    place = QueuePlace(manifest.cluster, manifest.broker, manifest.topic, manifest.queue_id)
+    return await parts.runner.start(_first_behind(place, manifest, shared_ms))
+
+
+def _first_behind(place: QueuePlace, manifest: Manifest, time_ms: int) -> Procedure[int]:
+    found = yield from queue_of(place, manifest)
+    return (yield from first_not_before(found.queue, time_ms + 1, found.points))

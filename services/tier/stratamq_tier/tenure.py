@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 from stratamq.formats.tier_manifest import Epoch, Manifest
+from stratamq.store.generations import history
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.intake import Due, Intake, QueueKey
@@ -69,7 +70,8 @@ class Tenure:
         await require_ours(parts, state)
         epoch = await parts.runner.start(claim(config.cluster, parts.broker, state.generation))
         self.epoch = epoch
-        self._progress = ProgressObject(config.cluster, parts.broker, epoch)
+        listed = await parts.reading.run(partial(history, parts.files))
+        self._progress = ProgressObject(config.cluster, parts.broker, epoch, listed)
         self._writers = Writers(
             parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.table.put
         )

@@ -36,6 +36,7 @@ class Progress:
 
     `generation`: of the log that this was read from; `position`: every message below it that
     belongs in the tier is there; `reach`: none at or above it is. `revision` counts the changes.
+    `history`: that generation and some before it, each with the log offset at which it began.
     """
 
     generation: int
@@ -43,6 +44,7 @@ class Progress:
     reach: int
     epoch: Epoch
     revision: int = 0
+    history: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,7 @@ def encode_progress(progress: Progress) -> bytes:
         "generation": progress.generation,
         "position": progress.position,
         "reach": progress.reach,
+        "history": [list(one) for one in progress.history],
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -242,6 +245,7 @@ def decode_progress(raw: bytes) -> Progress:
             int(document["reach"]),
             (int(generation), int(start)),
             int(document["revision"]),
+            tuple((int(number), int(begun)) for number, begun in document.get("history", ())),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptRecordError(f"no progress of a tier: {error}", 0, "json") from error

@@ -15,13 +15,13 @@ from stratamq.formats.store_paths import GENERATIONS_PATH
 def is_listed(files: Files, generation: int) -> bool:
     """Whether the log of this directory has begun that generation. A reader's look: nothing is
     changed; a list that cannot be read has none."""
-    return any(number == generation for number, _ in _listed(files))
+    return any(number == generation for number, _ in history(files))
 
 
 def end_of(files: Files, generation: int, default: int) -> int:
     """The log offset at which that generation ended, because the next one began; `default` when it
     is the last one, or not known."""
-    listed = _listed(files)
+    listed = history(files)
     starts = [start for _, start in listed[1:]]
     ends = [end for (number, _), end in zip(listed, starts, strict=False) if number == generation]
     return ends[-1] if ends else default
@@ -35,8 +35,8 @@ def generations_document(listed: Iterable[tuple[int, int]], segment_bytes: int) 
     }
 
 
-def _listed(files: Files) -> list[tuple[int, int]]:
-    """Number and start, in order."""
+def history(files: Files) -> list[tuple[int, int]]:
+    """Number and start of each generation, in order; a list that cannot be read has none."""
     document = MetadataFile(files, GENERATIONS_PATH).load(keep_aside=False) or {}
     listed = document.get("generations")
     if not isinstance(listed, list):

@@ -81,6 +81,8 @@ class Simulation:
     ) -> None:
         self.outcome = Outcome(seed)
         self._chance = random.Random(seed)
+        self._far_behind = seed % 4 == 3
+        """Slaves may never have met the master's last generation."""
         self._tracing = trace
         self._loop = VirtualLoop()
         chance = self._chance
@@ -233,9 +235,10 @@ class Simulation:
     async def _promote(self) -> None:
         """A slave with a history that may be shorter; the old master does not know."""
         old = self._log
-        # Its history has the last generation: a slave that never met it is refused by the service.
-        begun = old.generations[-1][1]
-        ends = [end for end in old.ends()[-60:] if end >= begun]
+        ends = old.ends()[-60:]
+        if not self._far_behind:
+            begun = old.generations[-1][1]
+            ends = [end for end in ends if end >= begun]
         end = self._chance.choice([old.end, *ends])
         most = min(old.minimum, end - end % SEGMENT_BYTES)
         minimum = self._chance.randrange(0, most + 1, SEGMENT_BYTES)

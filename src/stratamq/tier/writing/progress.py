@@ -5,6 +5,7 @@ log that follows another one's knows, by the history that both have, whether the
 messages that it does not.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stratamq.formats.tier_manifest import Epoch, Progress, decode_progress, encode_progress
@@ -20,6 +21,8 @@ from stratamq.tier.driver.calls import (
 )
 from stratamq.tier.writing.claim import FencedError
 
+MOST_GENERATIONS = 64
+"""Of a log's history: one whose last common generation is older is not recognized."""
 _ATTEMPTS = 10
 
 
@@ -33,12 +36,15 @@ def load_progress(cluster: str, broker: str) -> Procedure[tuple[Progress, Versio
 
 
 class ProgressObject:
-    """`epoch`: the writer's, from `claim`."""
+    """`epoch`: the writer's, from `claim`; `history`: of its log, to its generation."""
 
-    def __init__(self, cluster: str, broker: str, epoch: Epoch) -> None:
+    def __init__(
+        self, cluster: str, broker: str, epoch: Epoch, history: Sequence[tuple[int, int]] = ()
+    ) -> None:
         self._place = cluster, broker
         self._path = progress_path(cluster, broker)
         self._epoch = epoch
+        self._history = tuple(history[-MOST_GENERATIONS:])
         self._version: Version | None = None
         self._revision = 0
         self.known: Progress | None = None
@@ -75,7 +81,9 @@ class ProgressObject:
     def store(self, generation: int, position: int, reach: int) -> Procedure[None]:
         """FencedError when a later writer has stored its own."""
         for _ in range(_ATTEMPTS):
-            following = Progress(generation, position, reach, self._epoch, self._revision + 1)
+            following = Progress(
+                generation, position, reach, self._epoch, self._revision + 1, self._history
+            )
             if (yield from self._swap(following)):
                 return
             yield from self.load()
