@@ -36,6 +36,10 @@ def test_a_seed_fails_without_a_rule(rule, first_seed):
         pytest.param(314, id="an index file that a stopped writer wrote over"),
         pytest.param(1210, id="offsets given again below what retention had deleted"),
         pytest.param(1260, id="a second batch that differs where the first was the same"),
+        pytest.param(1811, id="a queue that a stopped earlier master began after the take-over"),
+        pytest.param(2339, id="keys of a batch that waits to be indexed"),
+        pytest.param(4242, id="a queue without messages that the promoted log does not know"),
+        pytest.param(7862, id="two writers of one log at one place of a directory"),
     ],
 )
 def test_what_once_was_wrong(seed):

@@ -29,7 +29,7 @@ from stratamq_tier.queue_table import QueueTable
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+T, K = TypeVar("T"), TypeVar("K")
 MOST_WAITING_BYTES = 32 << 20
 CAUGHT_UP_BYTES = 64 << 20
 """Read of one queue before another one gets its turn."""
@@ -74,7 +74,10 @@ class Indexing:
         self._waiting: deque[tuple[Batch, Manifest]] = deque()
         self._waiting_bytes = 0
         self._behind: dict[QueueKey, None] = {}
-        self._topics_behind: Counter[str] = Counter()
+        self._owed: Counter[QueueKey] = Counter()
+        """Of each queue: batches that wait, and one more while it is behind."""
+        self._topics_owed: Counter[str] = Counter()
+        """Of each topic: queues in `_owed`."""
         self._held: Counter[QueueKey] = Counter()
         """Queues that are being cut."""
         self._damaged: set[QueueKey] = set()
@@ -93,6 +96,7 @@ class Indexing:
         elif key not in self._behind:
             self._waiting.append((batch, manifest))
             self._waiting_bytes += len(batch.records)
+            self._owe(key)
         self._wake.set()
 
     @asynccontextmanager
@@ -105,6 +109,7 @@ class Indexing:
             for batch, manifest in waiting:
                 if _key(manifest) in ends:
                     self._falls_behind(_key(manifest))
+                    self._settle(_key(manifest))
                 else:
                     self._waiting.append((batch, manifest))
                     self._waiting_bytes += len(batch.records)
@@ -157,7 +162,7 @@ class Indexing:
 
     def queues_behind(self, topic: str) -> int:
         """Of the topic: queues whose messages are not all indexed."""
-        return self._topics_behind[topic] + sum(key[0] == topic for key in self._damaged)
+        return self._topics_owed[topic] + sum(key[0] == topic for key in self._damaged)
 
     @property
     def status(self) -> IndexStatus:
@@ -166,7 +171,7 @@ class Indexing:
             sum(file.items for file in files),
             self._writer.items,
             len(files),
-            len(self._behind) + len(self._damaged),
+            len(self._owed) + len(self._damaged),
             self._failure,
         )
 
@@ -183,6 +188,7 @@ class Indexing:
                 self._waiting_bytes -= len(batch.records)
                 if not added:
                     self._falls_behind(_key(manifest))
+                self._settle(_key(manifest))
             await self._flush(self._writer.items >= self._most_items)
         key = next((key for key in self._behind if key not in self._held), None)
         if key is not None:
@@ -234,20 +240,25 @@ class Indexing:
     def _falls_behind(self, key: QueueKey) -> None:
         if key not in self._behind and key not in self._damaged:
             self._behind[key] = None
-            self._topics_behind[key[0]] += 1
+            self._owe(key)
 
     def _is_caught_up(self, key: QueueKey) -> None:
         if key in self._behind:
             del self._behind[key]
-            self._topics_behind[key[0]] -= 1
-            if not self._topics_behind[key[0]]:
-                del self._topics_behind[key[0]]
+            self._settle(key)
+
+    def _owe(self, key: QueueKey) -> None:
+        self._owed[key] += 1
+        if self._owed[key] == 1:
+            self._topics_owed[key[0]] += 1
+
+    def _settle(self, key: QueueKey) -> None:
+        if _counted_down(self._owed, key):
+            _counted_down(self._topics_owed, key[0])
 
     def _release(self, keys: Iterable[QueueKey]) -> None:
         for key in keys:
-            self._held[key] -= 1
-            if not self._held[key]:
-                del self._held[key]
+            _counted_down(self._held, key)
 
     def _note(self, failure: str) -> None:
         if failure != self._failure:
@@ -263,3 +274,12 @@ def _adding(writer: IndexWriter, batch: Batch, manifest: Manifest) -> Procedure[
     """Makes no call: where procedures run, and not on the event loop."""
     return writer.add(batch, manifest)
     yield  # pragma: no cover
+
+
+def _counted_down(counts: Counter[K], key: K) -> bool:
+    """By one; whether none is left. Its cost does not depend on the number of keys."""
+    counts[key] -= 1
+    if counts[key]:
+        return False
+    del counts[key]
+    return True

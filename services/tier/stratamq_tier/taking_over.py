@@ -19,7 +19,7 @@ from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.reading.manifests import queue_of
 from stratamq.tier.reading.times import first_not_before
 from stratamq.tier.writing.intake import QueueKey
-from stratamq.tier.writing.progress import ProgressObject, load_progress
+from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
 from stratamq_tier.config import NOW
 from stratamq_tier.followed_log import LogState
 from stratamq_tier.log_reading import LogReading
@@ -62,7 +62,8 @@ async def take_over(
     shared = await parts.reading.run(partial(shared_end, parts, known, state))
     position = min(known.position, shared)
     if known.reach > shared or term_of(known.generation) != term_of(state.generation):
-        await _cut(parts, min(known.reach, shared), reading, writers, cutting)
+        place = min(known.reach, shared)
+        await _cut(parts, place, known.generation, reading, writers, cutting)
         await parts.runner.start(progress.store(state.generation, position, position))
     else:
         await parts.runner.start(progress.store(state.generation, position, known.reach))
@@ -99,9 +100,17 @@ def shared_end(parts: Parts, known: Progress, state: LogState) -> int:
 
 
 async def _cut(
-    parts: Parts, place: int, reading: LogReading, writers: Writers, cutting: Cutting
+    parts: Parts,
+    place: int,
+    generation_before: int,
+    reading: LogReading,
+    writers: Writers,
+    cutting: Cutting,
 ) -> None:
-    """Take over every queue, without the messages that this log does not have below `place`."""
+    """Take over every queue, without the messages that this log does not have below `place`.
+
+    `generation_before`: the progress's.
+    """
     end, next_offsets = await parts.queue_ends()
     generation = parts.log.state.generation
     while parts.log.state.readable < end:
@@ -122,6 +131,9 @@ async def _cut(
             stops[manifest.topic, manifest.queue_id] = await _end_of_unknown(
                 parts, manifest, shared_ms
             )
+    for manifest in manifests:
+        if came_late(manifest, generation_before):
+            stops[manifest.topic, manifest.queue_id] = 0
     cut = sum(max(0, one.end_offset - stops[one.topic, one.queue_id]) for one in manifests)
 
     async def one(key: QueueKey) -> None:
@@ -152,7 +164,7 @@ async def _end_of_unknown(parts: Parts, manifest: Manifest, shared_ms: int | Non
         )
         return manifest.end_offset
     if manifest.records[0].begin_ms >= shared_ms:
-        return manifest.minimum
+        return 0
     place = QueuePlace(manifest.cluster, manifest.broker, manifest.topic, manifest.queue_id)
     return await parts.runner.start(_first_behind(place, manifest, shared_ms))
 

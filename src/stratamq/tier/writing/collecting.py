@@ -66,8 +66,12 @@ def claim_to_collect(cluster: str, broker: str, *, take_over: bool) -> Procedure
 def collect(
     place: QueuePlace, epoch: Epoch, positions: bool, before_ms: int
 ) -> Procedure[list[Listed]]:
-    """Delete the garbage of a queue: what no manifest named. FencedError."""
+    """Delete the garbage of a queue: what no manifest named. Nothing of one that a later master has
+    not taken over yet, whose manifest would seem to be of that master's. FencedError."""
     writer = QueueWriter(place, epoch, positions, TierLimits())
+    manifest = yield from writer.open()
+    if manifest is not None and writer.is_of_earlier_term(manifest):
+        return []
     yield from writer.fence()
     yield from writer.collect(before_ms)
     return (yield from writer.sweep(before_ms))

@@ -8,7 +8,14 @@ messages that it does not.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stratamq.formats.tier_manifest import Epoch, Progress, decode_progress, encode_progress
+from stratamq.formats.generation_number import term_of
+from stratamq.formats.tier_manifest import (
+    Epoch,
+    Manifest,
+    Progress,
+    decode_progress,
+    encode_progress,
+)
 from stratamq.tier.containers.place import progress_path
 from stratamq.tier.driver.calls import (
     AbsentError,
@@ -33,6 +40,14 @@ def load_progress(cluster: str, broker: str) -> Procedure[tuple[Progress, Versio
     except AbsentError:
         return None
     return decode_progress(raw), version
+
+
+def came_late(manifest: Manifest, generation: int) -> bool:
+    """Whether a queue came into the tier after the writer of that generation, the progress's, had
+    taken over all that were there: from an earlier master's writer, which was stopped meanwhile.
+    None of its messages counts as committed."""
+    written = manifest.epoch[0]
+    return written > 0 and term_of(written) < term_of(generation)
 
 
 class ProgressObject:

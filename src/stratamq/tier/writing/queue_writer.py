@@ -88,6 +88,13 @@ class QueueWriter:
         """What is committed, as far as this writer knows."""
         return self._seen.manifest if self._seen else None
 
+    def is_of_earlier_term(self, manifest: Manifest) -> bool:
+        """Committed by a master before a promotion, after this writer took over: its messages may
+        be others than those of this log. Until they are compared nothing else is done to the queue,
+        which would give it this writer's epoch. A copy that was made offline is of this log."""
+        generation = manifest.epoch[0]
+        return generation > 0 and term_of(generation) < term_of(self._epoch[0])
+
     def open(self) -> Procedure[Manifest | None]:
         """Load the manifest. FencedError; CorruptRecordError when it cannot be read."""
         return (yield from self._look()).manifest
@@ -103,14 +110,19 @@ class QueueWriter:
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
             manifest = seen.manifest
-            if manifest is not None and self._is_of_earlier_term(manifest):
+            if manifest is not None and self.is_of_earlier_term(manifest):
                 if not may_cut and batch.first < manifest.end_offset:
                     raise OtherMessagesError(self._place, batch.first)
                 yield from self.take_over(batch.first, now_ms)
                 continue
-            if manifest is None and self._positions and term_of(self._epoch[0]):
-                # One of an earlier term, which has begun the queue, may write its bytes later.
-                yield from self._swap(seen, replace(self._empty_manifest(), revision=1), [])
+            if self._positions and self._may_be_written_by_another(manifest):
+                # Only then is it looked whether there is more in the files than is named.
+                before = manifest or self._empty_manifest()
+                self._longer = None
+                yield from self._swap(
+                    seen, replace(before, revision=before.revision + 1, epoch=self._epoch), []
+                )
+                self._seen = None
                 continue
             if manifest is not None and not self._compared:
                 different = yield from first_difference(self._place, manifest, batch)
@@ -155,7 +167,9 @@ class QueueWriter:
         FencedError."""
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
-            if seen.manifest is None or not (count := run_to_merge(seen.manifest)):
+            if seen.manifest is None or self.is_of_earlier_term(seen.manifest):
+                return seen.manifest
+            if not (count := run_to_merge(seen.manifest)):
                 return seen.manifest
             following, before = yield from merged(
                 self._place, seen.manifest, count, self._epoch, self._next_attempt(seen), now_ms
@@ -169,7 +183,7 @@ class QueueWriter:
         them. FencedError."""
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
-            if seen.manifest is None:
+            if seen.manifest is None or self.is_of_earlier_term(seen.manifest):
                 return 0
             gone = [fate.segment for fate in plan_expiry(seen.manifest, older_than_ms) if fate.goes]
             if not gone:
@@ -186,7 +200,7 @@ class QueueWriter:
         """Delete the objects that were taken out before that time: how many. FencedError."""
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
-            if seen.manifest is None:
+            if seen.manifest is None or self.is_of_earlier_term(seen.manifest):
                 return 0
             due = [one for one in seen.manifest.dropped if one.since_ms < before_ms]
             if not due:
@@ -253,11 +267,12 @@ class QueueWriter:
         self._seen = _Seen(following, version)
         return True
 
-    def _is_of_earlier_term(self, manifest: Manifest) -> bool:
-        """Committed by a master before a promotion, after this writer took over: its messages may
-        be others than those of this log. A copy that was made offline is of this log."""
-        generation = manifest.epoch[0]
-        return generation > 0 and term_of(generation) < term_of(self._epoch[0])
+    def _may_be_written_by_another(self, manifest: Manifest | None) -> bool:
+        """Whether an earlier writer, which was stopped, can still write at the places at which this
+        one is going to, and commit: until the manifest has this one's epoch."""
+        if manifest is None:
+            return self._epoch[0] > 0
+        return manifest.epoch != self._epoch
 
     def _next_attempt(self, seen: _Seen) -> str:
         """No two attempts of a writer share a name."""
