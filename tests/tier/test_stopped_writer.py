@@ -10,7 +10,7 @@ from stratamq.errors import NotWritableError
 from stratamq.files.real import RealFiles
 from stratamq.formats.generation_number import make_number
 from stratamq.tier.containers.place import TierLimits
-from stratamq.tier.driver.calls import Delete, Procedure, Size, WriteAt
+from stratamq.tier.driver.calls import Delete, Procedure, Size, Swap, WriteAt
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import Storage, attempt, run
@@ -96,3 +96,19 @@ def test_a_collection_that_was_stopped_deletes_no_file_that_is_written_since(sto
         go_on()
     assert storage.perform(Size(place)) is not None
     assert check(storage, model, COUNT) == COUNT
+
+
+@pytest.mark.parametrize("there", [0, 5])
+def test_a_writer_of_the_same_log_names_nothing_that_its_successor_wrote_over(storage, there):
+    # The successor's log has no more what the stopped one holds in memory: it leaves a gap.
+    model = QueueModel(0, (50,) * COUNT)
+    stopped = writer(storage, FIRST_TERM)
+    if there:
+        run(stopped.commit(model.batch(0, there), 1), storage)
+    go_on = stopped_before(stopped.commit(model.batch(there, COUNT), 1), storage, Swap)
+    following = writer(storage, FIRST_TERM)
+    go_on_later = stopped_before(following.commit(model.batch(12, COUNT), 2), storage, WriteAt, 1)
+    with pytest.raises(FencedError):
+        go_on()
+    go_on_later()
+    assert run(verify_queue(PLACE), storage).faults == ()
