@@ -244,9 +244,10 @@ def test_the_writer_of_before_can_add_nothing_more(positions):
 
 
 def test_without_taking_the_queues_over_the_writer_of_before_adds_messages(monkeypatch):
-    def only_load(self):
+    def only_load(self, *_):
         return (yield from self.open())
 
+    monkeypatch.setattr(QueueWriter, "take_over", only_load)
     monkeypatch.setattr(QueueWriter, "fence", only_load)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_the_writer_of_before_can_add_nothing_more(positions=False)

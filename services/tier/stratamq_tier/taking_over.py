@@ -6,7 +6,7 @@ was written last. What the tier may have from behind it is not this log's, and i
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -16,10 +16,10 @@ from stratamq.formats.tier_manifest import Manifest, Progress
 from stratamq.store.generations import end_of, history
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure
-from stratamq.tier.reading.manifests import queue_of
+from stratamq.tier.reading.manifests import load_manifest, queue_of
 from stratamq.tier.reading.times import first_not_before
 from stratamq.tier.writing.intake import QueueKey
-from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
+from stratamq.tier.writing.progress import ProgressObject, load_progress
 from stratamq_tier.config import NOW
 from stratamq_tier.followed_log import LogState
 from stratamq_tier.log_reading import LogReading
@@ -109,7 +109,7 @@ async def _cut(
 ) -> None:
     """Take over every queue, without the messages that this log does not have below `place`.
 
-    `generation_before`: the progress's.
+    `generation_before`: the progress's. A queue that came late is judged by its manifest of then.
     """
     end, next_offsets = await parts.queue_ends()
     generation = parts.log.state.generation
@@ -118,6 +118,7 @@ async def _cut(
             raise UnavailableError("the log has begun another generation meanwhile")
         await asyncio.sleep(LOOK_S)
     first = await parts.reading.run(partial(reading.first_offsets, place, end))
+    await _look_for_unlisted(parts, next_offsets)
     manifests = parts.table.manifests()
     known = next_offsets | first
     stops: dict[QueueKey, int] = {}
@@ -131,14 +132,13 @@ async def _cut(
             stops[manifest.topic, manifest.queue_id] = await _end_of_unknown(
                 parts, manifest, shared_ms
             )
-    for manifest in manifests:
-        if came_late(manifest, generation_before):
-            stops[manifest.topic, manifest.queue_id] = 0
     cut = sum(max(0, one.end_offset - stops[one.topic, one.queue_id]) for one in manifests)
 
     async def one(key: QueueKey) -> None:
         now_ms = parts.clock.wall_ms()
-        await writers.run(key, lambda writer: writer.take_over(stops[key], now_ms))
+        await writers.run(
+            key, lambda writer: writer.take_over(stops[key], now_ms, generation_before)
+        )
 
     keys = list(stops)
     async with cutting(stops):
@@ -148,6 +148,22 @@ async def _cut(
         "tier taken over",
         extra={"queues": len(manifests), "messages_cut": cut, "log_offset": place},
     )
+
+
+async def _look_for_unlisted(parts: Parts, queues: Iterable[QueueKey]) -> None:
+    """A storage's list may be of a moment ago: queues of the log that it did not have are asked for
+    by their names. What is found later has come late."""
+    known = parts.table.get
+    keys = [key for key in queues if known(*key) is None and parts.config.wants(key[0])]
+
+    async def one(key: QueueKey) -> None:
+        place = QueuePlace(parts.config.cluster, parts.broker, *key)
+        manifest = await parts.runner.start(load_manifest(place))
+        if manifest is not None:
+            parts.table.put(manifest)
+
+    for low in range(0, len(keys), parts.config.uploads_at_once):
+        await all_of(*map(one, keys[low : low + parts.config.uploads_at_once]))
 
 
 async def _end_of_unknown(parts: Parts, manifest: Manifest, shared_ms: int | None) -> int:

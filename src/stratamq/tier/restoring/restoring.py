@@ -35,7 +35,7 @@ from stratamq.tier.restoring.directory import RestoredDirectory
 from stratamq.tier.restoring.log_writer import LogWriter
 from stratamq.tier.restoring.merging import Merge, QueueCursor, chunk_bytes
 from stratamq.tier.writing.claim import claim
-from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
+from stratamq.tier.writing.progress import ProgressObject, load_progress
 from stratamq.tier.writing.queue_writer import QueueWriter
 
 DEFAULT_SEGMENT_BYTES = 1 << 30
@@ -106,10 +106,8 @@ class Restore:
         before = progress[0].generation if progress is not None else 0
         for place in places:
             writer = QueueWriter(place, epoch, positions, TierLimits())
-            manifest = yield from writer.open()
-            if manifest is not None and came_late(manifest, before):
-                yield from writer.take_over(0, 0)
-            manifest = yield from writer.fence()
+            manifest = yield from writer.take_over(_NO_END, 0, before)
+            manifest = manifest or (yield from writer.fence())
             if manifest.records:
                 queues.append((place, (yield from queue_of(place, manifest))))
         offsets = yield from load_consumer_offsets(*self._names)
@@ -172,3 +170,4 @@ class Restore:
 
 
 _SHOWN_BYTES = 256 << 20
+_NO_END = 1 << 62

@@ -42,6 +42,7 @@ from stratamq.tier.writing.layout import Layout
 from stratamq.tier.writing.merging import merged, run_to_merge
 from stratamq.tier.writing.orphans import listed, orphans, taken_out
 from stratamq.tier.writing.overlap import OtherMessagesError, first_difference
+from stratamq.tier.writing.progress import came_late
 from stratamq.tier.writing.retention import plan_expiry, without_first
 
 _ATTEMPTS = 8
@@ -143,13 +144,19 @@ class QueueWriter:
                 return layout.manifest
         raise self._outrun()
 
-    def take_over(self, end: int, now_ms: int) -> Procedure[Manifest | None]:
+    def take_over(
+        self, end: int, now_ms: int, generation_before: int = 0
+    ) -> Procedure[Manifest | None]:
         """No writer of an earlier epoch can commit to the queue any more, and nothing from queue
-        offset `end` on is in the tier. The manifest; None: the tier has nothing. FencedError."""
+        offset `end` on is in the tier; nothing at all of a queue that came late, behind the
+        take-over of the progress's `generation_before`. The manifest; None: the tier has nothing.
+        FencedError."""
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
             if seen.manifest is None:
                 return None
+            if came_late(seen.manifest, generation_before):
+                end = 0
             cuts = end < seen.manifest.end_offset
             if not cuts and seen.manifest.epoch == self._epoch:
                 return seen.manifest
@@ -319,8 +326,11 @@ class QueueWriter:
     def _lay_out(self, old: Manifest | None, batch: Batch, now_ms: int) -> Layout:
         """The next manifest, and the calls before it. No call is made, no state is changed."""
         before = old or self._empty_manifest()
-        if not before.records:
-            before, old = replace(before, minimum=batch.first), None
+        # A queue that was cut to its first offset begins where its first message is.
+        anew = bool(before.records) and not before.end_offset
+        if not before.records or anew:
+            before = replace(before, minimum=batch.first)
+        old = old if before.records else None
         layout = Layout(
             self._place,
             self._limits,
@@ -329,11 +339,11 @@ class QueueWriter:
             self._attempt,
         )
         longer_records, longer_units = self._longer or (False, False)
-        gap = old is not None and batch.first > old.end_offset
+        gap = old is not None and not anew and batch.first > old.end_offset
         if gap:
             layout.add_hole(batch.first, now_ms)
-        fresh = old is None or longer_records or gap or layout.is_due(now_ms)
-        fresh_units = longer_units or gap
+        fresh = old is None or longer_records or gap or anew or layout.is_due(now_ms)
+        fresh_units = longer_units or gap or anew
         place = old.end if old is not None else 0
         room = 0 if fresh else layout.room()
         for piece in pieces(batch, place, room, self._limits.record_segment_bytes):
