@@ -171,6 +171,13 @@ class CommitLogConfig(ServiceConfig):
         doc="Take no messages, from the first start on, before the replication service has asked "
         "the other members (ha.members). Later starts remember that there are any.",
     )
+    lease: bool = setting(
+        False,
+        unit="",
+        doc="An ASYNC_MASTER takes messages, and answers PUT_OK, only while its broker's agent "
+        "grants it: so no two masters answer when another was promoted. `stratamq up` sets it "
+        "where agent.store is set.",
+    )
     take_back: bool = setting(
         True,
         unit="",

@@ -40,6 +40,7 @@ from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.batch_check import FrameRules
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
+from stratamq_commitlog.write.lease import Lease
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Preparer, encode_store_host
 from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
@@ -103,7 +104,7 @@ def make_lasting(
     """Touches no file."""
     states = StateCell(LogState(RoleState(Role(config.role))))
     store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
-    gate = WriteGate(config, states)
+    gate = WriteGate(config, states, Lease(clock, boot, required=config.lease))
     topics = TopicTable(
         files,
         clock,

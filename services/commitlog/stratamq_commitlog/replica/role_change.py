@@ -289,6 +289,7 @@ class RoleChanges:
             tail_unconfirmed=tail_unconfirmed or bool(removed),
         )
         self.gate.master_address = ""
+        self.gate.lease.end()
         self.replicas.report([])
         if assigned.role is not Role.SLAVE:
             self.master_confirmed.forget()

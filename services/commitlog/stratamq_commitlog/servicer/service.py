@@ -26,7 +26,7 @@ from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
-from stratamq_commitlog.messages import Generation, PutResult, Role
+from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -39,15 +39,12 @@ from stratamq_commitlog.servicer.values import (
     numbers_of,
     peer_host,
     put_message,
-    put_result,
+    put_results,
     role_of,
     topic_message,
 )
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
-
-RESULTS_AT_ONCE = 256
-"""Results of one call that are made into messages of the wire without a pause."""
 
 REPLICATION_SILENCE_S = 5.0
 """Replication reports once a second; after so long without one no append waits for slaves."""
@@ -116,13 +113,13 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
                 messages, request.all_or_nothing, done, request.require_replicas
             )
         )
-        return pb.AppendResponse(results=await _put_results(results))
+        return pb.AppendResponse(results=await put_results(results))
 
     async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:
         engine = self._ready()
         _require_call_size(engine, len(request.frames))
         results = await answer(lambda done: engine.puts.raw(request.frames, done))
-        return pb.AppendRawResponse(results=await _put_results(results))
+        return pb.AppendRawResponse(results=await put_results(results))
 
     async def append_stream(
         self, requests: AsyncIterator[bytes], context: Any
@@ -318,6 +315,17 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise error
         return pb.HoldWritesResponse()
 
+    async def GrantLease(
+        self, request: pb.GrantLeaseRequest, context: Any
+    ) -> pb.GrantLeaseResponse:
+        engine = self._ready()
+        if engine.state.is_slave or request.term != engine.state.last_term:
+            raise NotWritableError(
+                f"the log is not of a master of term {request.term}: no lease is granted", "term"
+            )
+        engine.gate.lease.grant(request.boot, request.until_ns)
+        return pb.GrantLeaseResponse()
+
     async def TrustClock(
         self, request: pb.TrustClockRequest, context: Any
     ) -> pb.TrustClockResponse:
@@ -399,15 +407,6 @@ def _require_call_size(engine: CommitLog, count: int) -> None:
             f"{count} messages in one call: at most {most} (commitlog.max_call_messages). Make "
             "several calls, or use the append stream"
         )
-
-
-async def _put_results(results: list[PutResult]) -> list[pb.AppendResult]:
-    messages = []
-    for number, result in enumerate(results, 1):
-        messages.append(put_result(result))
-        if number % RESULTS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return messages
 
 
 def _required(_: None, error: BaseException | None) -> None:

@@ -51,6 +51,8 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         promised_to=assigned.candidate,
         required_replicas=engine.config.required_replicas,
         window_offset=engine.window.complete_from,
+        lease_required=engine.gate.lease.required,
+        lease_remaining_ms=engine.gate.lease.remaining_ms,
     )
 
 

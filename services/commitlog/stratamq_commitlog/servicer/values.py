@@ -1,5 +1,6 @@
 """The engine's values as messages of the wire, and back."""
 
+import asyncio
 import ipaddress
 from dataclasses import replace
 from functools import lru_cache
@@ -24,6 +25,8 @@ from stratamq_commitlog.messages import (
 from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.write.topic_table import TopicConfig
 
+RESULTS_AT_ONCE = 256
+"""Results of one call that are made into messages of the wire without a pause."""
 _LOCAL = Host("127.0.0.1", 0)
 _ROLES = {
     Role.ASYNC_MASTER: common_pb2.BROKER_ROLE_ASYNC_MASTER,
@@ -215,3 +218,13 @@ def topic_message(config: TopicConfig) -> common_pb2.TopicConfig:
         ordered=config.ordered,
         system_flags=config.system_flags,
     )
+
+
+async def put_results(results: list[PutResult]) -> list[pb.AppendResult]:
+    """Of one call."""
+    messages = []
+    for number, result in enumerate(results, 1):
+        messages.append(put_result(result))
+        if number % RESULTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return messages

@@ -3,7 +3,8 @@
     appender ──► when_safe(end) ──► flushed (SYNC_FLUSH) ──► on k slaves (SYNC_MASTER) ──► PUT_OK
                                          │                        ├──► SLAVE_NOT_AVAILABLE: fewer
                                          │                        │    than k are near enough
-                                         │                        └──► FLUSH_SLAVE_TIMEOUT
+                                         │                        └──► FLUSH_SLAVE_TIMEOUT, as of an
+                                         │                             ASYNC_MASTER without a lease
                                          ├──► FLUSH_DISK_TIMEOUT
                                          └──► UNKNOWN_ERROR: writing has ended
 
@@ -132,5 +133,7 @@ class Acknowledgement:
             finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
         elif state.role is Role.SYNC_MASTER:
             self._waiters.wait(end, finish)
+        elif self._gate.lease.fault:
+            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
         else:
             finish(PutStatus.PUT_OK, None)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.messages import PutStatus, Role
+from stratamq_commitlog.write.lease import Lease
 
 _CROWDED_RETRY_MS = 50
 
@@ -21,6 +22,7 @@ class WriteGate:
 
     config: CommitLogConfig
     states: StateCell
+    lease: Lease
     open: bool = False
     closing: bool = False
     stopped_reason: str = ""
@@ -53,6 +55,8 @@ class WriteGate:
             return self.only_master("a slave takes no messages: send them to its master")
         if state.held:
             return NotWritableError(state.held, "held")
+        if state.role is Role.ASYNC_MASTER and (refusal := self.lease.refusal()):
+            return refusal
         if self.stalled:
             return BusyError(self.stalled)
         if self.disk_full:

@@ -99,6 +99,11 @@ class CommitLogServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleResponse.FromString,
                 _registered_method=True)
+        self.GrantLease = channel.unary_unary(
+                '/stratamq.api.v1.CommitLogService/GrantLease',
+                request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.GrantLeaseRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.GrantLeaseResponse.FromString,
+                _registered_method=True)
         self.HoldWrites = channel.unary_unary(
                 '/stratamq.api.v1.CommitLogService/HoldWrites',
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.HoldWritesRequest.SerializeToString,
@@ -240,6 +245,13 @@ class CommitLogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GrantLease(self, request, context):
+        """Let a master that waits for no slave answer PUT_OK up to a moment. For its agent; commitlog.lease.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def HoldWrites(self, request, context):
         """Let a master take no messages for the time being, or again. For its replication service.
         """
@@ -369,6 +381,11 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     servicer.SetRole,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleResponse.SerializeToString,
+            ),
+            'GrantLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrantLease,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.GrantLeaseRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.GrantLeaseResponse.SerializeToString,
             ),
             'HoldWrites': grpc.unary_unary_rpc_method_handler(
                     servicer.HoldWrites,
@@ -767,6 +784,33 @@ class CommitLogService(object):
             '/stratamq.api.v1.CommitLogService/SetRole',
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.SetRoleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrantLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.CommitLogService/GrantLease',
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.GrantLeaseRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_commitlog__pb2.GrantLeaseResponse.FromString,
             options,
             channel_credentials,
             insecure,
