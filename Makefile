@@ -75,6 +75,7 @@ torture: venv  ## crashes, kills, power losses, damage and full disks for TORTUR
 torture-ci: venv  ## what every change must pass of it: 1 000 seeds, 50 rounds of kills, each call's crash
 	$(BIN)/stratamq torture sim --seeds 1000 --operations 100
 	$(BIN)/stratamq torture tier --seeds 100
+	$(BIN)/stratamq torture agents --seeds 200
 	$(BIN)/stratamq torture kill --rounds 50
 	$(PYTEST) -n 2 --every-call -k "call or crash or damaged or interrupted or anew or los" \
 	  tests/commitlog/test_recovery_crashes.py tests/commitlog/test_cutting.py \

@@ -6,6 +6,7 @@ What works is imported when it is called: every other command of `stratamq` impo
 import typer
 
 from stratamq.cli.options import BUILDERS
+from stratamq_torture.commands.agents import agents
 from stratamq_torture.commands.brokers import brokers
 from stratamq_torture.commands.damage import damage
 from stratamq_torture.commands.disk import disk
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     torture.command("all")(everything)
+    torture.command("agents")(agents)
     torture.command("brokers")(brokers)
     torture.command("damage")(damage)
     torture.command("disk")(disk)

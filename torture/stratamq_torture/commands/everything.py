@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 PLENTY = 1_000_000
 """More rounds than any time is enough for: the seconds end a trial."""
 SHARES = {
-    "sim": 0.24,
+    "sim": 0.2,
     "tier": 0.06,
+    "agents": 0.04,
     "brokers": 0.09,
     "kill": 0.11,
     "resend": 0.04,
@@ -56,6 +57,8 @@ Progress = Callable[[int, int], None] | None
 
 
 def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], Report]]":
+    from stratamq_torture.agents.trial import AgentsOptions
+    from stratamq_torture.agents.trial import simulate as simulate_agents
     from stratamq_torture.brokers.trial import BrokersOptions
     from stratamq_torture.brokers.trial import simulate as simulate_brokers
     from stratamq_torture.damage.trial import DamageOptions, run_damage
@@ -77,6 +80,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     brokers = BrokersOptions(
         seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["brokers"]
     )
+    agents = AgentsOptions(PLENTY, first_seed, jobs, seconds=share["agents"])
     tiers = TierOptions(PLENTY, first_seed, jobs, seconds=share["tier"])
     kills = KillOptions(PLENTY, first_seed, share["kill"])
     resends = ResendOptions(PLENTY, first_seed, share["resend"])
@@ -88,6 +92,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     return {
         "sim": lambda progress: simulate(simulation, progress),
         "tier": lambda progress: simulate_tier(tiers, progress),
+        "agents": lambda progress: simulate_agents(agents, progress),
         "brokers": lambda progress: simulate_brokers(brokers, progress),
         "kill": lambda progress: run_kills(kills, progress),
         "resend": lambda progress: run_resends(resends, progress),

@@ -1,0 +1,1 @@
+"""Agents of a cluster's members over an election store that fails."""

@@ -1,0 +1,297 @@
+"""One seed: agents, their brokers and the store, and what happens to them. At any moment at most
+one master answers; in the end, when everything works again, exactly one does, and leads."""
+
+import asyncio
+import random
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+
+from stratamq_agent.agent import Agent, Timing
+from stratamq_agent.decision import Seen
+
+from stratamq.election.store import Snapshot
+from stratamq.errors import StrataError
+from stratamq.formats.election_state import ElectionState
+from stratamq_torture.agents.brokers import Cluster, Reached, SimulatedBroker
+from stratamq_torture.agents.store import Odds, SimulatedStore
+from stratamq_torture.simulated.model import Violation
+from stratamq_torture.tier.virtual_time import VirtualLoop
+
+TTL_S, LOOP_S, TIMEOUT_S = 30.0, 10.0, 10.0
+SETTLED_S = 12 * TTL_S
+RULES = {
+    "lease": "a master without a lease answers nothing",
+    "silence": "a candidate sees the leader silent for a whole ttl first",
+    "sent": "a lease counts from before the renewal was sent",
+}
+WEIGHTS = {
+    "rest": 40,
+    "pause_agent": 8,
+    "kill_agent": 4,
+    "cut_off": 6,
+    "kill_broker": 5,
+    "store_away": 4,
+    "switchover": 4,
+    "pause_failover": 2,
+    "heal": 14,
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one seed came to. Crosses process borders."""
+
+    seed: int
+    violation: Violation | None = None
+    settings: str = ""
+    kills: int = 0
+    promotions: int = 0
+    situations: Counter[str] = field(default_factory=Counter)
+    trace: list[str] = field(default_factory=list)
+
+
+class SkewedClock:
+    """Another machine's: it began elsewhere, and is a little fast or slow."""
+
+    def __init__(self, loop: VirtualLoop, rate: float, began_ns: int) -> None:
+        self._loop = loop
+        self._rate = rate
+        self._began_ns = began_ns
+
+    def wall_ms(self) -> int:
+        return self._loop.wall_ms()
+
+    def monotonic_ns(self) -> int:
+        return self._began_ns + int(self._loop.monotonic_ns() * self._rate)
+
+
+class LaxAgent(Agent):
+    """One for which some rules do not hold."""
+
+    without: frozenset[str] = frozenset()
+
+    def _seen(self, state: ElectionState | None) -> Seen:
+        seen = super()._seen(state)
+        if "silence" in self.without:
+            return Seen(seen.state, self._timing.ttl_ns, seen.refused_ns, seen.asked_ns)
+        return seen
+
+    async def _grant(self, term: int, sent_ns: int) -> None:
+        if "sent" in self.without:
+            sent_ns = self._clock.monotonic_ns() + self._timing.ttl_ns
+        await super()._grant(term, sent_ns)
+
+
+class PausedStore:
+    """The store as one agent reaches it."""
+
+    def __init__(self, store: SimulatedStore, reached: Reached) -> None:
+        self._store = store
+        self._reached = reached
+
+    async def read(self) -> Snapshot:
+        await self._reached.running.wait()
+        found = await self._store.read()
+        await self._reached.running.wait()
+        return found
+
+    async def swap(self, state: ElectionState, revision: str) -> str | None:
+        await self._reached.running.wait()
+        done = await self._store.swap(state, revision)
+        await self._reached.running.wait()
+        return done
+
+    async def close(self) -> None:
+        return
+
+
+class Simulation:
+    """`run` once. `without`: names of `RULES`."""
+
+    def __init__(
+        self, seed: int, *, trace: bool = False, without: frozenset[str] = frozenset()
+    ) -> None:
+        self.outcome = Outcome(seed)
+        self._chance = chance = random.Random(seed)
+        self._tracing = trace
+        self._without = without
+        self._loop = VirtualLoop()
+        level = chance.choice((0, 0, 0.02, 0.1))
+        odds = Odds(*(level * chance.choice((0, 1, 2)) for _ in range(5)))
+        self._store = SimulatedStore(chance, odds, TIMEOUT_S)
+        count = chance.choice((2, 3, 3))
+        self._cluster = Cluster(required=chance.randint(1, count - 1))
+        self._cluster.changed = self._check
+        self.outcome.settings = f"{count} members, k={self._cluster.required}, {odds}"
+        self._clocks: dict[str, SkewedClock] = {}
+        self._agents: dict[str, tuple[LaxAgent, Reached, asyncio.Task[None]]] = {}
+        for slot in range(count):
+            rate, began = chance.uniform(0.99, 1.01), chance.randrange(1 << 50)
+            clock = SkewedClock(self._loop, rate, began)
+            member = "abc"[slot]
+            self._clocks[member] = clock
+            SimulatedBroker(member, slot, self._cluster, clock, required="lease" not in without)
+
+    def run(self, operations: int) -> Outcome:
+        outcome, loop = self.outcome, self._loop
+        # What ends an agent's task is looked at after each operation.
+        loop.set_exception_handler(lambda loop, context: None)
+        try:
+            loop.run_until_complete(self._all(operations))
+        except Violation as violation:
+            outcome.violation = violation
+        except Exception as error:  # noqa: BLE001 - a defect of any kind is reported by its seed
+            outcome.violation = Violation("error", repr(error))
+            self._note(traceback.format_exc())
+        finally:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks))
+            loop.close()
+        return outcome
+
+    async def _all(self, operations: int) -> None:
+        for member in self._cluster.members:
+            self._start_agent(member)
+        hearing = asyncio.ensure_future(self._hear())
+        await asyncio.sleep(TTL_S)
+        names, weights = list(WEIGHTS), list(WEIGHTS.values())
+        for number in range(operations):
+            name = self._chance.choices(names, weights)[0]
+            self._note(f"{number} {self._loop.time():.1f} s: {name}, {self._where()}")
+            await getattr(self, f"_{name}")()
+            self._look_at_agents()
+        await self._settle()
+        hearing.cancel()
+
+    async def _hear(self) -> None:
+        """The keepers' second."""
+        while True:
+            await asyncio.sleep(1)
+            self._cluster.hear()
+
+    def _check(self) -> None:
+        answering = self._cluster.answering()
+        self._note(f"  {self._loop.time():.1f} s: {answering} answer")
+        if len(answering) > 1:
+            raise Violation("two masters", f"{', '.join(answering)} answer PUT_OK")
+
+    def _look_at_agents(self) -> None:
+        for _, _, task in self._agents.values():
+            if task.done() and not task.cancelled():
+                task.result()
+
+    # --- what happens ---
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(self._chance.choice((0.5, 3, 10, 29, 31, 70)))
+
+    async def _pause_agent(self) -> None:
+        """SIGSTOP."""
+        self._agents[self._any()][1].running.clear()
+        self.outcome.situations["agents paused"] += 1
+
+    async def _kill_agent(self) -> None:
+        member = self._any()
+        self._agents[member][2].cancel()
+        self.outcome.kills += 1
+        await asyncio.sleep(self._chance.choice((0, 5, 50)))
+        self._start_agent(member)
+
+    async def _cut_off(self) -> None:
+        self._cluster.cut_off.add(self._any())
+        self.outcome.situations["members cut off from the others"] += 1
+
+    async def _kill_broker(self) -> None:
+        self._cluster.members[self._any()].alive = False
+        self.outcome.kills += 1
+
+    async def _store_away(self) -> None:
+        self._store.away = True
+        self.outcome.situations["stores away"] += 1
+
+    async def _switchover(self) -> None:
+        await self._ask(lambda agent: agent.ask_switchover(self._any()), "switchovers asked for")
+
+    async def _pause_failover(self) -> None:
+        paused = self._chance.random() < 0.5
+        await self._ask(lambda agent: agent.set_paused(paused), "pauses and resumes")
+
+    async def _ask(self, ask, what: str) -> None:  # type: ignore[no-untyped-def]
+        agent, reached, _ = self._agents[self._any()]
+        if not reached.running.is_set():
+            return
+        try:
+            await ask(agent)
+            self.outcome.situations[what] += 1
+        except StrataError as error:
+            self._note(f"  refused: {error}")
+
+    async def _heal(self) -> None:
+        """One of the things that were broken works again."""
+        for one in self._chance.sample(range(4), self._chance.randint(1, 4)):
+            if one == 0:
+                self._store.away = False
+            elif one == 1:
+                self._cluster.cut_off.clear()
+            elif one == 2:
+                for broker in self._cluster.members.values():
+                    broker.alive = True
+            else:
+                for _, reached, _ in self._agents.values():
+                    reached.running.set()
+
+    async def _settle(self) -> None:
+        self._note("settling")
+        self._store.odds, self._store.away = Odds(), False
+        self._cluster.cut_off.clear()
+        for broker in self._cluster.members.values():
+            broker.alive = True
+        for _, reached, _ in self._agents.values():
+            reached.running.set()
+        await asyncio.sleep(60)
+        await next(iter(self._agents.values()))[0].set_paused(False)
+        await asyncio.sleep(SETTLED_S)
+        self._look_at_agents()
+        answering = self._cluster.answering()
+        leader = self._store.state.leader if self._store.state is not None else ""
+        if answering != [leader]:
+            raise Violation("nobody leads", f"{leader or 'nobody'} leads, {answering} answer")
+        self.outcome.promotions = self._store.changed_leader
+
+    # --- parts ---
+
+    def _start_agent(self, member: str) -> None:
+        reached = Reached(self._cluster.members[member], self._chance)
+        agent = LaxAgent(
+            PausedStore(self._store, reached),
+            reached,
+            self._clocks[member],
+            Timing(int(TTL_S * 1e9), LOOP_S),
+            lambda: member,
+            self._wake,
+        )
+        agent.without = self._without
+        self._agents[member] = agent, reached, asyncio.ensure_future(agent.run())
+
+    async def _wake(self, address: str) -> None:
+        if self._chance.random() < 0.8:
+            self._agents[address][0].wake()
+
+    def _any(self) -> str:
+        return self._chance.choice(list(self._cluster.members))
+
+    def _where(self) -> str:
+        state = self._store.state
+        roles = [
+            f"{one.member}{'!' if one.is_master else ''}{one.term}{'' if one.alive else '†'}"
+            for one in self._cluster.members.values()
+        ]
+        return f"{state.leader or 'nobody' if state else None} leads; {' '.join(roles)}"
+
+    def _note(self, line: str) -> None:
+        if self._tracing:
+            self.outcome.trace.append(line)

@@ -1,0 +1,53 @@
+"""`stratamq torture agents`: failover by agents over an election store that fails, simulated."""
+
+import logging
+import os
+from typing import Annotated
+
+import typer
+
+from stratamq_torture.commands.output import Output, OutputOption, finish
+from stratamq_torture.commands.progress import counting
+
+
+def agents(
+    seeds: Annotated[int, typer.Option(min=1, help="how many random workloads to run")] = 100,
+    first_seed: Annotated[int, typer.Option(min=0, help="the first of them")] = 0,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="worker processes; 0: one for each processor")
+    ] = 0,
+    operations: Annotated[int, typer.Option(min=1, help="operations of each workload")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="begin no seed after that; 0: run them all")
+    ] = 0,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(help="switch this rule off, and see what it is for; may be repeated"),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="show each operation of the seeds that fail")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Pause, kill and cut off agents and brokers, lose, delay and double the store's answers, and
+    check that at most one master answers at any moment, and that one leads in the end.
+
+    The agent's own rounds and the log's own lease run in a simulated time, with clocks that differ.
+    """
+    # The agent warns about every fault that is planned for it.
+    logging.disable()
+    from stratamq_torture.agents.simulation import RULES
+    from stratamq_torture.agents.trial import AgentsOptions, simulate
+
+    unknown = [name for name in without or () if name not in RULES]
+    if unknown:
+        raise typer.BadParameter(
+            f"{', '.join(unknown)}: the rules are {', '.join(RULES)}", param_hint="--without"
+        )
+    workers = jobs or os.cpu_count() or 1
+    options = AgentsOptions(
+        seeds, first_seed, workers, operations, seconds, trace, tuple(without or ())
+    )
+    with counting(options.seeds, "seeds") as progress:
+        report = simulate(options, progress)
+    finish([report], output)
