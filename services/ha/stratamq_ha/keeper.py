@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock
@@ -104,7 +105,7 @@ class RoleKeeper:
         ):
             self._heard[theirs.instance] = Answer(self._address_of(theirs, ours, source), theirs)
             self.wake()
-        return ours
+        return replace(ours, held=True) if facts.lease_over else ours
 
     def _address_of(self, theirs: PeerStatus, ours: PeerStatus, source: str) -> str:
         """Where a broker that asks takes slaves."""

@@ -162,4 +162,5 @@ def _peer(one: Answer) -> pb.PeerView:
         member=theirs.member,
         rejoining=theirs.rejoining,
         promised_to=theirs.promised_to,
+        held=theirs.held,
     )

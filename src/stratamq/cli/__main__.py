@@ -16,6 +16,7 @@ from typer.main import get_command
 from stratamq.cli import (
     background,
     clock,
+    cluster,
     consume,
     dump,
     groups,
@@ -54,7 +55,7 @@ COMMANDS = (
     profiles,
 )
 """What people use every day, in the order in which they are listed."""
-OPERATORS_COMMANDS = (replica, janitor, tier, clock)
+OPERATORS_COMMANDS = (cluster, replica, janitor, tier, clock)
 COMMANDS_GROUP = "stratamq.commands"
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.

@@ -3,6 +3,7 @@
     base port      the log service's, 10911: the one address that clients need
     behind it      the other services, in the order of `ROOMS`
     base port + 8  where a master's slaves connect
+    base port + 9  the agent, where there is one
 
 `--port N` moves all of them, `--port 0` takes free ones; `--bind HOST` is the host of all. What is
 typed wins over a file and the environment; these win over the defaults, setting by setting;
@@ -17,16 +18,16 @@ from pathlib import Path
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
-from stratamq.rpc.methods import SERVICES
+from stratamq.rpc.methods import AGENT, SERVICES
 from stratamq.service.given import given_value, is_given
 
-ROOMS = SERVICES
+ROOMS = tuple(room for room in SERVICES if room != AGENT)
 """In the order of their ports. Those that are not installed are left out."""
 DEFAULT_PORT = 10911
 DEFAULT_HOST = "127.0.0.1"
 TAKEN = "taken"
 SLAVES = "the slaves' port"
-LARGEST_PORT = 65_535 - len(ROOMS)
+LARGEST_PORT = 65_535 - len(ROOMS) - 1
 _APART = 20
 """Between the base ports of two brokers of one machine, as suggested."""
 
@@ -164,6 +165,8 @@ def _names(rooms: Iterable[str]) -> Iterator[tuple[int, str, str]]:
             yield behind, room, "address"
     if "ha" in installed:
         yield len(ROOMS), "ha", "replication_address"
+    if AGENT in installed:
+        yield len(ROOMS) + 1, AGENT, "address"
 
 
 def _place(
@@ -189,7 +192,7 @@ def _way_out(places: Sequence[Place], problem: str) -> str:
         if all(
             listening_problem(host, base + behind) is None
             for host in hosts
-            for behind in range(len(ROOMS) + 1)
+            for behind in range(len(ROOMS) + 2)
         ):
             return (
                 "another broker, or another program, has them: start this one with "

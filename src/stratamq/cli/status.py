@@ -22,6 +22,7 @@ from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import (
+    Election,
     FollowerServiceState,
     JanitorState,
     LogState,
@@ -30,11 +31,11 @@ from stratamq.client.values import (
 )
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS, TIER
+from stratamq.rpc.methods import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS, TIER
 from stratamq.rpc.status import from_rpc_error
 
 COLUMNS = ("service", "state", "address", "applied", "durable", "lag", "detail")
-FURTHER_ROOMS = ("ha", "janitor", "schedule", "transaction", "tier")
+FURTHER_ROOMS = ("ha", "janitor", "schedule", "transaction", "tier", "agent")
 """Shown when they have announced themselves, or are named."""
 ANSWER_S = 3.0
 
@@ -109,9 +110,20 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
             return _with_janitor(row, client.admin.janitor_state())
         if room == TIER:
             return _with_tier(row, client.admin.tier_state())
+        if room == AGENT:
+            return _with_agent(row, client.admin.election())
     except StrataError as error:
         return row | {"detail": error.message}, []
     return row, []
+
+
+def _with_agent(row: Row, state: Election) -> tuple[Row, list[Row]]:
+    led = f"{state.leader} leads" if state.leader else "nobody leads"
+    row["detail"] = f"{led}; {'paused; ' if state.paused else ''}{state.last_action}"
+    if not state.store_problem:
+        return row, []
+    row["state"] = "not ready"
+    return row, [_note(row, "problem", state.store_problem)]
 
 
 def _address(room: str, where: Endpoints) -> str:

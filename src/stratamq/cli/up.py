@@ -36,7 +36,7 @@ from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
 from stratamq.formats.store_paths import COMMIT_LOG, INDEX, LOGS_DIRECTORY, UP_LOCK_PATH
 from stratamq.rpc.address import split_address
-from stratamq.rpc.methods import TIER
+from stratamq.rpc.methods import AGENT, TIER
 from stratamq.service.given import is_given
 from stratamq.service.installed import installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
@@ -53,6 +53,7 @@ COLOURS = {
     "ha": "blue",
     "janitor": "yellow",
     "tier": "bright_blue",
+    "agent": "bright_magenta",
 }
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 LOOK_AT_LOGS_S = 0.25
@@ -169,6 +170,9 @@ def up(
     With `--set tier.target=DIRECTORY` or a URL (`s3://…`) messages are put into a tier as well, and
     the janitor deletes here only what is there.
 
+    With members and `--set agent.store=URL` an agent keeps the cluster's master (`stratamq
+    cluster`).
+
     Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
     store was refused.
     """
@@ -203,9 +207,12 @@ def up(
 
 
 def wanted_rooms(config: Path | None, overrides: Sequence[str]) -> list[str]:
-    """Every service that is installed; the tier's only with `tier.target`."""
+    """Every service that is installed; the tier's only with `tier.target`, the agent only with
+    `agent.store`."""
     tiered = is_given("tier", "target", config, overrides=overrides)
-    return [room for room in installed_rooms() if tiered or room != TIER]
+    led = is_given("agent", "store", config, overrides=overrides)
+    left_out = ({TIER} if not tiered else set()) | ({AGENT} if not led else set())
+    return [room for room in installed_rooms() if room not in left_out]
 
 
 def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
@@ -226,6 +233,9 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     if TIER in rooms and not is_given("janitor", "hold", config, overrides=overrides):
         # What is not in the tier yet is not deleted here.
         sizes.append("janitor.hold=tiered")
+    if AGENT in rooms and not is_given("commitlog", "lease", config, overrides=overrides):
+        # Another member may be promoted without this one.
+        sizes.append("commitlog.lease=true")
     arguments = [] if config is None else ["--config", str(config)]
     for override in (*sizes, *overrides):
         arguments += ["--set", override]

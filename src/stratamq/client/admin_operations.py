@@ -3,6 +3,7 @@
 from typing import Any
 
 from stratamq.api.v1 import (
+    agent_pb2,
     commitlog_pb2,
     common_pb2,
     dispatcher_pb2,
@@ -14,6 +15,7 @@ from stratamq.client.operations import Operation, topic_of, wire_message
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
+    Election,
     FollowerServiceState,
     JanitorState,
     LogShare,
@@ -205,3 +207,37 @@ def rebuild_index(start_offset: int = 0, end_offset: int = 0) -> Operation[tuple
     return Operation(
         METHODS["Rebuild"], request, lambda r: (r.files_rebuilt, r.items), wait_s=3600.0
     )
+
+
+def grant_lease(term: int, boot: str, until_ns: int) -> Operation[None]:
+    request = commitlog_pb2.GrantLeaseRequest(term=term, boot=boot, until_ns=until_ns)
+    return Operation(METHODS["GrantLease"], request, lambda _: None)
+
+
+def election() -> Operation[Election]:
+    def result(state: agent_pb2.GetElectionResponse) -> Election:
+        return Election(
+            member=state.member,
+            store=state.store,
+            store_problem=state.store_problem,
+            leader=state.leader,
+            term=state.term,
+            unchanged_ms=state.unchanged_ms,
+            ttl_ms=state.ttl_ms,
+            paused=state.paused,
+            switchover=state.switchover,
+            last_action=state.last_action,
+            agents=dict(state.agents),
+        )
+
+    return Operation(METHODS["GetElection"], agent_pb2.GetElectionRequest(), result)
+
+
+def switchover(member: str) -> Operation[None]:
+    request = agent_pb2.SwitchoverRequest(member=member)
+    return Operation(METHODS["Switchover"], request, lambda _: None)
+
+
+def set_failover_paused(paused: bool) -> Operation[None]:
+    request = agent_pb2.SetPausedRequest(paused=paused)
+    return Operation(METHODS["SetPaused"], request, lambda _: None)

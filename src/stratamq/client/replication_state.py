@@ -52,7 +52,8 @@ class FollowingProgress:
 @dataclass(frozen=True, slots=True)
 class PeerView:
     """What another member answered last; `problem` why it did not. `rejoining`: its directory is
-    new in the cluster. `promised_to`: the member to which its term is promised."""
+    new in the cluster. `promised_to`: the member to which its term is promised. `held`: a master
+    that takes no messages for the time being."""
 
     address: str
     answers: bool
@@ -64,6 +65,7 @@ class PeerView:
     member: str = ""
     rejoining: bool = False
     promised_to: str = ""
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ def replication_state() -> Operation[ReplicationState]:
                     one.member,
                     one.rejoining,
                     one.promised_to,
+                    one.held,
                 )
                 for one in state.peers
             ),

@@ -263,6 +263,27 @@ class TierRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class Election:
+    """Who leads a cluster of members, as one member's agent knows it. `store_problem`: why the
+    election store was not read last; empty: it was. `unchanged_ms`: for so long the store's value
+    is as it is, as far as this agent knows; the leader renews it, and is replaced after `ttl_ms`.
+    `switchover`: the member that is to lead next. `last_action`: for people. `agents`: where the
+    members' agents take calls."""
+
+    member: str
+    store: str
+    store_problem: str
+    leader: str
+    term: int
+    unchanged_ms: int
+    ttl_ms: int
+    paused: bool
+    switchover: str
+    last_action: str
+    agents: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class TierState:
     """Of a broker's tier service. Offsets are the log's: everything below `committed_offset` is in
     the tier. `not_writing_reason` is empty while it writes. `lag_ms`: age of the oldest message

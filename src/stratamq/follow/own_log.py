@@ -55,6 +55,8 @@ class LogFacts:
     """The member to which `term` is promised."""
     required: int = 1
     """The setting: how many slaves must acknowledge."""
+    lease_over: bool = False
+    """A master that waits for no slave takes no messages, because its agent does not grant it."""
 
     @property
     def generation(self) -> int:
@@ -110,6 +112,11 @@ class OwnLog:
             rejoining=status.rejoining,
             promised_to=status.promised_to,
             required=status.required_replicas,
+            lease_over=(
+                status.lease_required
+                and not status.lease_remaining_ms
+                and status.role == common_pb2.BROKER_ROLE_ASYNC_MASTER
+            ),
         )
 
     async def set_role(

@@ -22,7 +22,7 @@ from stratamq.errors import ConfigurationError, InvalidRequestError, Unavailable
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.locating import FoundBroker, LocatePlan, SurveyPlan, locate, survey
-from stratamq.rpc.methods import HA, JANITOR, ROOMS, SERVICES, TIER, Method
+from stratamq.rpc.methods import AGENT, HA, JANITOR, ROOMS, SERVICES, TIER, Method
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # the services bound what they send
@@ -170,8 +170,8 @@ def _parsed(target: str | os.PathLike[str]) -> Endpoints:
     pairs = [part.partition("=") for part in target.split(",") if part.strip()]
     addresses = {room.strip(): address.strip() for room, _, address in pairs}
     for room, address in addresses.items():
-        if room not in (*ROOMS, HA, JANITOR, TIER):
-            known = ", ".join((*ROOMS, HA, JANITOR, TIER))
+        if room not in (*ROOMS, HA, JANITOR, TIER, AGENT):
+            known = ", ".join((*ROOMS, HA, JANITOR, TIER, AGENT))
             raise InvalidRequestError(f"there is no service {room!r}: {known}")
         _check(address, target)
     return Endpoints(addresses=addresses)

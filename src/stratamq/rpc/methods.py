@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratamq.api.v1 import (
+    agent_pb2,
     broker_pb2,
     commitlog_pb2,
     dispatcher_pb2,
@@ -26,10 +27,10 @@ from stratamq.rpc.framing import (
 )
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
-HA, JANITOR, TIER = "ha", "janitor", "tier"
+HA, JANITOR, TIER, AGENT = "ha", "janitor", "tier", "agent"
 ROOMS = (COMMITLOG, DISPATCHER, INDEX)
 """Without these nothing can be sent, read or found."""
-SERVICES = (*ROOMS, HA, JANITOR, "schedule", "transaction", TIER)
+SERVICES = (*ROOMS, HA, JANITOR, "schedule", "transaction", TIER, AGENT)
 """All that a broker may have."""
 
 _HAND_FRAMED = {
@@ -87,6 +88,7 @@ METHODS = {
     **_methods(HA, replication_pb2, "ReplicationService"),
     **_methods(JANITOR, janitor_pb2, "JanitorService"),
     **_methods(TIER, tier_pb2, "TierService"),
+    **_methods(AGENT, agent_pb2, "AgentService"),
 }
 """By their name, which is unique among the services."""
 

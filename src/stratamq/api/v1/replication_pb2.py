@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from stratamq.api.v1 import common_pb2 as stratamq_dot_api_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!stratamq/api/v1/replication.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\"\x1d\n\x1bGetReplicationStatusRequest\"\xcc\x01\n\rSlaveProgress\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x1b\n\x13\x61\x63knowledged_offset\x18\x02 \x01(\x03\x12\x11\n\tlag_bytes\x18\x03 \x01(\x03\x12\x0e\n\x06lag_ms\x18\x04 \x01(\x03\x12\x18\n\x10\x62ytes_per_second\x18\x05 \x01(\x01\x12\x11\n\tconnected\x18\x06 \x01(\x08\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0f\n\x07problem\x18\x08 \x01(\t\x12\x0e\n\x06member\x18\t \x01(\t\x12\x0e\n\x06\x63ounts\x18\n \x01(\x08\"\xdd\x01\n\x11\x46ollowingProgress\x12\x16\n\x0emaster_address\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12\x17\n\x0f\x61ppended_offset\x18\x04 \x01(\x03\x12\x17\n\x0freceived_offset\x18\x05 \x01(\x03\x12\x18\n\x10\x62ytes_per_second\x18\x06 \x01(\x01\x12\x10\n\x08heard_ms\x18\x07 \x01(\x03\x12\x14\n\x0cneeds_resync\x18\x08 \x01(\x08\x12\x18\n\x10metadata_problem\x18\t \x01(\t\"\xba\x04\n\x1cGetReplicationStatusResponse\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x16\n\x0eminimum_offset\x18\x03 \x01(\x03\x12\x18\n\x10shippable_offset\x18\x04 \x01(\x03\x12\x1b\n\x13replication_address\x18\x05 \x01(\t\x12.\n\x06slaves\x18\x06 \x03(\x0b\x32\x1e.stratamq.api.v1.SlaveProgress\x12\x35\n\tfollowing\x18\x07 \x01(\x0b\x32\".stratamq.api.v1.FollowingProgress\x12\x0c\n\x04term\x18\x08 \x01(\x05\x12\x34\n\x0f\x63onfigured_role\x18\t \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x13\n\x0brole_reason\x18\n \x01(\t\x12\x13\n\x0bheld_reason\x18\x0b \x01(\t\x12(\n\x05peers\x18\x0c \x03(\x0b\x32\x19.stratamq.api.v1.PeerView\x12\x19\n\x11listening_address\x18\r \x01(\t\x12\x0f\n\x07problem\x18\x0e \x01(\t\x12)\n\x07members\x18\x0f \x01(\x0b\x32\x18.stratamq.api.v1.Members\x12\x0e\n\x06member\x18\x10 \x01(\t\x12\x11\n\trejoining\x18\x11 \x01(\x08\x12\x13\n\x0bpromised_to\x18\x12 \x01(\t\"\xd6\x01\n\x08PeerView\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\x08\x12)\n\x04role\x18\x03 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x0c\n\x04term\x18\x04 \x01(\x05\x12\x12\n\ngeneration\x18\x05 \x01(\x03\x12\x12\n\nend_offset\x18\x06 \x01(\x03\x12\x0f\n\x07problem\x18\x07 \x01(\t\x12\x0e\n\x06member\x18\x08 \x01(\t\x12\x11\n\trejoining\x18\t \x01(\x08\x12\x13\n\x0bpromised_to\x18\n \x01(\t\"J\n\x0ePromoteRequest\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x8c\x01\n\x0fPromoteResponse\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x0c\n\x04term\x18\x02 \x01(\x05\x12/\n\ngeneration\x18\x03 \x01(\x0b\x32\x1b.stratamq.api.v1.Generation\x12\x0f\n\x07missing\x18\x04 \x03(\t\"B\n\rDemoteRequest\x12\"\n\x1amaster_replication_address\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"E\n\x0e\x44\x65moteResponse\x12\"\n\x1amaster_replication_address\x18\x01 \x01(\t\x12\x0f\n\x07missing\x18\x02 \x03(\t\"2\n\x13RemoveMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"P\n\x14RemoveMemberResponse\x12)\n\x07members\x18\x01 \x01(\x0b\x32\x18.stratamq.api.v1.Members\x12\r\n\x05\x63osts\x18\x02 \x03(\t\"\"\n\x12\x41\x64mitMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"@\n\x13\x41\x64mitMemberResponse\x12)\n\x07members\x18\x01 \x01(\x0b\x32\x18.stratamq.api.v1.Members\"\x0f\n\rResyncRequest\"\x10\n\x0eResyncResponse2\xa4\x04\n\x12ReplicationService\x12s\n\x14GetReplicationStatus\x12,.stratamq.api.v1.GetReplicationStatusRequest\x1a-.stratamq.api.v1.GetReplicationStatusResponse\x12I\n\x06Resync\x12\x1e.stratamq.api.v1.ResyncRequest\x1a\x1f.stratamq.api.v1.ResyncResponse\x12L\n\x07Promote\x12\x1f.stratamq.api.v1.PromoteRequest\x1a .stratamq.api.v1.PromoteResponse\x12I\n\x06\x44\x65mote\x12\x1e.stratamq.api.v1.DemoteRequest\x1a\x1f.stratamq.api.v1.DemoteResponse\x12[\n\x0cRemoveMember\x12$.stratamq.api.v1.RemoveMemberRequest\x1a%.stratamq.api.v1.RemoveMemberResponse\x12X\n\x0b\x41\x64mitMember\x12#.stratamq.api.v1.AdmitMemberRequest\x1a$.stratamq.api.v1.AdmitMemberResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!stratamq/api/v1/replication.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\"\x1d\n\x1bGetReplicationStatusRequest\"\xcc\x01\n\rSlaveProgress\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x1b\n\x13\x61\x63knowledged_offset\x18\x02 \x01(\x03\x12\x11\n\tlag_bytes\x18\x03 \x01(\x03\x12\x0e\n\x06lag_ms\x18\x04 \x01(\x03\x12\x18\n\x10\x62ytes_per_second\x18\x05 \x01(\x01\x12\x11\n\tconnected\x18\x06 \x01(\x08\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0f\n\x07problem\x18\x08 \x01(\t\x12\x0e\n\x06member\x18\t \x01(\t\x12\x0e\n\x06\x63ounts\x18\n \x01(\x08\"\xdd\x01\n\x11\x46ollowingProgress\x12\x16\n\x0emaster_address\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0f\n\x07problem\x18\x03 \x01(\t\x12\x17\n\x0f\x61ppended_offset\x18\x04 \x01(\x03\x12\x17\n\x0freceived_offset\x18\x05 \x01(\x03\x12\x18\n\x10\x62ytes_per_second\x18\x06 \x01(\x01\x12\x10\n\x08heard_ms\x18\x07 \x01(\x03\x12\x14\n\x0cneeds_resync\x18\x08 \x01(\x08\x12\x18\n\x10metadata_problem\x18\t \x01(\t\"\xba\x04\n\x1cGetReplicationStatusResponse\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x16\n\x0eminimum_offset\x18\x03 \x01(\x03\x12\x18\n\x10shippable_offset\x18\x04 \x01(\x03\x12\x1b\n\x13replication_address\x18\x05 \x01(\t\x12.\n\x06slaves\x18\x06 \x03(\x0b\x32\x1e.stratamq.api.v1.SlaveProgress\x12\x35\n\tfollowing\x18\x07 \x01(\x0b\x32\".stratamq.api.v1.FollowingProgress\x12\x0c\n\x04term\x18\x08 \x01(\x05\x12\x34\n\x0f\x63onfigured_role\x18\t \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x13\n\x0brole_reason\x18\n \x01(\t\x12\x13\n\x0bheld_reason\x18\x0b \x01(\t\x12(\n\x05peers\x18\x0c \x03(\x0b\x32\x19.stratamq.api.v1.PeerView\x12\x19\n\x11listening_address\x18\r \x01(\t\x12\x0f\n\x07problem\x18\x0e \x01(\t\x12)\n\x07members\x18\x0f \x01(\x0b\x32\x18.stratamq.api.v1.Members\x12\x0e\n\x06member\x18\x10 \x01(\t\x12\x11\n\trejoining\x18\x11 \x01(\x08\x12\x13\n\x0bpromised_to\x18\x12 \x01(\t\"\xe4\x01\n\x08PeerView\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\x08\x12)\n\x04role\x18\x03 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x0c\n\x04term\x18\x04 \x01(\x05\x12\x12\n\ngeneration\x18\x05 \x01(\x03\x12\x12\n\nend_offset\x18\x06 \x01(\x03\x12\x0f\n\x07problem\x18\x07 \x01(\t\x12\x0e\n\x06member\x18\x08 \x01(\t\x12\x11\n\trejoining\x18\t \x01(\x08\x12\x13\n\x0bpromised_to\x18\n \x01(\t\x12\x0c\n\x04held\x18\x0b \x01(\x08\"J\n\x0ePromoteRequest\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x8c\x01\n\x0fPromoteResponse\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x1b.stratamq.api.v1.BrokerRole\x12\x0c\n\x04term\x18\x02 \x01(\x05\x12/\n\ngeneration\x18\x03 \x01(\x0b\x32\x1b.stratamq.api.v1.Generation\x12\x0f\n\x07missing\x18\x04 \x03(\t\"B\n\rDemoteRequest\x12\"\n\x1amaster_replication_address\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"E\n\x0e\x44\x65moteResponse\x12\"\n\x1amaster_replication_address\x18\x01 \x01(\t\x12\x0f\n\x07missing\x18\x02 \x03(\t\"2\n\x13RemoveMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"P\n\x14RemoveMemberResponse\x12)\n\x07members\x18\x01 \x01(\x0b\x32\x18.stratamq.api.v1.Members\x12\r\n\x05\x63osts\x18\x02 \x03(\t\"\"\n\x12\x41\x64mitMemberRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"@\n\x13\x41\x64mitMemberResponse\x12)\n\x07members\x18\x01 \x01(\x0b\x32\x18.stratamq.api.v1.Members\"\x0f\n\rResyncRequest\"\x10\n\x0eResyncResponse2\xa4\x04\n\x12ReplicationService\x12s\n\x14GetReplicationStatus\x12,.stratamq.api.v1.GetReplicationStatusRequest\x1a-.stratamq.api.v1.GetReplicationStatusResponse\x12I\n\x06Resync\x12\x1e.stratamq.api.v1.ResyncRequest\x1a\x1f.stratamq.api.v1.ResyncResponse\x12L\n\x07Promote\x12\x1f.stratamq.api.v1.PromoteRequest\x1a .stratamq.api.v1.PromoteResponse\x12I\n\x06\x44\x65mote\x12\x1e.stratamq.api.v1.DemoteRequest\x1a\x1f.stratamq.api.v1.DemoteResponse\x12[\n\x0cRemoveMember\x12$.stratamq.api.v1.RemoveMemberRequest\x1a%.stratamq.api.v1.RemoveMemberResponse\x12X\n\x0b\x41\x64mitMember\x12#.stratamq.api.v1.AdmitMemberRequest\x1a$.stratamq.api.v1.AdmitMemberResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,27 +41,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETREPLICATIONSTATUSRESPONSE']._serialized_start=547
   _globals['_GETREPLICATIONSTATUSRESPONSE']._serialized_end=1117
   _globals['_PEERVIEW']._serialized_start=1120
-  _globals['_PEERVIEW']._serialized_end=1334
-  _globals['_PROMOTEREQUEST']._serialized_start=1336
-  _globals['_PROMOTEREQUEST']._serialized_end=1410
-  _globals['_PROMOTERESPONSE']._serialized_start=1413
-  _globals['_PROMOTERESPONSE']._serialized_end=1553
-  _globals['_DEMOTEREQUEST']._serialized_start=1555
-  _globals['_DEMOTEREQUEST']._serialized_end=1621
-  _globals['_DEMOTERESPONSE']._serialized_start=1623
-  _globals['_DEMOTERESPONSE']._serialized_end=1692
-  _globals['_REMOVEMEMBERREQUEST']._serialized_start=1694
-  _globals['_REMOVEMEMBERREQUEST']._serialized_end=1744
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=1746
-  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=1826
-  _globals['_ADMITMEMBERREQUEST']._serialized_start=1828
-  _globals['_ADMITMEMBERREQUEST']._serialized_end=1862
-  _globals['_ADMITMEMBERRESPONSE']._serialized_start=1864
-  _globals['_ADMITMEMBERRESPONSE']._serialized_end=1928
-  _globals['_RESYNCREQUEST']._serialized_start=1930
-  _globals['_RESYNCREQUEST']._serialized_end=1945
-  _globals['_RESYNCRESPONSE']._serialized_start=1947
-  _globals['_RESYNCRESPONSE']._serialized_end=1963
-  _globals['_REPLICATIONSERVICE']._serialized_start=1966
-  _globals['_REPLICATIONSERVICE']._serialized_end=2514
+  _globals['_PEERVIEW']._serialized_end=1348
+  _globals['_PROMOTEREQUEST']._serialized_start=1350
+  _globals['_PROMOTEREQUEST']._serialized_end=1424
+  _globals['_PROMOTERESPONSE']._serialized_start=1427
+  _globals['_PROMOTERESPONSE']._serialized_end=1567
+  _globals['_DEMOTEREQUEST']._serialized_start=1569
+  _globals['_DEMOTEREQUEST']._serialized_end=1635
+  _globals['_DEMOTERESPONSE']._serialized_start=1637
+  _globals['_DEMOTERESPONSE']._serialized_end=1706
+  _globals['_REMOVEMEMBERREQUEST']._serialized_start=1708
+  _globals['_REMOVEMEMBERREQUEST']._serialized_end=1758
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_start=1760
+  _globals['_REMOVEMEMBERRESPONSE']._serialized_end=1840
+  _globals['_ADMITMEMBERREQUEST']._serialized_start=1842
+  _globals['_ADMITMEMBERREQUEST']._serialized_end=1876
+  _globals['_ADMITMEMBERRESPONSE']._serialized_start=1878
+  _globals['_ADMITMEMBERRESPONSE']._serialized_end=1942
+  _globals['_RESYNCREQUEST']._serialized_start=1944
+  _globals['_RESYNCREQUEST']._serialized_end=1959
+  _globals['_RESYNCRESPONSE']._serialized_start=1961
+  _globals['_RESYNCRESPONSE']._serialized_end=1977
+  _globals['_REPLICATIONSERVICE']._serialized_start=1980
+  _globals['_REPLICATIONSERVICE']._serialized_end=2528
 # @@protoc_insertion_point(module_scope)

@@ -98,7 +98,7 @@ class GetReplicationStatusResponse(_message.Message):
     def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., minimum_offset: _Optional[int] = ..., shippable_offset: _Optional[int] = ..., replication_address: _Optional[str] = ..., slaves: _Optional[_Iterable[_Union[SlaveProgress, _Mapping]]] = ..., following: _Optional[_Union[FollowingProgress, _Mapping]] = ..., term: _Optional[int] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., held_reason: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[PeerView, _Mapping]]] = ..., listening_address: _Optional[str] = ..., problem: _Optional[str] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ...) -> None: ...
 
 class PeerView(_message.Message):
-    __slots__ = ("address", "answers", "role", "term", "generation", "end_offset", "problem", "member", "rejoining", "promised_to")
+    __slots__ = ("address", "answers", "role", "term", "generation", "end_offset", "problem", "member", "rejoining", "promised_to", "held")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class PeerView(_message.Message):
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     REJOINING_FIELD_NUMBER: _ClassVar[int]
     PROMISED_TO_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     address: str
     answers: bool
     role: _common_pb2.BrokerRole
@@ -119,7 +120,8 @@ class PeerView(_message.Message):
     member: str
     rejoining: bool
     promised_to: str
-    def __init__(self, address: _Optional[str] = ..., answers: bool = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., generation: _Optional[int] = ..., end_offset: _Optional[int] = ..., problem: _Optional[str] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ...) -> None: ...
+    held: bool
+    def __init__(self, address: _Optional[str] = ..., answers: bool = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., generation: _Optional[int] = ..., end_offset: _Optional[int] = ..., problem: _Optional[str] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., held: bool = ...) -> None: ...
 
 class PromoteRequest(_message.Message):
     __slots__ = ("role", "force")

@@ -12,6 +12,7 @@ from stratamq.client.replication_state import Demotion, Promotion, Removal, Repl
 from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
+    Election,
     FollowerServiceState,
     JanitorState,
     Retention,
@@ -144,6 +145,26 @@ class AdminClient:
         """Take a removed member in again, or add one that is configured at this master. It counts
         when it has what this master had confirmed."""
         return self._run(replication_state.admit_member(name))
+
+    # --- failover ---
+
+    def election(self) -> Election:
+        """Who leads the cluster, by the broker's agent."""
+        return self._run(admin_operations.election())
+
+    def switchover(self, member: str) -> None:
+        """Let `member` lead: recorded on return, done when `election` shows it. NotWritableError
+        while failover is paused, or when it leads already."""
+        self._run(admin_operations.switchover(member))
+
+    def set_failover_paused(self, paused: bool) -> None:
+        """Let agents promote nobody, or again; recorded on return."""
+        self._run(admin_operations.set_failover_paused(paused))
+
+    def grant_lease(self, term: int, boot: str, until_ns: int) -> None:
+        """For agents: let a master of `term` answer up to `until_ns` of CLOCK_BOOTTIME of the
+        machine's start `boot`. NotWritableError of any other log."""
+        self._run(admin_operations.grant_lease(term, boot, until_ns))
 
     # --- deletion ---
 

@@ -1,0 +1,1 @@
+"""The agent: keeps a cluster's master without a person."""

@@ -1,0 +1,321 @@
+"""One agent's rounds: read the election's value, decide, do it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from stratamq.election.store import ElectionStore, Snapshot
+from stratamq.errors import NotWritableError, StrataError
+from stratamq.files.port import Clock
+from stratamq.formats.election_state import ElectionState
+from stratamq_agent.decision import (
+    Decision,
+    GiveUp,
+    HandOver,
+    Idle,
+    Own,
+    Renew,
+    Seen,
+    Stand,
+    decide,
+)
+
+log = logging.getLogger(__name__)
+
+GRANTED = 0.95
+"""Of the ttl: clocks may differ in their rates by the rest."""
+SOON_S = 0.1
+SOONEST_S = 0.05
+BROKER_S = 1.0
+"""Between two rounds while the broker or the store does not answer."""
+
+Wake = Callable[[str], Awaitable[None]]
+"""Tell the agent at this address to look now; it may not answer."""
+
+
+class Broker(Protocol):
+    """See `own_broker.OwnBroker`. StrataError."""
+
+    async def standing(self) -> Own: ...
+
+    async def promote(self) -> int: ...
+
+    async def demote(self) -> None: ...
+
+    async def grant(self, term: int, until_ns: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """In ns and seconds."""
+
+    ttl_ns: int
+    loop_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an agent knows. `store_problem`: why the value was not read last; "": it was."""
+
+    member: str = ""
+    state: ElectionState = field(default_factory=ElectionState)
+    store_problem: str = "not read yet"
+    last_action: str = ""
+
+
+class Agent:
+    """`run` until it is cancelled. `address`: where this agent takes calls. Of one event loop."""
+
+    def __init__(
+        self,
+        store: ElectionStore,
+        broker: Broker,
+        clock: Clock,
+        timing: Timing,
+        address: Callable[[], str],
+        wake_other: Wake,
+    ) -> None:
+        self.view = View()
+        self._store = store
+        self._broker = broker
+        self._clock = clock
+        self._timing = timing
+        self._address = address
+        self._wake_other = wake_other
+        self._woken = asyncio.Event()
+        self._revision = ""
+        self._since_ns = clock.monotonic_ns()
+        """When the value was first seen as it is."""
+        self._refused_ns: int | None = None
+        self._asked: tuple[str, int] = ("", 0)
+        """The value's switchover, and when it was first seen."""
+
+    def wake(self) -> None:
+        """Look now."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            pause_s = await self.round()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    async def round(self) -> float:
+        """Seconds until the next one."""
+        try:
+            snapshot = await self._read()
+        except StrataError as error:
+            self._note_store(str(error))
+            return min(BROKER_S, self._timing.loop_s)
+        self._note_store("")
+        own = await self._own()
+        state = snapshot.state
+        decision = decide(own, self._seen(state), self._timing.ttl_ns)
+        self._note(decision)
+        try:
+            done = await self._do(decision, own, snapshot)
+        except StrataError as error:
+            log.warning("not done", extra={"reason": str(error)})
+            return min(BROKER_S, self._timing.loop_s)
+        if not done:
+            return min(SOON_S, self._timing.loop_s)
+        return self._pause(decision, own)
+
+    @property
+    def unchanged_ns(self) -> int:
+        """For so long the value is as it is, as far as is known here."""
+        return self._clock.monotonic_ns() - self._since_ns
+
+    async def look(self) -> View:
+        """What is known, with the value as it is now, if the store answers."""
+        try:
+            await self._read()
+        except StrataError as error:
+            self._note_store(str(error))
+        return self.view
+
+    async def ask_switchover(self, member: str) -> None:
+        """Record that `member` is to lead. NotWritableError while failover is paused, or when it
+        leads already; UnavailableError."""
+
+        def asked(state: ElectionState) -> ElectionState:
+            if state.paused:
+                raise NotWritableError(
+                    "failover is paused: `stratamq cluster resume` comes first", "paused"
+                )
+            if state.leader == member:
+                raise NotWritableError(f"{member} leads already", "role")
+            if not state.leader:
+                raise NotWritableError("nobody leads: an election is under way", "role")
+            return replace(state, switchover=member)
+
+        state = await self._change(asked)
+        await self._wake_agent(state, state.leader)
+
+    async def set_paused(self, paused: bool) -> None:
+        """Record it. UnavailableError."""
+        state = await self._change(lambda state: replace(state, paused=paused))
+        await self._wake_agent(state, state.leader)
+
+    async def _change(self, change: Callable[[ElectionState], ElectionState]) -> ElectionState:
+        while True:
+            snapshot = await self._read()
+            if snapshot.state is None:
+                raise NotWritableError("nobody has led this cluster yet", "role")
+            following = change(snapshot.state)
+            if await self._store.swap(following, snapshot.revision) is not None:
+                return following
+
+    async def _wake_agent(self, state: ElectionState, member: str) -> None:
+        if member == self.view.member:
+            self.wake()
+        elif address := state.agents.get(member):
+            await self._wake_other(address)
+
+    # --- a round ---
+
+    async def _read(self) -> Snapshot:
+        snapshot = await self._store.read()
+        if snapshot.revision != self._revision:
+            self._revision, self._since_ns = snapshot.revision, self._clock.monotonic_ns()
+        self.view = replace(self.view, state=snapshot.state or ElectionState())
+        return snapshot
+
+    async def _own(self) -> Own | None:
+        try:
+            own = await self._broker.standing()
+        except StrataError as error:
+            log.warning("the broker does not answer", extra={"reason": str(error)})
+            return None
+        self.view = replace(self.view, member=own.member)
+        return own
+
+    def _seen(self, state: ElectionState | None) -> Seen:
+        now_ns, refused = self._clock.monotonic_ns(), self._refused_ns
+        asked = state.switchover if state is not None else ""
+        if asked != self._asked[0]:
+            self._asked = asked, now_ns
+        ago = None if refused is None else now_ns - refused
+        return Seen(state, self.unchanged_ns, ago, now_ns - self._asked[1])
+
+    async def _do(self, decision: Decision, own: Own | None, snapshot: Snapshot) -> bool:
+        """False: another changed the value meanwhile, or nothing came of it; look again soon."""
+        state = snapshot.state or ElectionState()
+        if own is None:
+            return True
+        if isinstance(decision, Renew):
+            return await self._renew(decision, own, state, snapshot.revision)
+        if isinstance(decision, Stand):
+            return await self._stand(own, state, snapshot.revision)
+        if isinstance(decision, GiveUp):
+            return await self._give_up(state, snapshot.revision)
+        if isinstance(decision, HandOver):
+            return await self._hand_over(decision, own, state, snapshot.revision)
+        if snapshot.state is not None and own.member and self._moved(own, state):
+            return await self._swap(self._with_agent(state, own), snapshot.revision)
+        return True
+
+    async def _renew(self, decision: Renew, own: Own, state: ElectionState, revision: str) -> bool:
+        sent_ns = self._clock.monotonic_ns()
+        if state.leader != own.member or decision.drops_switchover:
+            state = replace(state, switchover="")
+        if not await self._swap(self._led(state, own, own.term), revision):
+            return False
+        await self._grant(own.term, sent_ns)
+        return True
+
+    async def _stand(self, own: Own, state: ElectionState, revision: str) -> bool:
+        sent_ns = self._clock.monotonic_ns()
+        following = replace(self._led(state, own, own.term), switchover="")
+        if not await self._swap(following, revision):
+            return False
+        try:
+            term = await self._broker.promote()
+        except NotWritableError as error:
+            self._refused_ns = self._clock.monotonic_ns()
+            log.warning("not promoted", extra={"reason": str(error)})
+            await self._give_up(following, self._revision)
+            return True
+        await self._grant(term, sent_ns)
+        return False
+
+    async def _give_up(self, state: ElectionState, revision: str) -> bool:
+        if not await self._swap(replace(state, leader="", renewal=state.renewal + 1), revision):
+            return False
+        for member in state.agents:
+            if member != self.view.member:
+                await self._wake_agent(state, member)
+        return True
+
+    async def _hand_over(
+        self, decision: HandOver, own: Own, state: ElectionState, revision: str
+    ) -> bool:
+        try:
+            await self._broker.demote()
+        except NotWritableError as error:
+            self._note(Renew(f"the switchover to {decision.to} waits: {error}"))
+            return await self._renew(Renew(), own, state, revision)
+        following = replace(state, leader=decision.to, switchover="", renewal=state.renewal + 1)
+        if not await self._swap(following, revision):
+            return False
+        await self._wake_agent(following, decision.to)
+        return True
+
+    async def _swap(self, state: ElectionState, revision: str) -> bool:
+        found = await self._store.swap(state, revision)
+        if found is None:
+            return False
+        self._revision, self._since_ns = found, self._clock.monotonic_ns()
+        self.view = replace(self.view, state=state)
+        return True
+
+    async def _grant(self, term: int, sent_ns: int) -> None:
+        """From before the value was sent: whoever has seen it later waits for longer."""
+        await self._broker.grant(term, sent_ns + int(self._timing.ttl_ns * GRANTED))
+
+    def _led(self, state: ElectionState, own: Own, term: int) -> ElectionState:
+        state = self._with_agent(state, own)
+        return replace(state, leader=own.member, term=term, renewal=state.renewal + 1)
+
+    def _with_agent(self, state: ElectionState, own: Own) -> ElectionState:
+        return replace(state, agents={**state.agents, own.member: self._address()})
+
+    def _moved(self, own: Own, state: ElectionState) -> bool:
+        return state.agents.get(own.member) != self._address()
+
+    def _pause(self, decision: Decision, own: Own | None) -> float:
+        """A candidate looks again when the silence is long enough."""
+        if own is None:
+            return min(BROKER_S, self._timing.loop_s)
+        if isinstance(decision, Renew | HandOver) and self.view.state.switchover:
+            return min(BROKER_S, self._timing.loop_s)
+        if not isinstance(decision, Idle):
+            return self._timing.loop_s
+        left_s = (self._timing.ttl_ns - self.unchanged_ns) / 1e9
+        return (
+            min(self._timing.loop_s, max(SOONEST_S, left_s))
+            if left_s > 0
+            else min(BROKER_S, self._timing.loop_s)
+        )
+
+    # --- what people see ---
+
+    def _note(self, decision: Decision) -> None:
+        action = f"{type(decision).__name__.lower()}: {decision.reason}"
+        if action != self.view.last_action:
+            level = logging.INFO if isinstance(decision, Idle | Renew) else logging.WARNING
+            log.log(level, action)
+        self.view = replace(self.view, last_action=action)
+
+    def _note_store(self, problem: str) -> None:
+        if problem != self.view.store_problem:
+            if problem:
+                log.warning("the election store was not read", extra={"reason": problem})
+            else:
+                log.info("the election store answers")
+        self.view = replace(self.view, store_problem=problem)

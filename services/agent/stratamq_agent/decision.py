@@ -1,0 +1,196 @@
+"""What an agent does, from the election's value and how the members stand. Pure.
+
+See services/agent/README.md for the table. Nothing here is needed for the safety of SYNC_MASTER: a
+promotion is refused by the members when another has more, or too few promise.
+"""
+
+from dataclasses import dataclass
+
+from stratamq.formats.election_state import ElectionState
+
+ASKED_TTLS = 4
+"""After so many a switchover that could not be done is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another member, as it answered last. `reach`: generation and end of its log. `held`: a master
+    that takes no messages."""
+
+    member: str
+    answers: bool
+    is_master: bool
+    term: int
+    reach: tuple[int, int]
+    counts: bool = True
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """This agent's broker. `held`: why it takes no messages as a master, "": it does. `counts`: its
+    directory is a member's; `is_empty`: its log. `slaves`: members that follow it, and count."""
+
+    member: str
+    is_master: bool
+    held: str
+    term: int
+    reach: tuple[int, int]
+    counts: bool
+    is_empty: bool
+    peers: tuple[Peer, ...] = ()
+    slaves: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The value, and for how long it has not changed as far as this agent knows. `refused_ns`: how
+    long ago the broker refused to be promoted; None: it did not. `asked_ns`: how long ago this
+    agent saw the value's switchover first."""
+
+    state: ElectionState | None
+    unchanged_ns: int
+    refused_ns: int | None = None
+    asked_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Change nothing. `reason`: for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Write the value with this member as its leader, and grant the log a lease.
+    `drops_switchover`: the one that was asked for cannot be done."""
+
+    reason: str = "this member leads"
+    drops_switchover: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Write this member as the leader, then promote its broker."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Write that nobody leads."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Demote the broker, then write `to` as the leader."""
+
+    to: str
+    reason: str
+
+
+Decision = Idle | Renew | Stand | GiveUp | HandOver
+
+
+def decide(own: Own | None, seen: Seen, ttl_ns: int) -> Decision:
+    """`own` None: the broker does not answer."""
+    if own is None:
+        return Idle("its broker does not answer")
+    if not own.member:
+        return Idle("its broker is no member: ha.members is not set")
+    state = seen.state
+    if state is None:
+        return _without_value(own)
+    if state.leader == own.member:
+        return _as_leader(own, state, seen.asked_ns, ttl_ns)
+    silent = seen.unchanged_ns >= ttl_ns
+    if state.leader and not silent:
+        return Idle(f"{state.leader} leads")
+    why = f"{state.leader} has not renewed" if state.leader else "nobody leads"
+    if own.is_master:
+        return _as_master(own, why)
+    if state.paused:
+        return Idle(f"{why}, and failover is paused")
+    serving = next((one for one in own.peers if _serves(one)), None)
+    if serving is not None:
+        return Idle(f"{why}, and {serving.member} is a master that takes messages")
+    if seen.refused_ns is not None and seen.refused_ns < ttl_ns:
+        return Idle(f"{why}, and its broker was refused a promotion a moment ago")
+    obstacle = obstacle_to_stand(own)
+    if obstacle:
+        return Idle(f"{why}, and {obstacle}")
+    return Stand(why)
+
+
+def _without_value(own: Own) -> Decision:
+    if own.is_master:
+        return _as_master(own, "nobody has led yet")
+    return Idle("nobody has led yet: the configured master is the first")
+
+
+def _as_leader(own: Own, state: ElectionState, asked_ns: int, ttl_ns: int) -> Decision:
+    if own.is_master:
+        return _as_leading_master(own, state, too_late=asked_ns >= ASKED_TTLS * ttl_ns)
+    # One of the term in the value is the leader before this one, as it was a moment ago.
+    master = _other_master(own, state.term + 1)
+    if master is not None:
+        return GiveUp(f"{master.member} is the master of term {master.term}")
+    if state.paused:
+        return Idle("its broker is a slave, and failover is paused")
+    obstacle = obstacle_to_stand(own)
+    if obstacle:
+        return GiveUp(obstacle)
+    return Stand("this member leads, and its broker is a slave")
+
+
+def _as_leading_master(own: Own, state: ElectionState, *, too_late: bool) -> Decision:
+    """`too_late`: the switchover was asked for long ago."""
+    if own.held:
+        return Idle(f"its broker takes no messages: {own.held}")
+    to = state.switchover
+    if not to or state.paused:
+        return Renew()
+    if to == own.member:
+        return Renew("the switchover is done", drops_switchover=True)
+    if own.is_empty:
+        return Renew("no switchover: no slave can take over an empty log", drops_switchover=True)
+    if too_late:
+        return Renew(f"the switchover to {to} took too long", drops_switchover=True)
+    if to not in own.slaves:
+        return Renew(f"the switchover waits: {to} does not follow, or is new")
+    return HandOver(to, "a switchover was asked for")
+
+
+def _as_master(own: Own, why: str) -> Decision:
+    if own.held:
+        return Idle(f"{why}, and its broker takes no messages: {own.held}")
+    master = _other_master(own, own.term + 1)
+    if master is not None:
+        return Idle(f"{why}; {master.member} is the master of term {master.term}, above {own.term}")
+    return Renew(f"{why}, and its broker is the master")
+
+
+def _other_master(own: Own, term: int) -> Peer | None:
+    """A master among the others, of `term` or a higher one."""
+    return next(
+        (one for one in own.peers if one.answers and one.is_master and one.term >= term), None
+    )
+
+
+def _serves(peer: Peer) -> bool:
+    return peer.answers and peer.is_master and not peer.held
+
+
+def obstacle_to_stand(own: Own) -> str:
+    """Why this member should not lead; "": it may."""
+    if not own.counts:
+        return "its directory is new in the cluster"
+    if own.is_empty:
+        return "its log is empty"
+    for peer in own.peers:
+        if peer.answers and peer.counts and not peer.is_master and peer.reach > own.reach:
+            return f"{peer.member} has more"
+    return ""

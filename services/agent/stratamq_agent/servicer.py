@@ -1,0 +1,51 @@
+"""The calls of the agent: see protos/stratamq/api/v1/agent.proto."""
+
+from typing import Any
+
+from stratamq.api.v1 import agent_pb2 as pb
+from stratamq.api.v1 import agent_pb2_grpc
+from stratamq_agent.agent import Agent
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
+
+
+class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
+    """Belongs to the event loop. `store`: where the value is, for people."""
+
+    def __init__(self, agent: Agent, store: str, ttl_ms: int) -> None:
+        self._agent = agent
+        self._store = store
+        self._ttl_ms = ttl_ms
+
+    async def GetElection(
+        self, request: pb.GetElectionRequest, context: Any
+    ) -> pb.GetElectionResponse:
+        view = await self._agent.look()
+        state = view.state
+        return pb.GetElectionResponse(
+            member=view.member,
+            store=self._store,
+            store_problem=view.store_problem,
+            leader=state.leader,
+            term=state.term,
+            unchanged_ms=self._agent.unchanged_ns // 1_000_000,
+            ttl_ms=self._ttl_ms,
+            paused=state.paused,
+            switchover=state.switchover,
+            last_action=view.last_action,
+            agents=state.agents,
+        )
+
+    async def Switchover(
+        self, request: pb.SwitchoverRequest, context: Any
+    ) -> pb.SwitchoverResponse:
+        await self._agent.ask_switchover(request.member)
+        return pb.SwitchoverResponse()
+
+    async def SetPaused(self, request: pb.SetPausedRequest, context: Any) -> pb.SetPausedResponse:
+        await self._agent.set_paused(request.paused)
+        return pb.SetPausedResponse()
+
+    async def Wake(self, request: pb.WakeRequest, context: Any) -> pb.WakeResponse:
+        self._agent.wake()
+        return pb.WakeResponse()
