@@ -12,7 +12,7 @@ from stratamq.errors import StrataError
 
 STOP_TIMEOUT_S = 60.0
 START_PATIENCE_S = 30.0
-ROOMS = ("commitlog", "ha", "dispatcher", "index", "tier", "janitor")
+ROOMS = ("commitlog", "ha", "dispatcher", "index", "tier", "janitor", "agent")
 """In the order of their start; they stop in the same."""
 ANY_VOLUME = {"commitlog.disk_refuse_ratio": 1.0}
 """What other programs have filled of the volume decides nothing."""
@@ -39,7 +39,8 @@ class Broker:
             for room in sorted(rooms, key=ROOMS.index):
                 self.start(room)
             with self.client() as client:
-                client.log_state()
+                if "commitlog" in rooms:
+                    client.log_state()
                 if "dispatcher" in rooms:
                     client.admin.dispatch_state()
                 if "index" in rooms:

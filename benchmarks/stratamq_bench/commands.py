@@ -71,8 +71,10 @@ def register(app: typer.Typer) -> None:
     bench.command("spark")(spark)
     bench.command("tier")(tier)
     bench.command("standing-tier")(standing_tier)
+    bench.command("failover")(failover)
     everything = (
-        "All but delete, scan, Spark and the tier, with the bars they are held to: 40 minutes."
+        "All but delete, failover, scan, Spark and the tier, with the bars they are held to: "
+        "40 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -198,6 +200,20 @@ def standing_tier(
 
     with _place(directory) as place:
         _show([run_standing(place, StandingOptions(seconds, body, rate))], output)
+
+
+def failover(
+    rounds: Annotated[int, typer.Option(min=1, help="Switchovers, then killed masters.")] = 20,
+    ttl_s: Annotated[float, typer.Option("--ttl", min=1, help="agent.ttl_ms, in seconds.")] = 30.0,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How long nobody answers when a master is killed, and at a switchover; needs etcd."""
+    from stratamq_bench.failover import FailoverOptions, run_failover
+
+    ttl_ms = round(ttl_s * 1000)
+    with _place(directory) as place:
+        _show(run_failover(place, FailoverOptions(rounds, ttl_ms, ttl_ms // 3)), output)
 
 
 def draw(
