@@ -78,6 +78,13 @@ def decided(own: Own | None, state: ElectionState | None, unchanged: int = 0, **
         ),
         pytest.param(replace(SLAVE, counts=False), LED_BY_A, TTL, Idle, id="a new directory"),
         pytest.param(replace(SLAVE, is_empty=True), LED_BY_A, TTL, Idle, id="an empty log"),
+        pytest.param(
+            replace(MASTER, members=frozenset({"b=here:1"})),
+            replace(LED_BY_B, members=frozenset({"b=there:1"})),
+            TTL,
+            Idle,
+            id="another cluster's election",
+        ),
         pytest.param(SLAVE, replace(LED_BY_A, paused=True), TTL, Idle, id="paused"),
         pytest.param(MASTER, replace(LED_BY_B, paused=True), 0, Renew, id="a leader, paused"),
     ],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from stratamq.election.store import ElectionStore, Snapshot
-from stratamq.errors import NotWritableError, StrataError
+from stratamq.errors import NotFoundError, NotWritableError, StrataError
 from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
 from stratamq_agent.decision import (
@@ -21,6 +21,7 @@ from stratamq_agent.decision import (
     Seen,
     Stand,
     decide,
+    is_foreign,
 )
 
 log = logging.getLogger(__name__)
@@ -113,10 +114,9 @@ class Agent:
             self._note_store(str(error))
             return min(BROKER_S, self._timing.loop_s)
         self._note_store("")
-        own = await self._own()
-        state = snapshot.state
-        decision = decide(own, self._seen(state), self._timing.ttl_ns)
-        self._note(decision)
+        own, problem = await self._own()
+        decision = decide(own, self._seen(snapshot.state), self._timing.ttl_ns)
+        self._note(Idle(problem) if problem else decision)
         try:
             done = await self._do(decision, own, snapshot)
         except StrataError as error:
@@ -141,7 +141,7 @@ class Agent:
 
     async def ask_switchover(self, member: str) -> None:
         """Record that `member` is to lead. NotWritableError while failover is paused, or when it
-        leads already; UnavailableError."""
+        leads already; NotFoundError for one without an agent; UnavailableError."""
 
         def asked(state: ElectionState) -> ElectionState:
             if state.paused:
@@ -150,6 +150,9 @@ class Agent:
                 )
             if state.leader == member:
                 raise NotWritableError(f"{member} leads already", "role")
+            if member not in state.agents:
+                known = ", ".join(sorted(state.agents))
+                raise NotFoundError(f"no agent of a member {member!r} is known: {known}")
             if not state.leader:
                 raise NotWritableError("nobody leads: an election is under way", "role")
             return replace(state, switchover=member)
@@ -186,14 +189,14 @@ class Agent:
         self.view = replace(self.view, state=snapshot.state or ElectionState())
         return snapshot
 
-    async def _own(self) -> Own | None:
+    async def _own(self) -> tuple[Own | None, str]:
+        """Or why it is not known."""
         try:
             own = await self._broker.standing()
         except StrataError as error:
-            log.warning("the broker does not answer", extra={"reason": str(error)})
-            return None
+            return None, f"its broker does not answer: {error}"
         self.view = replace(self.view, member=own.member)
-        return own
+        return own, ""
 
     def _seen(self, state: ElectionState | None) -> Seen:
         now_ns, refused = self._clock.monotonic_ns(), self._refused_ns
@@ -216,8 +219,9 @@ class Agent:
             return await self._give_up(state, snapshot.revision)
         if isinstance(decision, HandOver):
             return await self._hand_over(decision, own, state, snapshot.revision)
-        if snapshot.state is not None and own.member and self._moved(own, state):
-            return await self._swap(self._with_agent(state, own), snapshot.revision)
+        ours = snapshot.state is not None and own.member and not is_foreign(state, own)
+        if ours and self._moved(own, state):
+            return bool(await self._swap(self._with_agent(state, own), snapshot.revision))
         return True
 
     async def _renew(self, decision: Renew, own: Own, state: ElectionState, revision: str) -> bool:
@@ -232,14 +236,15 @@ class Agent:
     async def _stand(self, own: Own, state: ElectionState, revision: str) -> bool:
         sent_ns = self._clock.monotonic_ns()
         following = replace(self._led(state, own, own.term), switchover="")
-        if not await self._swap(following, revision):
+        taken = await self._swap(following, revision)
+        if not taken:
             return False
         try:
             term = await self._broker.promote()
         except NotWritableError as error:
             self._refused_ns = self._clock.monotonic_ns()
             log.warning("not promoted", extra={"reason": str(error)})
-            await self._give_up(following, self._revision)
+            await self._give_up(following, taken)
             return True
         await self._grant(term, sent_ns)
         return False
@@ -266,13 +271,14 @@ class Agent:
         await self._wake_agent(following, decision.to)
         return True
 
-    async def _swap(self, state: ElectionState, revision: str) -> bool:
+    async def _swap(self, state: ElectionState, revision: str) -> str:
+        """The new revision; "": another was first."""
         found = await self._store.swap(state, revision)
         if found is None:
-            return False
+            return ""
         self._revision, self._since_ns = found, self._clock.monotonic_ns()
         self.view = replace(self.view, state=state)
-        return True
+        return found
 
     async def _grant(self, term: int, sent_ns: int) -> None:
         """From before the value was sent: whoever has seen it later waits for longer."""
@@ -280,7 +286,13 @@ class Agent:
 
     def _led(self, state: ElectionState, own: Own, term: int) -> ElectionState:
         state = self._with_agent(state, own)
-        return replace(state, leader=own.member, term=term, renewal=state.renewal + 1)
+        return replace(
+            state,
+            leader=own.member,
+            term=term,
+            renewal=state.renewal + 1,
+            members=own.members or state.members,
+        )
 
     def _with_agent(self, state: ElectionState, own: Own) -> ElectionState:
         return replace(state, agents={**state.agents, own.member: self._address()})

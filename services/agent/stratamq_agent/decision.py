@@ -40,6 +40,8 @@ class Own:
     is_empty: bool
     peers: tuple[Peer, ...] = ()
     slaves: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
+    """NAME=HOST:PORT of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,11 @@ def decide(own: Own | None, seen: Seen, ttl_ns: int) -> Decision:
     state = seen.state
     if state is None:
         return _without_value(own)
+    if is_foreign(state, own):
+        return Idle(
+            "the election is of another cluster with the same broker name: give agent.store a "
+            "prefix of its own (etcd://…/PREFIX)"
+        )
     if state.leader == own.member:
         return _as_leader(own, state, seen.asked_ns, ttl_ns)
     silent = seen.unchanged_ns >= ttl_ns
@@ -178,6 +185,11 @@ def _other_master(own: Own, term: int) -> Peer | None:
     return next(
         (one for one in own.peers if one.answers and one.is_master and one.term >= term), None
     )
+
+
+def is_foreign(state: ElectionState, own: Own) -> bool:
+    """The value is of other members: nothing of it is touched."""
+    return bool(state.members and own.members) and state.members.isdisjoint(own.members)
 
 
 def _serves(peer: Peer) -> bool:

@@ -25,6 +25,7 @@ class OwnBroker:
             end <= state.minimum_offset,
             tuple(_peer(one) for one in state.peers),
             frozenset(one.member for one in state.slaves if one.connected and one.counts),
+            _members(state),
         )
 
     async def promote(self) -> int:
@@ -47,6 +48,11 @@ def _is_master(role: Role | None) -> bool:
 def _counts(state: ReplicationState) -> bool:
     members = state.members
     return members is not None and members.is_active(state.member) and not state.rejoining
+
+
+def _members(state: ReplicationState) -> frozenset[str]:
+    listed = state.members.members if state.members is not None else ()
+    return frozenset(f"{one.name}={one.address}" for one in listed)
 
 
 def _peer(view: PeerView) -> Peer:

@@ -178,6 +178,10 @@ def up(
     """
     overrides = [*replication(role, master, member or (), name, force), *(settings or ())]
     rooms = wanted_rooms(config, overrides)
+    if AGENT in rooms and not is_given("ha", "members", config, overrides=overrides):
+        raise ConfigurationError(
+            ["agent.store is set, and no members are: name them with --member, this one included"]
+        )
     listening = listening_settings(port, bind, rooms, config, overrides)
     overrides = [*listening, *overrides]
     check_settings(rooms, data, config, overrides)

@@ -1,7 +1,7 @@
 """Who leads a cluster of members: the one value that their agents keep in an election store. JSON.
 
 {"format": 1, "leader": "a", "term": 9, "renewal": 17, "paused": false, "switchover": "",
- "agents": {"a": "host:port"}}
+ "agents": {"a": "host:port"}, "members": ["a=host:port"]}
 """
 
 import json
@@ -17,7 +17,8 @@ FORMAT = 1
 class ElectionState:
     """`leader`: a member, "": none leads. `term`: of its log when it wrote this last. `renewal`
     counts what it wrote. `switchover`: the member that is to lead next; "": none was asked for.
-    `agents`: where each member's agent takes calls, HOST:PORT."""
+    `agents`: where each member's agent takes calls, HOST:PORT. `members`: of the cluster, with
+    their replication addresses, as the leader has them: another cluster's value is recognized."""
 
     leader: str = ""
     term: int = 0
@@ -25,6 +26,7 @@ class ElectionState:
     paused: bool = False
     switchover: str = ""
     agents: Mapping[str, str] = field(default_factory=dict)
+    members: frozenset[str] = frozenset()
 
 
 def encode_election_state(state: ElectionState) -> bytes:
@@ -36,6 +38,7 @@ def encode_election_state(state: ElectionState) -> bytes:
         "paused": state.paused,
         "switchover": state.switchover,
         "agents": dict(state.agents),
+        "members": sorted(state.members),
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
@@ -53,6 +56,7 @@ def decode_election_state(raw: bytes | str) -> ElectionState:
             bool(document["paused"]),
             str(document["switchover"]),
             {str(name): str(address) for name, address in document["agents"].items()},
+            frozenset(map(str, document["members"])),
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptRecordError(f"no state of an election: {error}", 0, "json") from error
