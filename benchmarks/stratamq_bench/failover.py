@@ -48,6 +48,7 @@ def run_failover(directory: Path, options: FailoverOptions) -> list[Case]:
         members = _Members(directory, options, etcd)
         stack.callback(members.stop)
         members.until(lambda: members.leader() == "a", "the configured master leads")
+        members.until(members.know_each_other, "all agents are known")
         producing = stack.enter_context(_Producing(members))
         idle = _idle(members, etcd, options)
         switched = [members.switched_over(producing) for _ in range(options.rounds)]
@@ -100,6 +101,10 @@ class _Members:
             except StrataError:
                 continue
         return ""
+
+    def know_each_other(self) -> bool:
+        with connect(self.brokers["a"].root, timeout_s=5) as client:
+            return len(client.admin.election().agents) == len(MEMBERS)
 
     def switched_over(self, producing: "_Producing") -> float:
         """Seconds without an answer."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratamq.client import Client, Message, connect
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import NotFoundError, NotWritableError, StrataError, UnavailableError
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
 from tests.support.s3_servers import free_port
 from tests.support.waiting import until
@@ -85,6 +85,8 @@ class Members:
             for room in ROOMS:
                 broker.spawn(room)
         until(lambda: self.leader() == "a", "the configured master leads")
+        with connect(self.brokers["a"].root, timeout_s=20) as client:
+            until(lambda: len(client.admin.election().agents) == len(MEMBERS), "all are known")
         return self
 
     def leader(self, asked: str = "") -> str:
@@ -160,6 +162,14 @@ def test_a_switchover_goes_to_the_member_that_was_named(members):
         until(lambda: members.leader() == "c", "c leads")
         client.send_message(Message("t", b"after"))
         until(lambda: bodies(client) == [b"after", b"before"], "both are there, each once")
+
+
+def test_a_switchover_to_a_member_without_an_agent_is_refused(members):
+    with connect(members.brokers["b"].root, timeout_s=20) as asked:
+        with pytest.raises(NotFoundError, match="no agent of a member 'd' is known: a, b, c"):
+            asked.admin.switchover("d")
+        with pytest.raises(NotWritableError, match="a leads already"):
+            asked.admin.switchover("a")
 
 
 def test_while_failover_is_paused_nobody_is_promoted(members):
