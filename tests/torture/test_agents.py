@@ -3,13 +3,14 @@ switched off two do."""
 
 import pytest
 from stratamq_torture.agents.simulation import Simulation
-from stratamq_torture.agents.trial import AgentsOptions, simulate
+from stratamq_torture.agents.trial import TRIAL
+from stratamq_torture.seeds import SeedsOptions
 
 OPERATIONS = 60
 
 
 def test_one_master_answers_at_any_moment_and_one_leads_in_the_end():
-    report = simulate(AgentsOptions(seeds=60))
+    report = TRIAL.simulate(SeedsOptions(seeds=60))
     assert (report.failures, report.lost) == ([], 0)
     assert report.promotions > 100
 
@@ -23,5 +24,5 @@ def test_a_seed_does_the_same_again():
 
 @pytest.mark.parametrize(("rule", "first_seed"), [("lease", 19), ("silence", 6), ("sent", 67)])
 def test_a_seed_fails_without_a_rule(rule, first_seed):
-    report = simulate(AgentsOptions(seeds=3, first_seed=first_seed, without=(rule,)))
+    report = TRIAL.simulate(SeedsOptions(seeds=3, first_seed=first_seed, without=(rule,)))
     assert report.lost

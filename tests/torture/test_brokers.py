@@ -2,13 +2,14 @@
 promotions. What each rule is for: test_broker_rules.py."""
 
 from stratamq_torture.brokers.simulation import Simulation
-from stratamq_torture.brokers.trial import BrokersOptions, simulate
+from stratamq_torture.brokers.trial import TRIAL
+from stratamq_torture.seeds import SeedsOptions
 
 OPERATIONS = 100
 
 
 def test_what_was_promised_is_on_whoever_serves_and_all_logs_are_equal_in_the_end():
-    report = simulate(BrokersOptions(seeds=8, first_seed=0))
+    report = TRIAL.simulate(SeedsOptions(seeds=8, operations=OPERATIONS))
     assert (report.failures, report.lost) == ([], 0)
     assert report.acknowledged_messages > 100
     assert report.promotions > 0

@@ -2,14 +2,15 @@
 rule switched off it does not."""
 
 import pytest
+from stratamq_torture.seeds import SeedsOptions
 from stratamq_torture.tier.simulation import Simulation
-from stratamq_torture.tier.trial import TierOptions, simulate
+from stratamq_torture.tier.trial import TRIAL
 
 OPERATIONS = 60
 
 
 def test_every_message_of_the_log_is_in_the_tier_once_and_found_by_its_key():
-    report = simulate(TierOptions(seeds=20))
+    report = TRIAL.simulate(SeedsOptions(seeds=20))
     assert (report.failures, report.lost) == ([], 0)
     assert report.acknowledged_messages > 500
     assert report.promotions > 0
@@ -24,7 +25,7 @@ def test_a_seed_does_the_same_again():
 
 @pytest.mark.parametrize(("rule", "first_seed"), [("swap", 52), ("claim", 8), ("hold", 16)])
 def test_a_seed_fails_without_a_rule(rule, first_seed):
-    report = simulate(TierOptions(seeds=8, first_seed=first_seed, without=(rule,)))
+    report = TRIAL.simulate(SeedsOptions(seeds=8, first_seed=first_seed, without=(rule,)))
     assert not report.passed
 
 

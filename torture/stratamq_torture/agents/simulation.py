@@ -4,8 +4,6 @@ one master answers; in the end, when everything works again, exactly one does, a
 import asyncio
 import random
 import traceback
-from collections import Counter
-from dataclasses import dataclass, field
 
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import Seen
@@ -15,6 +13,7 @@ from stratamq.errors import StrataError
 from stratamq.formats.election_state import ElectionState
 from stratamq_torture.agents.brokers import Cluster, Reached, SimulatedBroker
 from stratamq_torture.agents.store import Odds, SimulatedStore
+from stratamq_torture.seeds import Outcome
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.tier.virtual_time import VirtualLoop
 
@@ -36,19 +35,6 @@ WEIGHTS = {
     "pause_failover": 2,
     "heal": 14,
 }
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one seed came to. Crosses process borders."""
-
-    seed: int
-    violation: Violation | None = None
-    settings: str = ""
-    kills: int = 0
-    promotions: int = 0
-    situations: Counter[str] = field(default_factory=Counter)
-    trace: list[str] = field(default_factory=list)
 
 
 class SkewedClock:

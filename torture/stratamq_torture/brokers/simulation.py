@@ -6,8 +6,7 @@ a seed of its own.
 
 import random
 import traceback
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from stratamq_commitlog.messages import Role
 from stratamq_ha.promotion import reach
@@ -18,6 +17,7 @@ from stratamq.store.confirmed import LOCK_PATH
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.node import Node
 from stratamq_torture.brokers.settings import chosen
+from stratamq_torture.seeds import Outcome
 from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.model import Violation
 
@@ -67,22 +67,6 @@ CRASH_PATTERNS = (
 STEPS = (5, 20, 60, 200)
 REST_STEPS = 4_000
 FINISH_SEED = 4711
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one seed came to. Crosses process borders."""
-
-    seed: int
-    violation: Violation | None = None
-    settings: str = ""
-    crash_points: int = 0
-    kills: int = 0
-    power_losses: int = 0
-    promotions: int = 0
-    acknowledged: int = 0
-    situations: Counter[str] = field(default_factory=Counter)
-    trace: list[str] = field(default_factory=list)
 
 
 def _has(own: PeerStatus) -> tuple[bool, bool, tuple[int, int]]:

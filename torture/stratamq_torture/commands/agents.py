@@ -37,7 +37,8 @@ def agents(
     # The agent warns about every fault that is planned for it.
     logging.disable()
     from stratamq_torture.agents.simulation import RULES
-    from stratamq_torture.agents.trial import AgentsOptions, simulate
+    from stratamq_torture.agents.trial import TRIAL
+    from stratamq_torture.seeds import SeedsOptions
 
     unknown = [name for name in without or () if name not in RULES]
     if unknown:
@@ -45,9 +46,9 @@ def agents(
             f"{', '.join(unknown)}: the rules are {', '.join(RULES)}", param_hint="--without"
         )
     workers = jobs or os.cpu_count() or 1
-    options = AgentsOptions(
+    options = SeedsOptions(
         seeds, first_seed, workers, operations, seconds, trace, tuple(without or ())
     )
     with counting(options.seeds, "seeds") as progress:
-        report = simulate(options, progress)
+        report = TRIAL.simulate(options, progress)
     finish([report], output)

@@ -33,9 +33,10 @@ def brokers(
     """
     # The engines warn about every fault that is planned for them.
     logging.disable()
-    from stratamq_torture.brokers.trial import BrokersOptions, simulate
+    from stratamq_torture.brokers.trial import TRIAL
+    from stratamq_torture.seeds import SeedsOptions
 
-    options = BrokersOptions(
+    options = SeedsOptions(
         seeds=seeds,
         first_seed=first_seed,
         jobs=jobs or os.cpu_count() or 1,
@@ -44,5 +45,5 @@ def brokers(
         trace=trace,
     )
     with counting(options.seeds, "seeds") as progress:
-        report = simulate(options, progress)
+        report = TRIAL.simulate(options, progress)
     finish([report], output)

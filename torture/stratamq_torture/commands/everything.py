@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,10 +58,8 @@ Progress = Callable[[int, int], None] | None
 
 
 def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], Report]]":
-    from stratamq_torture.agents.trial import AgentsOptions
-    from stratamq_torture.agents.trial import simulate as simulate_agents
-    from stratamq_torture.brokers.trial import BrokersOptions
-    from stratamq_torture.brokers.trial import simulate as simulate_brokers
+    from stratamq_torture.agents.trial import TRIAL as AGENTS
+    from stratamq_torture.brokers.trial import TRIAL as BROKERS
     from stratamq_torture.damage.trial import DamageOptions, run_damage
     from stratamq_torture.disks.trial import DiskOptions, run_disks
     from stratamq_torture.processes.kill import KillOptions, run_kills
@@ -68,20 +67,19 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     from stratamq_torture.processes.power import PowerOptions, run_power_losses
     from stratamq_torture.processes.resend import ResendOptions, run_resends
     from stratamq_torture.replicas.trial import ReplicasOptions, run_replicas
+    from stratamq_torture.seeds import SeedsOptions
     from stratamq_torture.simulated.trial import SimulationOptions, simulate
-    from stratamq_torture.tier.trial import TierOptions
-    from stratamq_torture.tier.trial import simulate as simulate_tier
+    from stratamq_torture.tier.trial import TRIAL as TIER
 
     jobs = os.cpu_count() or 1
     share = {name: seconds * part for name, part in SHARES.items()}
     simulation = SimulationOptions(
         seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["sim"]
     )
-    brokers = BrokersOptions(
-        seeds=PLENTY, first_seed=first_seed, jobs=jobs, seconds=share["brokers"]
-    )
-    agents = AgentsOptions(PLENTY, first_seed, jobs, seconds=share["agents"])
-    tiers = TierOptions(PLENTY, first_seed, jobs, seconds=share["tier"])
+    seeds = SeedsOptions(PLENTY, first_seed, jobs)
+    agents = replace(seeds, seconds=share["agents"])
+    brokers = replace(seeds, seconds=share["brokers"], operations=100)
+    tiers = replace(seeds, seconds=share["tier"])
     kills = KillOptions(PLENTY, first_seed, share["kill"])
     resends = ResendOptions(PLENTY, first_seed, share["resend"])
     replicas = ReplicasOptions(PLENTY, first_seed, share["replicas"])
@@ -91,9 +89,9 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     damage = DamageOptions(PLENTY, first_seed, jobs, share["damage"])
     return {
         "sim": lambda progress: simulate(simulation, progress),
-        "tier": lambda progress: simulate_tier(tiers, progress),
-        "agents": lambda progress: simulate_agents(agents, progress),
-        "brokers": lambda progress: simulate_brokers(brokers, progress),
+        "tier": lambda progress: TIER.simulate(tiers, progress),
+        "agents": lambda progress: AGENTS.simulate(agents, progress),
+        "brokers": lambda progress: BROKERS.simulate(brokers, progress),
         "kill": lambda progress: run_kills(kills, progress),
         "resend": lambda progress: run_resends(resends, progress),
         "replicas": lambda progress: run_replicas(replicas, progress),

@@ -37,8 +37,9 @@ def tier(
     """
     # The service warns about every fault that is planned for it.
     logging.disable()
+    from stratamq_torture.seeds import SeedsOptions
     from stratamq_torture.tier.rules import RULES
-    from stratamq_torture.tier.trial import TierOptions, simulate
+    from stratamq_torture.tier.trial import TRIAL
 
     unknown = [name for name in without or () if name not in RULES]
     if unknown:
@@ -46,9 +47,9 @@ def tier(
             f"{', '.join(unknown)}: the rules are {', '.join(RULES)}", param_hint="--without"
         )
     workers = jobs or os.cpu_count() or 1
-    options = TierOptions(
+    options = SeedsOptions(
         seeds, first_seed, workers, operations, seconds, trace, tuple(without or ())
     )
     with counting(options.seeds, "seeds") as progress:
-        report = simulate(options, progress)
+        report = TRIAL.simulate(options, progress)
     finish([report], output)

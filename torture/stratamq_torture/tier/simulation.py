@@ -6,8 +6,6 @@ Whatever happens is chosen by the seed, so that a seed that fails does so again.
 import asyncio
 import random
 import traceback
-from collections import Counter
-from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated_faults import SimulatedCrash
@@ -18,6 +16,7 @@ from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.collecting import claim_to_collect, collect
 from stratamq.tier.writing.progress import load_progress
+from stratamq_torture.seeds import Outcome
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.tier import checks
 from stratamq_torture.tier.broker_log import SEGMENT_BYTES, BrokerLog
@@ -56,21 +55,6 @@ RESTS_S = (0.1, 1, 10, 30, 200, 2_000)
 LONGEST_SETTLING_S = 100_000
 MOST_PROCESSES = 4
 KEYS_ASKED = 25
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one seed came to. Crosses process borders."""
-
-    seed: int
-    violation: Violation | None = None
-    settings: str = ""
-    crash_points: int = 0
-    kills: int = 0
-    promotions: int = 0
-    acknowledged: int = 0
-    situations: Counter[str] = field(default_factory=Counter)
-    trace: list[str] = field(default_factory=list)
 
 
 class Simulation:
