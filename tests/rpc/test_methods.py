@@ -1,6 +1,7 @@
 """Every RPC of the services has its method, framed by hand where the contract requires it."""
 
 from stratamq.api.v1 import (
+    agent_pb2,
     commitlog_pb2,
     dispatcher_pb2,
     index_pb2,
@@ -10,7 +11,15 @@ from stratamq.api.v1 import (
 )
 from stratamq.rpc.methods import METHODS
 
-MODULES = (commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2, replication_pb2, tier_pb2)
+MODULES = (
+    agent_pb2,
+    commitlog_pb2,
+    dispatcher_pb2,
+    index_pb2,
+    janitor_pb2,
+    replication_pb2,
+    tier_pb2,
+)
 
 
 def test_every_rpc_is_there_under_its_path():
