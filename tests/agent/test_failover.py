@@ -1,9 +1,7 @@
 """Members with agents and a real etcd: who leads when one is stopped, killed or asked to go."""
 
 import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotFoundError, NotWritableError, StrataError, UnavailableError
+from tests.agent.etcd_server import Etcd
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
 from tests.support.s3_servers import free_port
 from tests.support.waiting import until
@@ -19,33 +18,6 @@ AGENT = "agent"
 ROOMS = (COMMITLOG, DISPATCHER, HA, AGENT)
 MEMBERS = ("a", "b", "c")
 TIMES = ("agent.ttl_ms=2000", "agent.loop_interval_ms=500", "agent.retry_timeout_ms=700")
-
-
-class Etcd:
-    """One member, in a directory of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.port, peers = free_port(), free_port()
-        self._process = subprocess.Popen(
-            [
-                "etcd",
-                f"--data-dir={directory / 'etcd'}",
-                f"--listen-client-urls=http://127.0.0.1:{self.port}",
-                f"--advertise-client-urls=http://127.0.0.1:{self.port}",
-                f"--listen-peer-urls=http://127.0.0.1:{peers}",
-                f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
-                f"--initial-cluster=default=http://127.0.0.1:{peers}",
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 class Members:
@@ -117,15 +89,6 @@ class Members:
     def close(self) -> None:
         for broker in self.brokers.values():
             broker.__exit__(None, None, None)
-
-
-@pytest.fixture
-def etcd(tmp_path) -> Iterator[Etcd]:
-    if shutil.which("etcd") is None:
-        pytest.skip("etcd is not installed (Debian: etcd-server)")
-    server = Etcd(tmp_path)
-    yield server
-    server.close()
 
 
 @pytest.fixture(params=["SYNC_MASTER", "ASYNC_MASTER"])

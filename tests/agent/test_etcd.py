@@ -1,0 +1,93 @@
+"""The election's value in a real etcd."""
+
+import asyncio
+import signal
+
+import pytest
+
+from stratamq.election.etcd import EtcdStore
+from stratamq.election.opening import open_store, store_fault
+from stratamq.election.store import ABSENT, Snapshot
+from stratamq.errors import ConfigurationError, CorruptRecordError, UnavailableError
+from stratamq.formats.election_state import (
+    ElectionState,
+    decode_election_state,
+    encode_election_state,
+)
+from tests.agent.etcd_server import Etcd
+from tests.support.s3_servers import free_port
+
+STATE = ElectionState("a", 8, 3, True, "b", {"a": "h:1"}, frozenset({"a=h:2"}))
+
+
+async def _with_store(endpoints: list[str], work, timeout_s: float = 20.0, key: str = "t/k"):
+    store = EtcdStore(endpoints, key, timeout_s)
+    try:
+        return await work(store)
+    finally:
+        await store.close()
+
+
+def ask(etcd: Etcd, work, *more: str, **options):
+    endpoints = [*more, f"127.0.0.1:{etcd.port}"]
+    return asyncio.run(_with_store(endpoints, work, **options))
+
+
+def test_a_value_is_created_once_and_replaced_by_who_has_read_it(etcd):
+    async def work(store: EtcdStore) -> None:
+        assert await store.read() == Snapshot(None, ABSENT)
+        first = await store.swap(STATE, ABSENT)
+        assert first
+        assert await store.swap(ElectionState("c"), ABSENT) is None
+        assert await store.read() == Snapshot(STATE, first)
+        second = await store.swap(ElectionState("b"), first)
+        assert second not in (first, None)
+        assert await store.swap(ElectionState("c"), first) is None
+        assert await store.read() == Snapshot(ElectionState("b"), second)
+
+    ask(etcd, work)
+
+
+def test_keys_are_apart(etcd):
+    ask(etcd, lambda store: store.swap(STATE, ABSENT), key="one/x")
+    assert ask(etcd, lambda store: store.read(), key="two/x").state is None
+
+
+def test_another_member_of_etcd_is_asked_when_one_does_not_answer(etcd):
+    nobody = f"127.0.0.1:{free_port()}"
+
+    async def work(store: EtcdStore) -> None:
+        assert await store.swap(STATE, ABSENT)
+        assert (await store.read()).state == STATE
+
+    ask(etcd, work, nobody)
+
+
+def test_a_swap_that_was_not_answered_is_not_known_to_be_done(etcd):
+    async def work(store: EtcdStore) -> None:
+        found = await store.read()
+        etcd.signal(signal.SIGSTOP)
+        with pytest.raises(UnavailableError, match="does not answer"):
+            await store.swap(STATE, found.revision)
+        with pytest.raises(UnavailableError):
+            await store.read()
+        etcd.signal(signal.SIGCONT)
+
+    ask(etcd, lambda store: store.read())
+    ask(etcd, work, timeout_s=1.0)
+
+
+def test_a_value_that_is_none_is_named():
+    assert decode_election_state(encode_election_state(STATE)) == STATE
+    for raw in (b"", b"[]", b'{"format": 2}', b'{"format": 1}'):
+        with pytest.raises(CorruptRecordError, match="no state of an election"):
+            decode_election_state(raw)
+
+
+@pytest.mark.parametrize(
+    "setting", ["", "etcd", "etcd://", "zk://a:1", "etcd://a", "etcd://a:1/x/y", "etcd://a:1,b"]
+)
+def test_a_setting_that_names_no_store_is_refused(setting):
+    assert store_fault(setting)
+    with pytest.raises(ConfigurationError, match=r"agent\.store"):
+        open_store(setting, "broker-a", 1.0)
