@@ -19,7 +19,7 @@ from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.reading.manifests import load_manifest, queue_of
 from stratamq.tier.reading.times import first_not_before
 from stratamq.tier.writing.intake import QueueKey
-from stratamq.tier.writing.progress import ProgressObject, load_progress
+from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
 from stratamq_tier.config import NOW
 from stratamq_tier.followed_log import LogState
 from stratamq_tier.log_reading import LogReading
@@ -61,7 +61,9 @@ async def take_over(
     known = await parts.runner.start(progress.hold()) or known
     shared = await parts.reading.run(partial(shared_end, parts, known, state))
     position = min(known.position, shared)
-    if known.reach > shared or term_of(known.generation) != term_of(state.generation):
+    late = any(came_late(one, known.generation) for one in parts.table.manifests())
+    is_of_another = term_of(known.generation) != term_of(state.generation)
+    if known.reach > shared or is_of_another or late:
         place = min(known.reach, shared)
         await _cut(parts, place, known.generation, reading, writers, cutting)
         await parts.runner.start(progress.store(state.generation, position, position))
