@@ -42,7 +42,10 @@ def in_tier(tmp_path) -> dict[tuple[int, int], bytes]:
     storage = PosixStorage(RealFiles(tmp_path / "tier"), no_pause)
     found = {}
     for place in run(queues_of("DefaultCluster", "broker-a"), storage):
-        queue = run(open_queue(place), storage).queue
+        opened = run(open_queue(place), storage)
+        if opened is None:
+            continue  # nothing is committed yet
+        queue = opened.queue
         offset = queue.minimum
         while offset < queue.end:
             answer = run(pull(queue, offset, 100), storage)
