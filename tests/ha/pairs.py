@@ -7,6 +7,7 @@ with Pair(tmp_path) as pair:
     pair.assert_equal()
 """
 
+import contextlib
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -259,7 +260,10 @@ def known_status(broker: Broker) -> Any:
 
 
 def segments(broker: Broker) -> dict[str, bytes]:
-    """The log's segments; one that was made ahead and holds nothing does not count."""
-    paths = sorted((broker.root / "commitlog").glob("*"))
-    contents = {path.name: path.read_bytes() for path in paths}
+    """The log's segments; one that was made ahead and holds nothing, or is deleted meanwhile, does
+    not count."""
+    contents: dict[str, bytes] = {}
+    for path in sorted((broker.root / "commitlog").glob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            contents[path.name] = path.read_bytes()
     return {name: raw for name, raw in contents.items() if raw.strip(b"\0")}
