@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stratamq.formats.generation_number import term_of
 from stratamq.formats.tier_manifest import (
     Epoch,
     Manifest,
@@ -93,8 +92,7 @@ class QueueWriter:
         """Committed by a master before a promotion, after this writer took over: its messages may
         be others than those of this log. Until they are compared nothing else is done to the queue,
         which would give it this writer's epoch. A copy that was made offline is of this log."""
-        generation = manifest.epoch[0]
-        return generation > 0 and term_of(generation) < term_of(self._epoch[0])
+        return came_late(manifest, self._epoch[0])
 
     def open(self) -> Procedure[Manifest | None]:
         """Load the manifest. FencedError; CorruptRecordError when it cannot be read."""
@@ -118,12 +116,8 @@ class QueueWriter:
                 continue
             if self._positions and self._may_be_written_by_another(manifest):
                 # Only then is it looked whether there is more in the files than is named.
-                before = manifest or self._empty_manifest()
-                self._longer = None
-                yield from self._swap(
-                    seen, replace(before, revision=before.revision + 1, epoch=self._epoch), []
-                )
-                self._seen = None
+                yield from self._sign(seen)
+                self._seen = self._longer = None
                 continue
             if manifest is not None and not self._compared:
                 different = yield from first_difference(self._place, manifest, batch)
@@ -232,10 +226,9 @@ class QueueWriter:
             seen = yield from self._look()
             if seen.manifest is not None and seen.manifest.epoch == self._epoch:
                 return seen.manifest
-            before = seen.manifest or self._empty_manifest()
-            following = replace(before, revision=before.revision + 1, epoch=self._epoch)
-            if (yield from self._swap(seen, following, [])):
-                return following
+            signed = yield from self._sign(seen)
+            if signed is not None:
+                return signed
         raise self._outrun()
 
     def sweep(self, before_ms: int, *, dry_run: bool = False) -> Procedure[list[Listed]]:
@@ -273,6 +266,13 @@ class QueueWriter:
             return False
         self._seen = _Seen(following, version)
         return True
+
+    def _sign(self, seen: _Seen) -> Procedure[Manifest | None]:
+        """The manifest as it was seen, or an empty one, with this writer's epoch; None: another
+        writer was first."""
+        before = seen.manifest or self._empty_manifest()
+        following = replace(before, revision=before.revision + 1, epoch=self._epoch)
+        return following if (yield from self._swap(seen, following, [])) else None
 
     def _may_be_written_by_another(self, manifest: Manifest | None) -> bool:
         """Whether an earlier writer, which was stopped, can still write at the places at which this
