@@ -4,6 +4,7 @@ one master answers; in the end, when everything works again, exactly one does, a
 import asyncio
 import random
 import traceback
+from collections.abc import Awaitable, Callable
 
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import Seen
@@ -15,7 +16,7 @@ from stratamq_torture.agents.brokers import Cluster, Reached, SimulatedBroker
 from stratamq_torture.agents.store import Odds, SimulatedStore
 from stratamq_torture.seeds import Outcome
 from stratamq_torture.simulated.model import Violation
-from stratamq_torture.tier.virtual_time import VirtualLoop
+from stratamq_torture.virtual_time import VirtualLoop
 
 TTL_S, LOOP_S, TIMEOUT_S = 30.0, 10.0, 10.0
 SETTLED_S = 12 * TTL_S
@@ -206,7 +207,7 @@ class Simulation:
         paused = self._chance.random() < 0.5
         await self._ask(lambda agent: agent.set_paused(paused), "pauses and resumes")
 
-    async def _ask(self, ask, what: str) -> None:  # type: ignore[no-untyped-def]
+    async def _ask(self, ask: Callable[[Agent], Awaitable[None]], what: str) -> None:
         agent, reached, _ = self._agents[self._any()]
         if not reached.running.is_set():
             return

@@ -30,7 +30,7 @@ from stratamq.tier.writing.intake import QueueKey
 from stratamq_torture.tier.broker_log import BrokerLog
 from stratamq_torture.tier.rules import LaxStorage
 from stratamq_torture.tier.stepping import SteppedReading, SteppedRunner
-from stratamq_torture.tier.virtual_time import VirtualLoop
+from stratamq_torture.virtual_time import VirtualLoop
 
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 

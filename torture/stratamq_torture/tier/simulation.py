@@ -21,7 +21,7 @@ from stratamq_torture.simulated.model import Violation
 from stratamq_torture.tier import checks
 from stratamq_torture.tier.broker_log import SEGMENT_BYTES, BrokerLog
 from stratamq_torture.tier.process import BROKER, CLUSTER, Shape, TierProcess
-from stratamq_torture.tier.virtual_time import VirtualLoop
+from stratamq_torture.virtual_time import VirtualLoop
 
 WEIGHTS = {
     "append": 40,
