@@ -55,8 +55,8 @@ class Lease:
             return ""
         if self._until_ns is None:
             return (
-                "no agent has granted this master a lease (commitlog.lease): is `stratamq agent` "
-                "running, and does it reach the election store?"
+                "no agent has granted this master a lease (commitlog.lease): is this "
+                "broker's agent running, and does it reach the election store?"
             )
         if self._clock.monotonic_ns() >= self._until_ns:
             return (
