@@ -6,14 +6,11 @@ each change is what is measured. In the end every message that was answered PUT_
 """
 
 import shutil
-import socket
 import statistics
-import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from stratamq.client import Client, Message, connect
 from stratamq.errors import StrataError
 from stratamq_bench.broker import Broker
 from stratamq_bench.checks import Mismatch
+from stratamq_bench.etcd_server import Etcd, free_port
 from stratamq_bench.report import Bar, Case
 from stratamq_bench.usage import cpu_seconds, pss_mb
 
@@ -29,7 +27,6 @@ ROOMS = ("commitlog", "ha", "dispatcher", "agent")
 SETTLED_S = 3.0
 LONGEST_S = 300.0
 TOPIC = "failover"
-_COUNTED = ('grpc_method="Range"', 'grpc_method="Txn"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +41,8 @@ def run_failover(directory: Path, options: FailoverOptions) -> list[Case]:
     if shutil.which("etcd") is None:
         raise StrataError("etcd is not installed (Debian: etcd-server)")
     with ExitStack() as stack:
-        etcd = stack.enter_context(_etcd(directory))
-        members = _Members(directory, options, etcd)
+        etcd = stack.enter_context(closing(Etcd(directory)))
+        members = _Members(directory, options, etcd.port)
         stack.callback(members.stop)
         members.until(lambda: members.leader() == "a", "the configured master leads")
         members.until(members.know_each_other, "all agents are known")
@@ -65,7 +62,7 @@ def run_failover(directory: Path, options: FailoverOptions) -> list[Case]:
 
 class _Members:
     def __init__(self, directory: Path, options: FailoverOptions, etcd: int) -> None:
-        ports = {name: _free_port() for name in MEMBERS}
+        ports = {name: free_port() for name in MEMBERS}
         named = ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports.items())
         common: dict[str, object] = {
             "commitlog.segment_bytes": 16 << 20,
@@ -79,7 +76,7 @@ class _Members:
             "agent.retry_timeout_ms": (options.ttl_ms - options.loop_interval_ms) // 2,
         }
         # Addresses stay what they are when a member is started again.
-        self.addresses = {name: f"127.0.0.1:{_free_port()}" for name in MEMBERS}
+        self.addresses = {name: f"127.0.0.1:{free_port()}" for name in MEMBERS}
         self.brokers: dict[str, Broker] = {}
         for number, name in enumerate(MEMBERS):
             settings = common | {
@@ -213,14 +210,14 @@ class _Producing:
         self._thread.join()
 
 
-def _idle(members: _Members, etcd: int, options: FailoverOptions) -> Case:
+def _idle(members: _Members, etcd: Etcd, options: FailoverOptions) -> Case:
     """What agents use while nothing happens, over a few of their rounds."""
     seconds = 3 * options.loop_interval_ms / 1000
     pids = [broker.pids["agent"] for broker in members.brokers.values()]
-    used, asked = sum(map(cpu_seconds, pids)), _requests(etcd)
+    used, asked = sum(map(cpu_seconds, pids)), etcd.requests()
     time.sleep(seconds)
     cpu = (sum(map(cpu_seconds, pids)) - used) / len(pids) / seconds
-    a_minute = (_requests(etcd) - asked) / seconds * 60
+    a_minute = (etcd.requests() - asked) / seconds * 60
     return Case(
         case="failover: an agent in quiet",
         messages_per_s=0.0,
@@ -256,44 +253,3 @@ def _check(members: _Members, answered: list[bytes]) -> None:
         raise Mismatch(f"{len(found) - len(set(found))} messages are there twice")
     if lost := set(answered) - set(found):
         raise Mismatch(f"{len(lost)} of {len(answered)} messages with PUT_OK are lost")
-
-
-@contextmanager
-def _etcd(directory: Path) -> Iterator[int]:
-    """Where its clients connect."""
-    port, peers = _free_port(), _free_port()
-    process = subprocess.Popen(
-        [
-            "etcd",
-            f"--data-dir={directory / 'etcd'}",
-            f"--listen-client-urls=http://127.0.0.1:{port}",
-            f"--advertise-client-urls=http://127.0.0.1:{port}",
-            f"--listen-peer-urls=http://127.0.0.1:{peers}",
-            f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
-            f"--initial-cluster=default=http://127.0.0.1:{peers}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield port
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _requests(etcd: int) -> float:
-    """That etcd has answered."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{etcd}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(
-        float(line.rpartition(" ")[2])
-        for line in lines
-        if line.startswith("grpc_server_handled_total") and any(one in line for one in _COUNTED)
-    )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,8 +4,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-
-from tests.agent.etcd_server import Etcd
+from stratamq_bench.etcd_server import Etcd
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 import pytest
+from stratamq_bench.etcd_server import Etcd
 
 from stratamq.election.etcd import EtcdStore
 from stratamq.election.opening import open_store, store_fault
@@ -14,7 +15,6 @@ from stratamq.formats.election_state import (
     decode_election_state,
     encode_election_state,
 )
-from tests.agent.etcd_server import Etcd
 from tests.support.s3_servers import free_port
 
 STATE = ElectionState("a", 8, 3, True, "b", {"a": "h:1"}, frozenset({"a=h:2"}))

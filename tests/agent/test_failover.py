@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stratamq_bench.etcd_server import Etcd
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotFoundError, NotWritableError, StrataError, UnavailableError
-from tests.agent.etcd_server import Etcd
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
 from tests.support.s3_servers import free_port
 from tests.support.waiting import until

@@ -1,13 +1,15 @@
-"""An etcd of one member on this machine."""
+"""An etcd of one member on this machine; Debian's `etcd-server` has the program."""
 
+import socket
 import subprocess
+import urllib.request
 from pathlib import Path
 
-from tests.support.s3_servers import free_port
+_COUNTED = ('grpc_method="Range"', 'grpc_method="Txn"')
 
 
 class Etcd:
-    """One member, in a directory of its own."""
+    """Over a directory of its own below `directory`. `port`: where its clients connect."""
 
     def __init__(self, directory: Path) -> None:
         self.port, peers = free_port(), free_port()
@@ -28,6 +30,22 @@ class Etcd:
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
+    def requests(self) -> float:
+        """That it has answered."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in lines
+            if line.startswith("grpc_server_handled_total") and any(one in line for one in _COUNTED)
+        )
+
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
