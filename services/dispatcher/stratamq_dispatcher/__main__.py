@@ -1,8 +1,10 @@
 """The dispatcher service: follows the commit log, keeps `consumequeue/`, serves consumers."""
 
+import asyncio
 import gc
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
@@ -10,7 +12,7 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.driver import why_not_writable
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners
-from stratamq.follow.tier import TierCalls
+from stratamq.follow.tier import TierCalls, TierQueue
 from stratamq.formats.store_paths import TIER_LOCK_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
@@ -38,7 +40,8 @@ async def main() -> None:
     incarnation = service.incarnation()
     engine, offsets = load_store(config, files, writing, clock, incarnation)
     bounds = OffsetBounds(offsets, engine.ends, engine.findings)
-    tier = tier_of(service)
+    tier = tier_of(service, engine)
+    serving = asyncio.Event()
     puller = puller_of(service, engine, reading, tier)
     not_writable = partial(why_not_writable, service.channels)
     topics = FollowedTopics(
@@ -67,24 +70,23 @@ async def main() -> None:
         engine.tick()
         bounds.tick()
         offsets.tick()
+        if engine.serving:
+            serving.set()
         service.server.set_ready(
             engine.serving and topics.learned and not engine.stopped_reason, engine.stopped_reason
         )
         return REST_SECONDS if engine.at_rest else TICK_SECONDS
-
-    def deleted(names: set[str]) -> None:
-        offsets.forget_topics(names)
-        # Whoever waits for their messages looks again.
-        for name in names:
-            engine.waiting.grown((name, one.queue_id) for one in engine.queues.of_topic(name))
 
     async def drain() -> None:
         puller.stop()
 
     add_to_server = dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
-    service.spawn(topics.follow(Owners(service.channels).export, deleted))
-    service.spawn(tier.follow())
+    topics_of_log = partial(
+        topics.follow, Owners(service.channels).export, partial(forget, engine, offsets)
+    )
+    service.spawn(after(serving if config.tier_mounted else None, tier.follow))
+    service.spawn(after(tier.learned if config.tier_mounted else None, topics_of_log))
     service.follow(engine, learn_queues=engine.learn_queues)
     service.tick(tick, Observer(engine).observe)
     service.on_close(offsets.close)
@@ -92,13 +94,33 @@ async def main() -> None:
     await service.run(drain=drain)
 
 
-def tier_of(service: Service[DispatcherConfig]) -> TierReads:
+def forget(engine: DispatchEngine, offsets: ConsumerOffsets, topics: set[str]) -> None:
+    """Of deleted topics: groups' offsets, and whoever waits for their messages looks again."""
+    offsets.forget_topics(topics)
+    for name in topics:
+        engine.waiting.grown((name, one.queue_id) for one in engine.queues.of_topic(name))
+
+
+async def after(event: asyncio.Event | None, work: Callable[[], Awaitable[None]]) -> None:
+    """`work` once `event` is set; None: at once. Of a mount nothing is served before the topics are
+    learned, and they are learned behind the tier's queues."""
+    if event is not None:
+        await event.wait()
+    await work()
+
+
+def tier_of(service: Service[DispatcherConfig], engine: DispatchEngine) -> TierReads:
     config = service.config
     had_one = service.files.entry(TIER_LOCK_PATH) is not None
+
+    def grow(queue: TierQueue) -> None:
+        engine.follow_tier(queue.topic, queue.queue_id, queue.end)
+
     return TierReads(
         TierCalls(service.channels, config.tier_timeout_ms),
         TierLevel.named(config.tier_level),
         expected=had_one or service.is_given("tier", "target"),
+        grow=grow if config.tier_mounted else None,
     )
 
 

@@ -101,6 +101,11 @@ class DispatcherConfig(FollowerConfig):
         doc="What is read from the broker's tier: nothing, what the log has no more, also what is "
         "not in memory, or everything that is there.",
     )
+    tier_mounted: bool = setting(
+        False, unit="",
+        doc="Whether the queues are those of a mounted tier (`tier.mounted`): each ends where the "
+        "tier's does, and nothing is served before they are known.",
+    )
     tier_timeout_ms: int = setting(
         15_000, unit="ms", minimum=10, maximum=600_000,
         doc="How long the tier service may take for an answer; a pull ends with UNAVAILABLE then, "

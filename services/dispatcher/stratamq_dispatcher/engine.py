@@ -192,6 +192,13 @@ class DispatchEngine:
         self._log_ends.add(appended, table)
         self._progressed()
 
+    def follow_tier(self, topic: str, queue_id: int, end: int) -> None:
+        """A queue of a mounted tier, which this log has nothing of: it ends at queue offset
+        `end`."""
+        self.queues.begin_empty(topic, queue_id, end, self.followed.minimum)
+        if len(self.waiting):
+            self.waiting.grown([ANYTHING, (topic, queue_id)])
+
     # --- time ---
 
     @property

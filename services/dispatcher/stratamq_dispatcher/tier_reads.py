@@ -8,6 +8,7 @@ that no message is passed over because a list is old.
 import asyncio
 import enum
 import logging
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullPlan, PullQuery,
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
+FIRST_LOOK_S = 0.1
+"""Where nothing is served before the tier was read."""
 DEFAULT_MESSAGES, DEFAULT_BYTES = 32, 256 << 10
 
 
@@ -46,8 +49,14 @@ class TierReads:
         level: TierLevel = TierLevel.NOT_IN_DISK,
         *,
         expected: bool = False,
+        grow: Callable[[TierQueue], None] | None = None,
     ) -> None:
+        """`grow`: of a mounted tier, whose queues are this broker's: called with each queue that is
+        new or has changed."""
         self.level = level
+        self.learned = asyncio.Event()
+        """Set once all queues of the tier are known."""
+        self._grow = grow
         self._calls = None if level is TierLevel.DISABLE else calls
         self.known = expected and self._calls is not None
         """There is a tier: what is below the local minimum may be there."""
@@ -68,7 +77,8 @@ class TierReads:
                 if self.known and not failing:
                     log.warning("the tier does not answer", extra={"reason": str(error)})
                 failing = True
-            await asyncio.sleep(LOOK_S)
+            awaited = self._grow is not None and not self.learned.is_set()
+            await asyncio.sleep(FIRST_LOOK_S if awaited else LOOK_S)
 
     def minimum(self, key: QueueKey, local: int, hidden_below: int) -> int:
         """The queue's first offset in the local log (`local`) or the tier; while the tier does not
@@ -141,8 +151,11 @@ class TierReads:
             changed, revision = await calls.changed_queues(0)
         for one in changed:
             self._ranges[one.topic, one.queue_id] = one
+            if self._grow is not None:
+                self._grow(one)
         self._revision = revision
         self.known = self._is_current = True
+        self.learned.set()
 
 
 def _chosen(found: TierMessages, tag_filter: TagFilter | None, topic: str) -> list[memoryview]:

@@ -29,6 +29,7 @@ from stratamq_tier.fetching import Fetcher
 from stratamq_tier.followed_log import FollowedLog
 from stratamq_tier.indexing import Indexing, IndexStatus
 from stratamq_tier.metrics import Observer
+from stratamq_tier.mounting import Mount
 from stratamq_tier.parts import Parts
 from stratamq_tier.querying import KeyQueries
 from stratamq_tier.queue_table import QueueTable
@@ -77,7 +78,13 @@ async def main() -> None:
         return TICK_S
 
     queries = KeyQueries(
-        fetching, config.cluster, fetcher, clock, lambda: work.broker, lambda: work.indexing
+        fetching,
+        config.cluster,
+        work.table,
+        fetcher,
+        clock,
+        lambda: work.broker,
+        lambda: work.indexing,
     )
     add_to_server = tier_pb2_grpc.add_TierServiceServicer_to_server
     servicer = TierServicer(
@@ -120,7 +127,7 @@ class Working:
         self._floors: dict[str, dict[int, int]] = {}
         self._broker = service.config.broker
         self._reading = service.worker("read")
-        self._role: Role | None = None
+        self._role: Role | Mount | None = None
 
     @property
     def broker(self) -> str:
@@ -150,7 +157,7 @@ class Working:
     async def run(self) -> None:
         """Until it is cancelled."""
         config = self._service.config
-        if config.is_objects:
+        if config.is_objects and not config.mounted:
             await self._until_done(
                 lambda: self._runner.start(probe(secrets.token_hex(8))), "the storage is tried"
             )
@@ -158,8 +165,19 @@ class Working:
             await self._until_done(self._learn_name, "the log was not met yet")
         await self._until_done(self._load, "the tier was not read yet")
         await self._until_done(self._require_topics, "the topics were not learned yet")
+        self._role = self._mount() if config.mounted else self._writer()
+        self.ready, self.reason = True, ""
+        await self._role.run()
+
+    def _mount(self) -> Mount:
+        service, config = self._service, self._service.config
+        take = partial(Owners(service.channels).take, generation=0)
+        names = config.cluster, self._broker
+        return Mount(self._runner, names, self.table, self._load, take, config.mount_look_ms)
+
+    def _writer(self) -> Role:
         parts = Parts(
-            config,
+            self._service.config,
             self._broker,
             self._service.files,
             self._service.clock,
@@ -172,9 +190,7 @@ class Working:
             self.table,
             self._open_index,
         )
-        self._role = Role(parts, self._wake, partial(beside, self._service, parts))
-        self.ready, self.reason = True, ""
-        await self._role.run()
+        return Role(parts, self._wake, partial(beside, self._service, parts))
 
     async def _until_done(self, attempt: Callable[[], object], reason: str) -> None:
         """Again and again, until no error comes."""

@@ -53,6 +53,17 @@ class TierConfig(FollowerConfig):
         "", unit="", rocketmq="brokerName",
         doc="The broker's name, the second part; empty: that of the log.",
     )
+    mounted: bool = setting(
+        False, unit="",
+        doc="Whether the tier is one that another broker writes, or has written: it is read here, "
+        "nothing in it is changed, and this broker's queues are the tier's (`stratamq tier "
+        "mount`).",
+    )
+    mount_look_ms: int = setting(
+        30_000, unit="ms", minimum=10, maximum=3_600_000,
+        doc="How often a mounted tier is looked at: one request, and those for the manifests of "
+        "all queues where its writer has come further.",
+    )
     start: str = setting(
         EARLIEST, unit="",
         doc="Where a broker's first upload begins: `earliest`, `now`, or a store time in ms. A "

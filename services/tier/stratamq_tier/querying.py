@@ -21,6 +21,7 @@ from stratamq.tier.reading.key_index import (
 from stratamq.tier.reading.manifests import load_manifest, queue_of
 from stratamq_tier.fetching import LOOK_NS, Fetcher
 from stratamq_tier.indexing import Indexing
+from stratamq_tier.queue_table import QueueTable
 
 ATTEMPTS = 3
 
@@ -33,6 +34,7 @@ class KeyQueries:
         self,
         runner: Runner,
         cluster: str,
+        table: QueueTable,
         fetcher: Fetcher,
         clock: Clock,
         broker: Callable[[], str],
@@ -40,6 +42,7 @@ class KeyQueries:
     ) -> None:
         self._runner = runner
         self._cluster = cluster
+        self._table = table
         self._fetcher = fetcher
         self._clock = clock
         self._broker = broker
@@ -52,9 +55,12 @@ class KeyQueries:
         for _ in range(ATTEMPTS):
             indexing = self._indexing()
             index = indexing.reader() if indexing is not None else await self._stored()
+            if indexing is not None:
+                behind = indexing.queues_behind(question.topic)
+            else:
+                behind = self._behind(index, question.topic)
             if index is None:
-                return KeyAnswer(()), 0
-            behind = indexing.queues_behind(question.topic) if indexing is not None else 0
+                return KeyAnswer(()), behind
             try:
                 asked = query(index, self._opener(question.topic), question)
                 return await self._fetcher.in_time(self._runner.start(asked)), behind
@@ -70,6 +76,14 @@ class KeyQueries:
             manifest = await self._fetcher.in_time(loading)
             self._loaded = now_ns, KeyIndex(manifest) if manifest is not None else None
         return self._loaded[1]
+
+    def _behind(self, index: KeyIndex | None, topic: str) -> int:
+        """Of the topic: queues that the stored index does not cover to their end."""
+        covered = index.manifest.covered if index is not None else {}
+        return sum(
+            covered.get((topic, one.queue_id), 0) < one.end_offset
+            for one in self._table.of_topic(topic)
+        )
 
     def _opener(self, topic: str) -> Callable[[int], Procedure[TierQueue | None]]:
         place = QueuePlace(self._cluster, self._broker(), topic, 0)

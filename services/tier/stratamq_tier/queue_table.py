@@ -37,6 +37,7 @@ class QueueTable:
         told of all queues."""
         self.revision = revision
         self._entries: dict[QueueKey, TierQueueEntry] = {}
+        self._by_topic: dict[str, dict[int, Manifest]] = {}
         self._changes: list[tuple[int, QueueKey]] = []
         """By revision; those that a later change has replaced are passed over."""
 
@@ -51,12 +52,17 @@ class QueueTable:
             return
         self.revision += 1
         self._entries[key] = TierQueueEntry(manifest, self.revision)
+        self._by_topic.setdefault(manifest.topic, {})[manifest.queue_id] = manifest
         self._changes.append((self.revision, key))
         if len(self._changes) > 2 * len(self._entries) + 64:
             self._changes = sorted((one.revision, key) for key, one in self._entries.items())
 
     def get(self, topic: str, queue_id: int) -> TierQueueEntry | None:
         return self._entries.get((topic, queue_id))
+
+    def of_topic(self, topic: str) -> list[Manifest]:
+        """Of the topic's queues."""
+        return list(self._by_topic.get(topic, {}).values())
 
     def manifests(self) -> list[Manifest]:
         """Of all queues."""

@@ -33,7 +33,10 @@ class OpenedStorage:
             )
             below, prices = open_objects(settings), config.prices
         else:
-            _make_directory(config.target)
+            if not config.mounted:
+                _make_directory(config.target)
+            elif not os.path.isdir(config.target):
+                raise ConfigurationError([f"tier.target: there is no directory {config.target}"])
             below = PosixStorage(RealFiles(config.target), time.sleep)
         self._counting = CountingStorage(below, clock.monotonic_ns, prices)
         self._retrying = RetryingStorage(self._counting, Retries(), time.sleep, random.random)

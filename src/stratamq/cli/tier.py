@@ -13,6 +13,7 @@ from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import OPERATORS, OutputOption
 from stratamq.cli.tier_contents import gc, status
+from stratamq.cli.tier_mount import mount
 from stratamq.cli.tier_options import (
     BrokerNameOption,
     ClusterOption,
@@ -63,6 +64,7 @@ def register(app: typer.Typer) -> None:
     tier.command("status")(status)
     tier.command("gc")(gc)
     tier.command("restore")(restore)
+    tier.command("mount")(mount)
     tier.command("dump")(dump)
     app.add_typer(tier, rich_help_panel=OPERATORS)
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from stratamq.errors import NotFoundError
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.formats.store_paths import COMMIT_LOG
 
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TIER", help="a directory, or s3://BUCKET/PREFIX, gs://, az://")
@@ -18,3 +19,13 @@ def require_there(target: str) -> None:
     """NotFoundError for a directory that is not there: a slip of the pen makes none."""
     if "://" not in target and not Path(target or "-/").is_dir():
         raise NotFoundError(f"there is no directory {target!r}: name a tier's, or a bucket's URL")
+
+
+def require_free(directory: Path, target: str) -> None:
+    """InvalidRequestError for a place in which a store would be found by others."""
+    place = directory.resolve()
+    if "://" not in target and place.is_relative_to(Path(target).resolve()):
+        raise InvalidRequestError(f"{directory} is in the tier itself: name a directory beside it")
+    for above in place.parents:
+        if (above / COMMIT_LOG).is_dir():
+            raise InvalidRequestError(f"{directory} is in the store {above}: name one beside it")

@@ -12,11 +12,11 @@ from stratamq.cli.tier_options import (
     BrokerNameOption,
     ClusterOption,
     TargetArgument,
+    require_free,
     require_there,
 )
-from stratamq.errors import InvalidRequestError, StoreRefusedError
+from stratamq.errors import StoreRefusedError
 from stratamq.files.real import RealFiles
-from stratamq.formats.store_paths import COMMIT_LOG
 
 if TYPE_CHECKING:
     from stratamq.tier.restoring.restoring import Restored
@@ -49,7 +49,7 @@ def restore(
     from stratamq.tier.restoring.restoring import Restore
 
     require_there(target)
-    _require_free(directory, target)
+    require_free(directory, target)
     work = Restore(
         cluster,
         broker,
@@ -81,16 +81,6 @@ def restore(
         f"{restored.groups} consumer groups{again}: stratamq up --data {directory}",
         file=sys.stderr,
     )
-
-
-def _require_free(directory: Path, target: str) -> None:
-    """InvalidRequestError for a place in which a store would be found by others."""
-    place = directory.resolve()
-    if "://" not in target and place.is_relative_to(Path(target).resolve()):
-        raise InvalidRequestError(f"{directory} is in the tier itself: name a directory beside it")
-    for above in place.parents:
-        if (above / COMMIT_LOG).is_dir():
-            raise InvalidRequestError(f"{directory} is in the store {above}: name one beside it")
 
 
 def _show(restored: "Restored") -> None:

@@ -34,10 +34,16 @@ from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Lock
 from stratamq.files.real import RealFiles
-from stratamq.formats.store_paths import COMMIT_LOG, INDEX, LOGS_DIRECTORY, UP_LOCK_PATH
+from stratamq.formats.store_paths import (
+    COMMIT_LOG,
+    INDEX,
+    LOGS_DIRECTORY,
+    MOUNT_PATH,
+    UP_LOCK_PATH,
+)
 from stratamq.rpc.address import split_address
 from stratamq.rpc.methods import AGENT, TIER
-from stratamq.service.given import is_given
+from stratamq.service.given import given_value, is_given
 from stratamq.service.installed import installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
 
@@ -56,6 +62,8 @@ COLOURS = {
     "agent": "bright_magenta",
 }
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
+OF_A_MOUNT = (LOG_ROOM, "dispatcher", "index", TIER)
+"""Nothing is deleted, and nobody follows a log that takes no messages."""
 LOOK_AT_LOGS_S = 0.25
 RETENTION_ANSWER_S = 10.0
 READY_NOTICE_S = 20.0
@@ -185,6 +193,10 @@ def up(
     listening = listening_settings(port, bind, rooms, config, overrides)
     overrides = [*listening, *overrides]
     check_settings(rooms, data, config, overrides)
+    if (data / MOUNT_PATH).exists() and not is_mount(config, overrides):
+        raise StoreRefusedError(
+            f"{data} mounts a tier: `stratamq tier mount TIER {data}` starts it"
+        )
     if data.exists() and not data.is_dir():
         raise ConfigurationError([f"{data} is no directory: --data names the store's"])
     where = places(rooms, config, overrides)
@@ -213,10 +225,17 @@ def up(
 def wanted_rooms(config: Path | None, overrides: Sequence[str]) -> list[str]:
     """Every service that is installed; the tier's only with `tier.target`, the agent only with
     `agent.store`."""
+    if is_mount(config, overrides):
+        return [room for room in installed_rooms() if room in OF_A_MOUNT]
     tiered = is_given("tier", "target", config, overrides=overrides)
     led = is_given("agent", "store", config, overrides=overrides)
     left_out = ({TIER} if not tiered else set()) | ({AGENT} if not led else set())
     return [room for room in installed_rooms() if room not in left_out]
+
+
+def is_mount(config: Path | None, overrides: Sequence[str]) -> bool:
+    """Whether the broker only reads another one's tier."""
+    return given_value("tier", "mounted", config, overrides=overrides) in ("true", True)
 
 
 def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:

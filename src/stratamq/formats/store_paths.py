@@ -28,6 +28,7 @@ UP_LOCK_PATH = f"{OWN_DIRECTORY}/up.lock"
 """Held by `stratamq up`."""
 TIER_LOCK_PATH = f"{OWN_DIRECTORY}/tier.lock"
 """Held by the tier service; there in every store that ever had one."""
+MOUNT_PATH = f"{OWN_DIRECTORY}/mount.json"
 WRITTEN_TIER_PATH = f"{OWN_DIRECTORY}/tier.json"
 RESERVE_PATH = f"{OWN_DIRECTORY}/reserve"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from stratamq.errors import NotWritableError, StoreRefusedError
 from stratamq.files.journal import Journal
-from stratamq.files.metadata import JsonObject, MetadataFile
+from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Files, Kind, Lock
 from stratamq.formats.store_paths import (
     CONSUMER_OFFSETS_PATH,
@@ -30,10 +30,10 @@ from stratamq.store.queue_snapshot import (
     lock_text,
     pieces_of,
 )
+from stratamq.store.topic_table import topics_document
 from stratamq.tier.consumer_offsets import TABLE, OffsetTable
 
 _OF_THE_FILE_SYSTEM = ("lost+found",)
-_READ_AND_WRITE = 6
 
 
 class RestoredDirectory:
@@ -69,19 +69,7 @@ class RestoredDirectory:
         counts: dict[str, int] = {}
         for topic, queue_id in queues:
             counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-        table: JsonObject = {
-            topic: {
-                "order": False,
-                "perm": _READ_AND_WRITE,
-                "readQueueNums": count,
-                "topicFilterType": "SINGLE_TAG",
-                "topicName": topic,
-                "topicSysFlag": 0,
-                "writeQueueNums": count,
-            }
-            for topic, count in sorted(counts.items())
-        }
-        MetadataFile(self._files, TOPICS_PATH).store({"topicConfigTable": table})
+        MetadataFile(self._files, TOPICS_PATH).store(topics_document(counts))
 
     def store_consumer_offsets(self, offsets: OffsetTable) -> None:
         if offsets:

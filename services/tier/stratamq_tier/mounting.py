@@ -1,0 +1,101 @@
+"""A mounted tier: its writer is elsewhere, or is no more. It is read, and looked at again."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+
+from stratamq.errors import NotFoundError, StrataError
+from stratamq.formats.replication_metadata import Kind, Page
+from stratamq.store.topic_table import topics_document
+from stratamq.tier.consumer_offsets import TABLE, OffsetTable, load_consumer_offsets
+from stratamq.tier.driver.calls import Version
+from stratamq.tier.driver.running import Runner
+from stratamq.tier.writing.progress import load_progress
+from stratamq_tier.queue_table import QueueTable
+
+log = logging.getLogger(__name__)
+
+NOT_WRITING = "the tier is mounted: it is read here, and its broker writes it"
+FIRST_PAUSE_S = 0.2
+LOOKS_WITHOUT_PROGRESS = 20
+"""So often at most the manifests are not asked for: retention moves no progress."""
+
+Take = Callable[[Kind, Page], Awaitable[None]]
+"""Lets the owner of a table take a page of it (`stratamq.follow.tables.Owners.take`)."""
+
+
+class Mount:
+    """Belongs to the event loop. Stands where a `Role` does: nothing is written here."""
+
+    tenure = None
+    foreign_reason = ""
+
+    def __init__(
+        self,
+        runner: Runner,
+        names: tuple[str, str],
+        table: QueueTable,
+        look: Callable[[], Awaitable[None]],
+        take: Take,
+        look_ms: int,
+    ) -> None:
+        """`names`: cluster and broker. `look`: learn what the tier has of every queue now."""
+        self.is_known = False
+        self.not_writing_reason = NOT_WRITING
+        self._runner = runner
+        self._names = names
+        self._table = table
+        self._look = look
+        self._take = take
+        self._look_s = look_ms / 1000
+        self._seen: Version | None = None
+        self._looks_left = 0
+        self._topics: dict[str, int] = {}
+        self._offsets: OffsetTable = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                await self._look_again()
+                self.is_known, self.not_writing_reason = True, NOT_WRITING
+                pause_s = self._look_s
+            except StrataError as error:
+                if self.not_writing_reason == NOT_WRITING:
+                    log.warning("the mounted tier was not read", extra={"reason": str(error)})
+                self.not_writing_reason = f"{NOT_WRITING}; it was not read: {error}"
+                pause_s = min(2 * pause_s, self._look_s)
+            await asyncio.sleep(pause_s)
+
+    async def _look_again(self) -> None:
+        progress = await self._runner.start(load_progress(*self._names))
+        version = progress[1] if progress is not None else None
+        if version is None or version != self._seen or not self._looks_left:
+            await self._look()
+            if not len(self._table):
+                raise NotFoundError(f"the tier has nothing of the broker {'/'.join(self._names)}")
+            self._seen, self._looks_left = version, LOOKS_WITHOUT_PROGRESS
+            await self._pass_topics_on()
+        self._looks_left -= 1
+        await self._pass_offsets_on()
+
+    async def _pass_topics_on(self) -> None:
+        counts: dict[str, int] = {}
+        for manifest in self._table.manifests():
+            queues = manifest.queue_id + 1
+            counts[manifest.topic] = max(counts.get(manifest.topic, 0), queues)
+        changed = {name: count for name, count in counts.items() if self._topics.get(name) != count}
+        if changed:
+            document = json.dumps(topics_document(changed)).encode()
+            await self._take(Kind.TOPICS, Page(document))
+            self._topics.update(changed)
+
+    async def _pass_offsets_on(self) -> None:
+        offsets = await self._runner.start(load_consumer_offsets(*self._names))
+        changed = {name: one for name, one in offsets.items() if self._offsets.get(name) != one}
+        if changed:
+            document = json.dumps({TABLE: changed}).encode()
+            await self._take(Kind.CONSUMER_OFFSETS, Page(document))
+            self._offsets = offsets
