@@ -11,7 +11,7 @@ from stratamq.api.v1 import dispatcher_pb2, tier_pb2, tier_pb2_grpc
 from stratamq.client import Client, Message, connect
 from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import Topic
-from stratamq.errors import NotFoundError, UnavailableError
+from stratamq.errors import CorruptionError, NotFoundError, UnavailableError
 from tests.support.brokers import Broker
 from tests.support.waiting import until
 from tests.tier_service.test_uploading import Tier, send, settings
@@ -219,3 +219,29 @@ def test_another_brokers_tier_gives_none_of_its_messages(broker, client, tier, t
             stub.FetchMessages(tier_pb2.FetchMessagesRequest(topic="t", queue_id=0))
     after = [path.read_bytes() for path in (tmp_path / "tier").glob("*/*/stratamq-writer.json")]
     assert (len(before), after) == (1, before)
+
+
+def test_a_queue_whose_manifest_is_damaged_is_refused_and_holds_up_no_other(
+    broker, client, tier, tmp_path
+):
+    cold(client, tier)
+    broker.kill("tier")
+    (path,) = (tmp_path / "tier").glob("**/t/2/*manifest*")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    broker.start(("tier",))
+    for queue_id in (0, 1, 3):
+        until(
+            lambda n=queue_id: len(list(client.consume("t", queues=[n]))) == EACH, "others are read"
+        )
+    with pytest.raises(CorruptionError):
+        client.pull("t", 2, 0)
+    assert {one.queue_id: one.min_offset for one in client.queues("t")}[2] == 0
+    with pytest.raises(CorruptionError):
+        list(client.consume("t", queues=[2]))
+    state = client.admin.tier_state()
+    assert (state.failing_queues, state.last_failure[:4]) == (1, "t/2:")
+    broker.kill("tier")
+    path.write_bytes(whole)
+    broker.start(("tier",))
+    until(lambda: len(list(client.consume("t", queues=[2]))) == EACH, "it is read again")

@@ -13,6 +13,7 @@ from stratamq.follow.driver import why_not_writable
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners
 from stratamq.follow.tier import TierCalls, TierQueue
+from stratamq.formats.numbers import INT64_MAX
 from stratamq.formats.store_paths import TIER_LOCK_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
@@ -114,7 +115,9 @@ def tier_of(service: Service[DispatcherConfig], engine: DispatchEngine) -> TierR
     had_one = service.files.entry(TIER_LOCK_PATH) is not None
 
     def grow(queue: TierQueue) -> None:
-        engine.follow_tier(queue.topic, queue.queue_id, queue.end)
+        # A queue whose end is not known has one message at least: whoever asks is told why.
+        end = queue.end if queue.end < INT64_MAX else queue.minimum + 1
+        engine.follow_tier(queue.topic, queue.queue_id, end)
 
     return TierReads(
         TierCalls(service.channels, config.tier_timeout_ms),

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from stratamq.api.v1 import commitlog_pb2, tier_pb2_grpc
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import CorruptRecordError, StrataError, UnavailableError
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners, parse_queue_offsets
 from stratamq.formats.replication_metadata import NO_MARK, Kind
-from stratamq.formats.tier_manifest import Epoch
+from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.rpc.asking import ask
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq.tier.driver.probing import probe
 from stratamq.tier.driver.running import Runner
-from stratamq.tier.reading.manifests import load_manifests
+from stratamq.tier.reading.manifests import load_readable
 from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.index_writer import IndexWriter
@@ -229,10 +229,21 @@ class Working:
             await self._reading.run(partial(require_new, service.files, service.config, broker))
         places = await self._runner.start(queues_of(cluster, broker))
         for low in range(0, len(places), LOAD_AT_ONCE):
-            for manifest in await self._runner.start(
-                load_manifests(places[low : low + LOAD_AT_ONCE])
-            ):
-                self.table.put(manifest)
+            asked = places[low : low + LOAD_AT_ONCE]
+            found = await self._runner.start(load_readable(asked))
+            for place, manifest in zip(asked, found, strict=True):
+                self._learn((place.topic, place.queue_id), manifest)
+
+    def _learn(self, key: QueueKey, manifest: Manifest | CorruptRecordError) -> None:
+        if not isinstance(manifest, CorruptRecordError):
+            self.table.put(manifest)
+            return
+        self.table.put_damaged(key, manifest)
+        log.error(
+            "the manifest of a queue cannot be read: what the tier has of it is not served, and "
+            "nothing is added, until the object is restored",
+            extra={"topic": key[0], "queue": key[1], "reason": str(manifest)},
+        )
 
     async def _open_index(self, epoch: Epoch) -> Indexing | None:
         service, config = self._service, self._service.config
@@ -267,6 +278,10 @@ class Working:
         oldest_ms = tenure.oldest_ms if tenure else None
         uploads = tenure.uploads if tenure else None
         intake = tenure.intake if tenure else None
+        damaged = self.table.damaged
+        failing = uploads.failing_queues if uploads else set()
+        failing = failing | {(one.topic, one.queue_id) for one in damaged}
+        damage = f"{damaged[0].topic}/{damaged[0].queue_id}: {damaged[0].error}" if damaged else ""
         return TierStatus(
             storage=config.target,
             cluster=config.cluster,
@@ -281,8 +296,8 @@ class Working:
             committed_messages=tenure.committed_messages if tenure else 0,
             committed_bytes=tenure.committed_bytes if tenure else 0,
             queue_count=len(self.table),
-            failing_queues=uploads.failing_queues if uploads else 0,
-            last_failure=uploads.last_failure if uploads else "",
+            failing_queues=len(failing),
+            last_failure=(uploads.last_failure if uploads else "") or damage,
             requests=self._opened.requests(),
             cache=self._cache.status,
             index=tenure.indexing.status if tenure and tenure.indexing else IndexStatus(),

@@ -81,6 +81,7 @@ class Fetcher:
         manifest.
         """
         await self._look_again((topic, queue_id), offset)
+        self._table.require_readable((topic, queue_id))
         entry = self._table.get(topic, queue_id)
         if entry is None:
             return Fetched(None, offset)
@@ -112,7 +113,8 @@ class Fetcher:
         return opened if opened.manifest.revision == entry.manifest.revision else None
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool) -> int:
-        """0 for a queue that the tier does not have. UnavailableError."""
+        """0 for a queue that the tier does not have. UnavailableError; CorruptRecordError."""
+        self._table.require_readable((topic, queue_id))
         entry = self._table.get(topic, queue_id)
         if entry is None:
             return 0

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from stratamq.errors import CorruptRecordError
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.tier.writing.intake import QueueKey
 
@@ -14,16 +15,22 @@ class TierQueueEntry:
     manifest: Manifest
     revision: int
 
-    @property
-    def key(self) -> QueueKey:
-        return self.manifest.topic, self.manifest.queue_id
+
+@dataclass(frozen=True, slots=True)
+class DamagedQueue:
+    """What the tier has of it is not known: its manifest cannot be read."""
+
+    topic: str
+    queue_id: int
+    revision: int
+    error: CorruptRecordError
 
 
 @dataclass(frozen=True, slots=True)
 class TablePage:
     """`next_position` 0: there is no more."""
 
-    entries: tuple[TierQueueEntry, ...]
+    entries: tuple[TierQueueEntry | DamagedQueue, ...]
     next_position: int
     revision: int
 
@@ -37,28 +44,41 @@ class QueueTable:
         told of all queues."""
         self.revision = revision
         self._entries: dict[QueueKey, TierQueueEntry] = {}
+        self._damaged: dict[QueueKey, DamagedQueue] = {}
         self._by_topic: dict[str, dict[int, Manifest]] = {}
         self._changes: list[tuple[int, QueueKey]] = []
         """By revision; those that a later change has replaced are passed over."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries.keys() | self._damaged.keys())
 
     def put(self, manifest: Manifest) -> None:
         """A manifest that is older than the known one changes nothing."""
         key = manifest.topic, manifest.queue_id
         known = self._entries.get(key)
-        if known is not None and known.manifest.revision >= manifest.revision:
+        damage = self._damaged.pop(key, None)
+        if damage is None and known is not None and known.manifest.revision >= manifest.revision:
             return
-        self.revision += 1
-        self._entries[key] = TierQueueEntry(manifest, self.revision)
+        self._entries[key] = TierQueueEntry(manifest, self._changed(key))
         self._by_topic.setdefault(manifest.topic, {})[manifest.queue_id] = manifest
-        self._changes.append((self.revision, key))
-        if len(self._changes) > 2 * len(self._entries) + 64:
-            self._changes = sorted((one.revision, key) for key, one in self._entries.items())
+
+    def put_damaged(self, key: QueueKey, error: CorruptRecordError) -> None:
+        """The queue's manifest cannot be read; until one that can is put."""
+        known = self._damaged.get(key)
+        if known is None or str(known.error) != str(error):
+            self._damaged[key] = DamagedQueue(*key, self._changed(key), error)
+
+    def require_readable(self, key: QueueKey) -> None:
+        """CorruptRecordError for a queue of which it is not known what the tier has."""
+        if key in self._damaged:
+            raise self._damaged[key].error
 
     def get(self, topic: str, queue_id: int) -> TierQueueEntry | None:
         return self._entries.get((topic, queue_id))
+
+    @property
+    def damaged(self) -> list[DamagedQueue]:
+        return list(self._damaged.values())
 
     def of_topic(self, topic: str) -> list[Manifest]:
         """Of the topic's queues."""
@@ -73,15 +93,24 @@ class QueueTable:
         on: 0, then `next_position` of the page before. Those that change meanwhile come once more.
         """
         start = bisect_right(self._changes, (max(after_revision, position), _ANY))
-        found: list[TierQueueEntry] = []
+        found: list[TierQueueEntry | DamagedQueue] = []
         for revision, key in self._changes[start:]:
-            entry = self._entries[key]
+            entry = self._damaged.get(key) or self._entries[key]
             if entry.revision != revision or (topic and key[0] != topic):
                 continue
             if len(found) == most:
                 return TablePage(tuple(found), found[-1].revision, self.revision)
             found.append(entry)
         return TablePage(tuple(found), 0, self.revision)
+
+    def _changed(self, key: QueueKey) -> int:
+        self.revision += 1
+        self._changes.append((self.revision, key))
+        if len(self._changes) > 2 * len(self) + 64:
+            of_all = {**self._entries, **self._damaged}
+            latest = {key: one.revision for key, one in of_all.items()}
+            self._changes = sorted((at, one) for one, at in {**latest, key: self.revision}.items())
+        return self.revision
 
 
 _ANY = ("\U0010ffff", 1 << 62)

@@ -7,11 +7,12 @@ from typing import Any
 from stratamq.api.v1 import common_pb2, dispatcher_pb2, tier_pb2_grpc
 from stratamq.api.v1 import tier_pb2 as pb
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.numbers import INT64_MAX
 from stratamq.tier.reading.key_index import ALL_TIMES, KeyQuestion
 from stratamq.tier.reading.pull import TierStatus
 from stratamq_tier.fetching import Fetcher
 from stratamq_tier.querying import KeyQueries
-from stratamq_tier.queue_table import QueueTable, TierQueueEntry
+from stratamq_tier.queue_table import DamagedQueue, QueueTable, TierQueueEntry
 from stratamq_tier.status import TierStatus as ServiceStatus
 
 log = logging.getLogger(__name__)
@@ -182,7 +183,10 @@ def _question(request: pb.QueryTierKeyRequest, floors: Mapping[int, int]) -> Key
     )
 
 
-def _info(entry: TierQueueEntry) -> pb.TierQueueInfo:
+def _info(entry: TierQueueEntry | DamagedQueue) -> pb.TierQueueInfo:
+    if isinstance(entry, DamagedQueue):
+        # Every offset may be there: whoever asks for one is told of the damage.
+        return pb.TierQueueInfo(topic=entry.topic, queue_id=entry.queue_id, max_offset=INT64_MAX)
     manifest = entry.manifest
     segments = [segment for segment in manifest.records if segment.size]
     return pb.TierQueueInfo(

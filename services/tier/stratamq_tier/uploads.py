@@ -55,8 +55,9 @@ class Uploads:
         return self._places.lowest
 
     @property
-    def failing_queues(self) -> int:
-        return sum(1 for queue in self._queues.values() if queue.failures)
+    def failing_queues(self) -> set[QueueKey]:
+        """Whose last upload failed."""
+        return {key for key, queue in self._queues.items() if queue.failures}
 
     def add(self, due: Due) -> None:
         queue = self._queues.get(due.key)

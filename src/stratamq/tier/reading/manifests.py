@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from stratamq.errors import CorruptRecordError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.tier_manifest import (
     Manifest,
@@ -46,9 +47,28 @@ def load_manifest(place: QueuePlace) -> Procedure[Manifest | None]:
 
 
 def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:
-    """All that are there, asked at once. CorruptRecordError."""
+    """Of every place, asked at once. CorruptRecordError."""
+    found: list[Manifest] = []
+    for one in (yield from load_readable(places)):
+        if isinstance(one, CorruptRecordError):
+            raise one
+        found.append(one)
+    return found
+
+
+def load_readable(
+    places: Sequence[QueuePlace],
+) -> Procedure[list[Manifest | CorruptRecordError]]:
+    """Of every place, asked at once; for one that cannot be read its error."""
     loaded = yield from ask(Together([Load(place.manifest) for place in places]))
-    return [decode_manifest(raw) for raw, _ in loaded]
+    return [_decoded(raw) for raw, _ in loaded]
+
+
+def _decoded(raw: bytes) -> Manifest | CorruptRecordError:
+    try:
+        return decode_manifest(raw)
+    except CorruptRecordError as error:
+        return error
 
 
 def queue_of(
