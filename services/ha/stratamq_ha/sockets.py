@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from stratamq.errors import ConfigurationError
 from stratamq.files.port import File
 from stratamq.rpc.address import join_address, split_address
+from stratamq_ha.host_names import HostNames
 
 BACKLOG = 64
+_names: WeakKeyDictionary[asyncio.AbstractEventLoop, HostNames] = WeakKeyDictionary()
 
 
 def listen(address: str) -> socket.socket:
@@ -40,7 +43,7 @@ async def connect(address: str) -> socket.socket:
     """OSError. Tries every address that the name has."""
     loop = asyncio.get_running_loop()
     host, port = split_address(address)
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await _names.setdefault(loop, HostNames()).addresses(host, port)
     failure: OSError = OSError(f"{address} has no address")
     for family, kind, protocol, _, where in found:
         connection = socket.socket(family, kind, protocol)

@@ -1,0 +1,62 @@
+"""Addresses of hosts, looked up aside: a name server that does not answer holds up that name alone.
+
+The event loop's own look-ups share a few threads. Where the name of a lost machine is gone, each of
+them takes tens of seconds, and the members that live would not be found either. Here a name has at
+most one thread, whoever asks, and a stop waits for none.
+"""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+
+Where = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]
+"""As `socket.getaddrinfo` gives it."""
+LookUp = Callable[[str, int], list[Where]]
+
+
+def look_up(host: str, port: int) -> list[Where]:
+    """Blocks. OSError."""
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+class HostNames:
+    """Of one event loop."""
+
+    def __init__(self, look_up: LookUp = look_up) -> None:
+        self._look_up = look_up
+        self._running: dict[tuple[str, int], asyncio.Future[list[Where]]] = {}
+
+    async def addresses(self, host: str, port: int) -> list[Where]:
+        """OSError. A look-up whose askers have gone goes on, and serves the next ones."""
+        key = host, port
+        if key not in self._running:
+            self._running[key] = self._start(key)
+        return await asyncio.shield(self._running[key])
+
+    def _start(self, key: tuple[str, int]) -> asyncio.Future[list[Where]]:
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[Where]] = loop.create_future()
+
+        def finish(addresses: list[Where], error: OSError | None) -> None:
+            del self._running[key]
+            if error is None:
+                found.set_result(addresses)
+            else:
+                found.set_exception(error)
+                found.exception()  # nobody may have waited for it
+
+        def run() -> None:
+            addresses: list[Where] = []
+            failure: OSError | None = None
+            try:
+                addresses = self._look_up(*key)
+            except OSError as error:
+                failure = error
+            # A loop that was closed meanwhile has nobody who asks.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(finish, addresses, failure)
+
+        threading.Thread(target=run, name=f"look up {key[0]}", daemon=True).start()
+        return found
