@@ -77,6 +77,40 @@ def test_a_swap_that_was_not_answered_is_not_known_to_be_done(etcd):
     ask(etcd, work, timeout_s=1.0)
 
 
+def test_a_connection_that_is_gone_without_a_word_is_replaced(etcd):
+    """As after a host or its address was lost: nothing is answered, nothing is closed."""
+
+    async def scenario() -> None:
+        writers: list[asyncio.StreamWriter] = []
+        lost: list[asyncio.StreamWriter] = []
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            writers.append(target)
+            while data := await source.read(65536):
+                if target not in lost:
+                    target.write(data)
+
+        async def relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            onward, backward = await asyncio.open_connection("127.0.0.1", etcd.port)
+            await asyncio.gather(copy(source, backward), copy(onward, target))
+
+        server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        store = EtcdStore([f"127.0.0.1:{port}"], "t/k", 1.0)
+        assert await store.swap(STATE, ABSENT)
+        lost += writers
+        with pytest.raises(UnavailableError):
+            await store.read()
+        assert (await store.read()).state == STATE
+        await store.close()
+        server.close()
+        for writer in writers:
+            writer.close()
+
+    ask(etcd, lambda store: store.read())  # until it listens
+    asyncio.run(scenario())
+
+
 def test_a_value_that_is_none_is_named():
     assert decode_election_state(encode_election_state(STATE)) == STATE
     for raw in (b"", b"[]", b'{"format": 2}', b'{"format": 1}'):

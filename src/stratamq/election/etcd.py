@@ -18,6 +18,8 @@ from stratamq.formats.election_state import (
 _MOD_REVISION = 2
 _RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _PAUSE_S = 0.1
+_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
+"""A new channel is a new connection."""
 
 
 class EtcdStore:
@@ -27,8 +29,9 @@ class EtcdStore:
     def __init__(self, endpoints: Sequence[str], key: str, timeout_s: float) -> None:
         self._key = key.encode()
         self._timeout_s = timeout_s
-        self._channels = [grpc.aio.insecure_channel(one) for one in endpoints]
         self._names = list(endpoints)
+        self._channels = {one: _connect(one) for one in endpoints}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def read(self) -> Snapshot:
         """UnavailableError; CorruptRecordError."""
@@ -50,8 +53,9 @@ class EtcdStore:
         return str(done.header.revision) if done.succeeded else None
 
     async def close(self) -> None:
-        for channel in self._channels:
+        for channel in self._channels.values():
             await channel.close()
+        await asyncio.gather(*self._closing)
 
     async def _call(self, method: str, request: Any, response: Any, *, changes: bool) -> Any:
         """From whichever member answers. What may have been done is not asked for again elsewhere:
@@ -60,9 +64,9 @@ class EtcdStore:
         deadline = loop.time() + self._timeout_s
         problem = ""
         while (left := deadline - loop.time()) > 0:
-            name, channel = self._names[0], self._channels[0]
+            name = self._names[0]
             share = left if changes or len(self._names) == 1 else max(left / 2, _PAUSE_S)
-            call = channel.unary_unary(
+            call = self._channels[name].unary_unary(
                 f"/etcdserverpb.KV/{method}",
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=response.FromString,
@@ -71,14 +75,27 @@ class EtcdStore:
                 return await call(request, timeout=min(left, share), wait_for_ready=False)
             except grpc.aio.AioRpcError as error:
                 problem = f"{name}: {error.details() or error.code().name}"
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._connect_anew(name)
                 perhaps_done = changes and not _never_sent(error)
                 if perhaps_done or error.code() not in _RETRIED:
                     break
             # The next one first, from now on.
             self._names.append(self._names.pop(0))
-            self._channels.append(self._channels.pop(0))
             await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline - loop.time())))
         raise UnavailableError(f"the election store does not answer: {problem}")
+
+    def _connect_anew(self, name: str) -> None:
+        """A connection whose other end, or whose own address, is gone without a word answers no
+        more, and is not given up by the kernel for a quarter of an hour. Other calls on it end."""
+        silent, self._channels[name] = self._channels[name], _connect(name)
+        closing = asyncio.create_task(silent.close(self._timeout_s))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+def _connect(endpoint: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
 
 
 def _never_sent(error: grpc.aio.AioRpcError) -> bool:
