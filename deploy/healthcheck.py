@@ -2,7 +2,8 @@
 
 Asks the metrics endpoint of each for one gauge, by a plain socket: a check that imports gRPC costs
 a busy machine more than the service that it asks. Which services are here is in the command line of
-the container's first process: `python3 -m stratamq_index` is one, `stratamq up` is all.
+the container's first process: `python3 -m stratamq_index` is one, `stratamq up` is all; the tier
+and the agent only where the environment or the command line gives them their setting.
 """
 
 import os
@@ -11,16 +12,27 @@ import socket
 import sys
 from collections.abc import Mapping
 
-SERVICES = ("commitlog", "dispatcher", "index", "ha", "janitor")
+ALWAYS = ("commitlog", "dispatcher", "index", "ha", "janitor")
+IF_SET = {"tier": "target", "agent": "store"}
+SERVICES = (*ALWAYS, *IF_SET)
 ANSWER_S = 15.0
 REQUEST = b"GET /metrics?name[]=service_ready HTTP/1.0\r\nHost: localhost\r\n\r\n"
 READY = re.compile(rb"^service_ready 1(\.0)?$", re.MULTILINE)
 
 
-def services_in(command: bytes) -> list[str]:
+def services_in(command: bytes, environ: Mapping[str, str]) -> list[str]:
     """The services that a command line, as `/proc` shows it, starts; all when it names none."""
     named = [name.decode() for name in re.findall(rb"\bstratamq_([a-z]+)\b", command)]
-    return [name for name in named if name in SERVICES] or list(SERVICES)
+    found = [name for name in named if name in SERVICES]
+    return found or [name for name in SERVICES if is_started(name, command, environ)]
+
+
+def is_started(service: str, command: bytes, environ: Mapping[str, str]) -> bool:
+    """Whether `stratamq up` starts it, by the command line and the environment."""
+    setting = IF_SET.get(service)
+    if setting is None or environ.get(f"STRATAMQ_{service.upper()}_{setting.upper()}"):
+        return True
+    return f"\0{service}.{setting}=".encode() in command
 
 
 def fault(service: str, environ: Mapping[str, str]) -> str | None:
@@ -48,7 +60,8 @@ def _ask(host: str, port: int) -> bytes:
 def main() -> int:
     with open("/proc/1/cmdline", "rb") as file:
         command = file.read()
-    faults = [text for service in services_in(command) if (text := fault(service, os.environ))]
+    services = services_in(command, os.environ)
+    faults = [text for service in services if (text := fault(service, os.environ))]
     print("; ".join(faults) or "ready")
     return 1 if faults else 0
 

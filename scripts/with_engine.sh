@@ -4,7 +4,7 @@
 # An engine that answers is used as it is. Where there is none, root on Debian gets one for as long as
 # the command runs: Debian's packages, in a network namespace of its own, so that nothing of it stays
 # behind on the machine; everything under one directory, removed at the end. Such an engine reaches no
-# registry: its base image is made of this machine's packages, the wheels are built outside.
+# registry: its base images are made of this machine's packages, the wheels are built outside.
 #
 # The command finds: `docker` on the engine; COMPOSE, `docker compose` or `docker-compose`;
 # STRATAMQ_TEST_WHEELS, a directory of wheels when containers have no way out.
@@ -12,8 +12,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly BASE=python:3.11-slim
+readonly ETCD_BASE=debian:12-slim
 readonly CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/stratamq"
-readonly PACKAGES=(docker.io iptables docker-compose python3)
+readonly PACKAGES=(docker.io iptables docker-compose python3 etcd-server)
 
 no() {
   echo "no container engine: $*" >&2
@@ -95,6 +96,7 @@ prepare_engine() {
   .venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
     no "one of our own is here, and .venv is not of Python 3.11: its wheels do not fit the image"
   scripts/base_image.sh "$BASE" "$lab" >&2
+  scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server bash dash coreutils grep >&2
   mkdir "$lab/wheels"
   .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
     --wheel-dir "$lab/wheels" hatchling . >&2

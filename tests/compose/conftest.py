@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.compose.stack import BUILD_S, Stack, copy_tree, docker
+from tests.compose.stack import BUILD_S, ETCD3, PAIR, SHARD, Stack, copy_tree, docker
+
+FAILOVER = {
+    "STRATAMQ_AGENT_TTL_MS": "10000",
+    "STRATAMQ_AGENT_LOOP_INTERVAL_MS": "2000",
+    "STRATAMQ_AGENT_RETRY_TIMEOUT_MS": "3000",
+    "STRATAMQ_HA_HEARTBEAT_MS": "1000",
+    "STRATAMQ_HA_HOUSEKEEPING_MS": "5000",
+}
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +55,7 @@ def pair(tree: Path, session: str, image: str) -> Iterator[Stack]:
         "STRATAMQ_HA_HEARTBEAT_MS": "1000",
         "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
     }
-    yield from _running(Stack(tree, f"{session}-pair", image, settings, replica=True))
+    yield from _running(Stack(tree, f"{session}-pair", image, settings, PAIR))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +66,26 @@ def equals(tree: Path, session: str, image: str) -> Iterator[Stack]:
         "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
         "STRATAMQ_COMMITLOG_ROLE": "SYNC_MASTER",
     }
-    yield from _running(Stack(tree, f"{session}-equals", image, settings, replica=True))
+    yield from _running(Stack(tree, f"{session}-equals", image, settings, PAIR))
+
+
+@pytest.fixture(scope="module")
+def shard(tree: Path, session: str, image: str) -> Iterator[Stack]:
+    """Three members with an agent each, and etcd."""
+    yield from _shard(Stack(tree, f"{session}-shard", image, FAILOVER, SHARD))
+
+
+@pytest.fixture(scope="module")
+def etcd3(tree: Path, session: str, image: str) -> Iterator[Stack]:
+    """The same over three members of etcd."""
+    yield from _shard(Stack(tree, f"{session}-etcd3", image, FAILOVER, ETCD3))
+
+
+def _shard(stack: Stack) -> Iterator[Stack]:
+    try:
+        yield from _running(stack)
+    finally:
+        docker("image", "rm", "--force", stack.etcd_image)
 
 
 def _running(stack: Stack) -> Iterator[Stack]:

@@ -4,6 +4,7 @@ containers make of them is tests/compose's."""
 import re
 from pathlib import Path
 
+from stratamq_agent.config import AgentConfig
 from stratamq_ha.config import HaConfig
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -41,3 +42,28 @@ def test_a_broker_and_its_replica_are_members_of_one_cluster_and_wait_for_each_o
     for name in ("commitlog", "replica-commitlog"):
         assert both[name]["STRATAMQ_COMMITLOG_WAIT_FOR_PEERS"] == "true"
     assert both["replica-commitlog"]["STRATAMQ_COMMITLOG_ROLE"] == "SLAVE"
+
+
+def test_the_members_of_a_shard_are_led_by_agents_and_any_one_may_be_lost():
+    shard = services("shard.yaml")
+    sides = {"": "broker", "replica-": "replica", "replica2-": "replica2"}
+    members = {shard[f"{side}ha"]["STRATAMQ_HA_MEMBERS"] for side in sides}
+    config = HaConfig(root="x", members=tuple(members.pop().split(",")))
+    assert not members and list(config.faults()) == []
+    assert [name for name, _ in config.named_members] == list(sides.values())
+    assert shard["replica2-ha"]["STRATAMQ_HA_MEMBER"] == "replica2"
+    # n = 3 and k = 1: a promotion needs two members, an acknowledgement two.
+    assert not any("REQUIRED_REPLICAS" in key for one in shard.values() for key in one)
+    assert shard["commitlog"]["STRATAMQ_COMMITLOG_ROLE"] == "SYNC_MASTER"
+    for side in sides:
+        assert shard[f"{side}commitlog"]["STRATAMQ_COMMITLOG_LEASE"] == "true"
+        agent = shard[f"{side}agent"]
+        assert list(AgentConfig(root="x", store=agent["STRATAMQ_AGENT_STORE"]).faults()) == []
+        assert agent["STRATAMQ_AGENT_ADVERTISED_HOST"] == f"{side}agent"
+
+
+def test_the_first_two_members_of_a_shard_are_those_of_the_pair():
+    """What was a pair becomes a shard: its members and their places stay."""
+    pair, shard = services("replica.yaml"), services("shard.yaml")
+    members = pair["ha"]["STRATAMQ_HA_MEMBERS"]
+    assert shard["ha"]["STRATAMQ_HA_MEMBERS"].startswith(f"{members},")

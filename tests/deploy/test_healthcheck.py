@@ -14,6 +14,7 @@ from stratamq.service.server import Server
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "healthcheck.py"
 VARIABLE = "STRATAMQ_INDEX_METRICS_ADDRESS"
+UP = b"/usr/bin/python3\0/opt/stratamq/bin/stratamq\0up\0"
 
 
 def loaded():
@@ -72,13 +73,27 @@ def test_without_a_metrics_address_it_names_what_it_needs():
     [
         (b"python3\0-m\0stratamq_index\0", ["index"]),
         (b"/sbin/docker-init\0--\0python3\0-m\0stratamq_commitlog\0", ["commitlog"]),
-        (b"/usr/bin/python3\0/opt/stratamq/bin/stratamq\0up\0", list(healthcheck.SERVICES)),
+        (b"python3\0-m\0stratamq_agent\0", ["agent"]),
+        (b"python3\0-m\0stratamq_tier\0", ["tier"]),
+        (UP, list(healthcheck.ALWAYS)),
+        (UP + b"--set\0tier.target=s3://b\0", [*healthcheck.ALWAYS, "tier"]),
+        (UP + b"--set\0agent.store=etcd://e:1\0", [*healthcheck.ALWAYS, "agent"]),
     ],
 )
 def test_the_containers_command_selects_the_services_that_are_asked(
     command: bytes, services: list[str]
 ):
-    assert healthcheck.services_in(command) == services
+    assert healthcheck.services_in(command, {}) == services
+
+
+def test_a_whole_broker_has_the_services_to_which_the_environment_gives_their_setting():
+    environ = {"STRATAMQ_TIER_TARGET": "/tier", "STRATAMQ_AGENT_STORE": "etcd://etcd:2379"}
+    assert healthcheck.services_in(UP, environ) == [*healthcheck.ALWAYS, "tier", "agent"]
+
+
+def test_every_service_that_can_be_installed_is_known():
+    rooms = {one.name for one in SCRIPT.parents[1].joinpath("services").iterdir()}
+    assert set(healthcheck.SERVICES) == rooms
 
 
 def test_the_check_imports_nothing_of_the_project():
