@@ -10,6 +10,7 @@ from stratamq.election.etcd import EtcdStore
 from stratamq.election.opening import open_store, store_fault
 from stratamq.election.store import ABSENT, Snapshot
 from stratamq.errors import ConfigurationError, CorruptRecordError, UnavailableError
+from stratamq.files.clock import SystemClock
 from stratamq.formats.election_state import (
     ElectionState,
     decode_election_state,
@@ -119,9 +120,20 @@ def test_a_value_that_is_none_is_named():
 
 
 @pytest.mark.parametrize(
-    "setting", ["", "etcd", "etcd://", "zk://a:1", "etcd://a", "etcd://a:1/x/y", "etcd://a:1,b"]
+    "setting",
+    [
+        "",
+        "etcd",
+        "etcd://",
+        "zk://a:1",
+        "etcd://a",
+        "etcd://a:1/x/y",
+        "kubernetes",
+        "kubernetes://a/b",
+        "etcd://a:1,b",
+    ],
 )
 def test_a_setting_that_names_no_store_is_refused(setting):
     assert store_fault(setting)
     with pytest.raises(ConfigurationError, match=r"agent\.store"):
-        open_store(setting, "broker-a", 1.0)
+        open_store(setting, "broker-a", 30, 1.0, SystemClock())

@@ -10,6 +10,7 @@ from stratamq.election.opening import open_store
 from stratamq.election.store import ElectionStore, Snapshot
 from stratamq.errors import ConfigurationError
 from stratamq.files.clock import machine_boot
+from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
 from stratamq.rpc.methods import AGENT
 from stratamq.service.process import Service
@@ -31,7 +32,7 @@ async def main() -> None:
     if not config.store:
         raise ConfigurationError(["agent.store: name the election store"])
     client = AsyncClient(service.endpoints, timeout_s=ANSWER_S)
-    store = _NamedStore(config, client)
+    store = _NamedStore(config, client, service.clock)
     agent = Agent(
         store,
         OwnBroker(client, machine_boot()),
@@ -53,7 +54,8 @@ async def main() -> None:
 class _NamedStore:
     """The election store: opened as soon as the log has told the name that the members share."""
 
-    def __init__(self, config: AgentConfig, client: AsyncClient) -> None:
+    def __init__(self, config: AgentConfig, client: AsyncClient, clock: Clock) -> None:
+        self._clock = clock
         self._config = config
         self._client = client
         self._store: ElectionStore | None = None
@@ -72,7 +74,8 @@ class _NamedStore:
         if self._store is None:
             config = self._config
             name = (await self._client.log_state()).broker_name
-            self._store = open_store(config.store, name, config.retry_timeout_ms / 1000)
+            ttl_s, timeout_s = -(-config.ttl_ms // 1000), config.retry_timeout_ms / 1000
+            self._store = open_store(config.store, name, ttl_s, timeout_s, self._clock)
         return self._store
 
 

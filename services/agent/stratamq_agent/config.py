@@ -14,7 +14,8 @@ class AgentConfig(FollowerConfig):
     store: str = setting(
         "",
         unit="URL",
-        doc="Where the members agree on who leads: `etcd://HOST:PORT,HOST:PORT`. "
+        doc="Where the members agree on who leads: `etcd://HOST:PORT,HOST:PORT`, or "
+        "`kubernetes://NAMESPACE` for a Lease (in a pod without the namespace: the pod's). "
         "Empty: no agent is started, and promotions are an operator's.",
     )
     ttl_ms: int = setting(

@@ -1,23 +1,28 @@
 """The election store that a setting names.
 
 etcd://HOST:PORT[,HOST:PORT…][/PREFIX]      key PREFIX/CLUSTER, PREFIX `stratamq` by default
+kubernetes://[NAMESPACE]                    Lease stratamq-CLUSTER, by default in the pod's
 """
 
 from stratamq.election.etcd import EtcdStore
+from stratamq.election.kubernetes import KubernetesStore, lease_name, own_namespace
 from stratamq.election.store import ElectionStore
 from stratamq.errors import ConfigurationError
+from stratamq.files.port import Clock
 from stratamq.rpc.address import split_address
 
 DEFAULT_PREFIX = "stratamq"
-ETCD = "etcd"
+ETCD, KUBERNETES = "etcd", "kubernetes"
 
 
 def store_fault(setting: str) -> str:
     """Why it names no store; "": it does."""
     kind, divider, rest = setting.partition("://")
+    if kind == KUBERNETES and divider:
+        return f"{setting!r}: kubernetes://NAMESPACE is expected" if "/" in rest else ""
     where, _, prefix = rest.partition("/")
     if kind != ETCD or not divider or not where:
-        return f"{setting!r}: etcd://HOST:PORT[,HOST:PORT…] is expected"
+        return f"{setting!r}: etcd://HOST:PORT[,HOST:PORT…] or kubernetes:// is expected"
     if "/" in prefix:
         return f"{setting!r}: at most one name may follow the address"
     for endpoint in where.split(","):
@@ -28,9 +33,16 @@ def store_fault(setting: str) -> str:
     return ""
 
 
-def open_store(setting: str, cluster: str, timeout_s: float) -> ElectionStore:
-    """For the members named `cluster`. ConfigurationError."""
+def open_store(
+    setting: str, cluster: str, ttl_s: int, timeout_s: float, clock: Clock
+) -> ElectionStore:
+    """For the members named `cluster`, whose leader renews within `ttl_s`. ConfigurationError."""
     if fault := store_fault(setting):
         raise ConfigurationError([f"agent.store: {fault}"])
-    where, _, prefix = setting.partition("://")[2].partition("/")
+    kind, _, rest = setting.partition("://")
+    if kind == KUBERNETES:
+        return KubernetesStore(
+            rest or own_namespace(), lease_name(cluster), ttl_s, timeout_s, clock
+        )
+    where, _, prefix = rest.partition("/")
     return EtcdStore(where.split(","), f"{prefix or DEFAULT_PREFIX}/{cluster}", timeout_s)
