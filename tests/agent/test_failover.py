@@ -10,6 +10,7 @@ from stratamq_bench.etcd_server import Etcd
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotFoundError, NotWritableError, StrataError, UnavailableError
+from stratamq.formats.broker_role import Role
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
 from tests.support.s3_servers import free_port
 from tests.support.waiting import until
@@ -114,6 +115,20 @@ def test_a_lost_master_is_replaced_and_nothing_acknowledged_is_lost(members):
         until(lambda: bodies(client) == [*sent, b"after"], "all are there, each once")
     members.brokers["a"].start(ROOMS)
     until(lambda: members.leader("a") in ("b", "c"), "the old master's agent follows")
+
+
+def test_a_master_whose_log_alone_is_gone_is_replaced(members):
+    """Its replication goes on, and does not speak for a log that does not answer."""
+    with members.client() as client:
+        client.send_message(Message("t", b"before"))
+        caught_up(members)
+        members.brokers["a"].kill(COMMITLOG)
+        until(lambda: members.leader("b") in ("b", "c"), "another member leads")
+        client.send_message(Message("t", b"after"))
+        until(lambda: bodies(client) == [b"after", b"before"], "both are there, each once")
+    members.brokers["a"].start((COMMITLOG,))
+    with connect(members.brokers["a"].root, timeout_s=20) as old:
+        until(lambda: old.log_state().role is Role.SLAVE, "the old master follows")
 
 
 def test_a_switchover_goes_to_the_member_that_was_named(members):

@@ -12,7 +12,9 @@ class OwnBroker:
         self._boot = boot
 
     async def standing(self) -> Own:
-        """As of now; of the other members as of a second ago."""
+        """As of now; of the other members as of a second ago. UnavailableError, too, when the log
+        alone does not answer: the replication service has what it was."""
+        await self._client.log_state()
         state = await self._client.admin.replication_state()
         end = state.following.appended_offset if state.following else state.shippable_offset
         return Own(

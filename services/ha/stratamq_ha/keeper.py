@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stratamq.errors import StrataError
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 SOON_S = 0.2
 """While this broker takes no messages, or counts for nothing, and others must be asked."""
+SILENT_S = 5.0
+"""A log that has not answered for so long is gone: others hear no more what it was."""
 
 
 class RoleKeeper:
@@ -73,6 +75,8 @@ class RoleKeeper:
         self._heard: dict[int, Answer] = {}
         """Who asked us since the last look, by instance."""
         self._term_heard: tuple[int, str] | None = None
+        self._silent_since_ns: int | None = None
+        """The log does not answer; None: it did when it was asked last."""
         master.asked = self._asked
         master.hindered = self._hindered
 
@@ -81,7 +85,9 @@ class RoleKeeper:
             try:
                 async with self._cluster.one_at_a_time:
                     await self._look()
+                self._silent_since_ns = None
             except StrataError as error:
+                self._note_silence(error)
                 log.debug("the log does not answer", extra={"error": str(error)})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SOON_S if self._soon else LOOK_S):
@@ -92,12 +98,23 @@ class RoleKeeper:
         """Something has changed: look now."""
         self._cluster.changed.set()
 
+    def _note_silence(self, error: StrataError) -> None:
+        if not isinstance(error, UnavailableError):
+            self._silent_since_ns = None
+        elif self._silent_since_ns is None:
+            self._silent_since_ns = self._clock.monotonic_ns()
+
+    @property
+    def _log_is_gone(self) -> bool:
+        since_ns = self._silent_since_ns
+        return since_ns is not None and self._clock.monotonic_ns() - since_ns >= SILENT_S * 1e9
+
     # --- what is heard from outside ---
 
     def _asked(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
         """The answer to another broker's peer status; None while this broker's own is not known."""
         facts = self._view.facts
-        if facts is None or facts.role is None:
+        if facts is None or facts.role is None or self._log_is_gone:
             return None
         ours = self._cluster.peer_status(facts)
         if theirs.name == ours.name and (
