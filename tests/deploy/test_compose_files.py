@@ -67,3 +67,14 @@ def test_the_first_two_members_of_a_shard_are_those_of_the_pair():
     pair, shard = services("replica.yaml"), services("shard.yaml")
     members = pair["ha"]["STRATAMQ_HA_MEMBERS"]
     assert shard["ha"]["STRATAMQ_HA_MEMBERS"].startswith(f"{members},")
+
+
+def test_three_members_of_etcd_know_each_other_and_every_agent_knows_all():
+    three = services("etcd3.yaml")
+    etcds = ("etcd", "etcd2", "etcd3")
+    text = (DEPLOY / "etcd3.yaml").read_text(encoding="utf-8")
+    assert ",".join(f"{one}=http://{one}:2380" for one in etcds) in text
+    assert f'&store "etcd://{",".join(f"{one}:2379" for one in etcds)}"' in text
+    for side in ("", "replica-", "replica2-"):
+        assert f"  {side}agent: *agent\n" in text
+    assert set(etcds) <= set(three)
