@@ -7,6 +7,7 @@ import grpc
 from stratamq.api.v1 import agent_pb2, agent_pb2_grpc
 from stratamq.client import AsyncClient
 from stratamq.election.opening import open_store
+from stratamq.election.pod_label import PodLabel
 from stratamq.election.store import ElectionStore, Snapshot
 from stratamq.errors import ConfigurationError
 from stratamq.files.clock import machine_boot
@@ -23,6 +24,7 @@ from stratamq_agent.servicer import SERVICE_NAME, AgentServicer
 log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
+ROLES = {None: "", True: "master", False: "slave"}
 WAKE_S = 1.0
 
 
@@ -44,6 +46,8 @@ async def main() -> None:
     servicer = AgentServicer(agent, config.store, config.ttl_ms)
     service.offer(agent_pb2_grpc.add_AgentServiceServicer_to_server, servicer, SERVICE_NAME)
     service.spawn(agent.run())
+    if config.pod:
+        service.spawn(PodLabel(config.pod, lambda: ROLES[agent.view.is_master]).run())
     try:
         await service.run(ready=True)
     finally:

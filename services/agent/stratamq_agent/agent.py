@@ -59,9 +59,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an agent knows. `store_problem`: why the value was not read last; "": it was."""
+    """What an agent knows. `is_master`: its broker, None: not known yet. `store_problem`: why the
+    value was not read last; "": it was."""
 
     member: str = ""
+    is_master: bool | None = None
     state: ElectionState = field(default_factory=ElectionState)
     store_problem: str = "not read yet"
     last_action: str = ""
@@ -195,7 +197,7 @@ class Agent:
             own = await self._broker.standing()
         except StrataError as error:
             return None, f"its broker does not answer: {error}"
-        self.view = replace(self.view, member=own.member)
+        self.view = replace(self.view, member=own.member, is_master=own.is_master)
         return own, ""
 
     def _seen(self, state: ElectionState | None) -> Seen:

@@ -41,6 +41,13 @@ class AgentConfig(FollowerConfig):
         doc="How long a call to the store may take, its repetitions included.",
     )
 
+    pod: str = setting(
+        "",
+        unit="name",
+        doc="In Kubernetes this broker's pod: its label `stratamq-role` is kept as its role, "
+        "`master` or `slave`, for Services to select. Empty: no label is written.",
+    )
+
     def faults(self) -> Iterable[str]:
         if self.store and (fault := store_fault(self.store)):
             yield f"store: {fault}"

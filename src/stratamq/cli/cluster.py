@@ -1,5 +1,6 @@
 """`stratamq cluster`: who leads a cluster of members, and to whom the lead goes."""
 
+import contextlib
 import threading
 import time
 from typing import Annotated
@@ -19,7 +20,7 @@ from stratamq.cli.options import (
 )
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client, Election
-from stratamq.errors import UnavailableError
+from stratamq.errors import NotWritableError, UnavailableError
 
 COLUMNS = ("member", "leads", "agent")
 LOOK_S = 0.1
@@ -78,6 +79,41 @@ def switchover(
         typer.echo(f"error: {state.leader or 'nobody'} leads: {state.last_action}", err=True)
         raise typer.Exit(EXIT_ERROR)
     typer.echo(f"{to} leads after {seconds:.1f} s")
+
+
+@cluster_app.command("handover")
+def handover(
+    data: DataOption = DEFAULT,
+    address: AddressOption = None,
+    broker: BrokerOption = "",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="try for so many seconds")
+    ] = 25.0,
+) -> None:
+    """Before this broker is stopped on purpose: if it leads, the slave that has the most does from
+    then on. May be called several times at once.
+
+    Exit codes: 0 it leads no more, or did not, 1 it still leads.
+    """
+    with open_client(data, address, broker) as client:
+        deadline_s = time.monotonic() + timeout_s
+        pause = threading.Event()
+        while (state := client.admin.election()).leader == state.member:
+            if not state.switchover and (best := _best_slave(client, state)):
+                with contextlib.suppress(NotWritableError):
+                    client.admin.switchover(best)
+            if time.monotonic() >= deadline_s:
+                typer.echo(f"error: {state.member} still leads: {state.last_action}", err=True)
+                raise typer.Exit(EXIT_ERROR)
+            pause.wait(LOOK_S)
+    typer.echo(f"{state.leader or 'nobody'} leads")
+
+
+def _best_slave(client: Client, state: Election) -> str:
+    """The connected member that has the most, of those with an agent; "": there is none."""
+    slaves = client.admin.replication_state().slaves
+    able = [one for one in slaves if one.connected and one.counts and one.member in state.agents]
+    return max(able, key=lambda one: one.acknowledged_offset).member if able else ""
 
 
 @cluster_app.command("pause")

@@ -43,28 +43,34 @@ def own_namespace() -> str:
         ) from error
 
 
+def kubernetes_client() -> tuple[Any, Any]:
+    """The client's module, and access to the API server: in a pod by its service account,
+    elsewhere by the kubeconfig. ConfigurationError without either."""
+    try:
+        from kubernetes import client, config
+    except ImportError as error:
+        raise ConfigurationError(
+            ["agent.store is Kubernetes: install stratamq[kubernetes]"]
+        ) from error
+    settings = client.Configuration()
+    try:
+        config.load_config(client_configuration=settings)
+    except config.ConfigException as error:
+        raise ConfigurationError([f"agent.store: no access to Kubernetes: {error}"]) from error
+    # A swap that is sent again after a lost answer would conflict with itself.
+    settings.retries = False
+    return client, client.ApiClient(settings)
+
+
 class KubernetesStore:
-    """`ttl_s` is shown in the Lease. A call ends within `timeout_s`. In a pod the service account
-    is used, elsewhere the kubeconfig; ConfigurationError without either."""
+    """`ttl_s` is shown in the Lease. A call ends within `timeout_s`. ConfigurationError
+    where nothing gives access to an API server."""
 
     def __init__(
         self, namespace: str, name: str, ttl_s: int, timeout_s: float, clock: Clock
     ) -> None:
-        try:
-            from kubernetes import client, config
-        except ImportError as error:
-            raise ConfigurationError(
-                ["agent.store is Kubernetes: install stratamq[kubernetes]"]
-            ) from error
-        settings = client.Configuration()
-        try:
-            config.load_config(client_configuration=settings)
-        except config.ConfigException as error:
-            raise ConfigurationError([f"agent.store: no access to Kubernetes: {error}"]) from error
-        # A swap that is sent again after a lost answer would conflict with itself.
-        settings.retries = False
-        self._client = client
-        self._api = client.CoordinationV1Api(client.ApiClient(settings))
+        self._client, api_client = kubernetes_client()
+        self._api = self._client.CoordinationV1Api(api_client)
         self._ttl_s = ttl_s
         self._timeout_s = timeout_s
         self._clock = clock
