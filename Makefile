@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-bare test-spark test-interop test-compose s3-server mutants lint format demo demo-tier demo-spark bench torture torture-ci protos client docs clean
+.PHONY: help venv check test test-bare test-spark test-interop test-compose test-cluster s3-server mutants lint format demo demo-tier demo-spark bench torture torture-ci protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -23,7 +23,7 @@ check: lint  ## while you change something: lint, formats, pages, one real broke
 
 test: venv  ## every test that needs no Java, with all the lints: a quarter of an hour on two cores
 	@echo "make test: about 12 minutes on two quiet cores; make check takes one" >&2
-	$(PYTEST) -n 3 -m "not java and not spark and not compose" $(ARGS)
+	$(PYTEST) -n 3 -m "not java and not spark and not compose and not cluster" $(ARGS)
 
 test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 1 -m "spark and not java" $(ARGS)
@@ -37,6 +37,9 @@ test-bare:  ## a slice in a Debian 12 with nothing but Python and make, as root 
 
 test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
 	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
+
+test-cluster: venv  ## a shard of deploy/kubernetes on a Kubernetes; finds one, or starts one of scripts/cluster/build.sh as root
+	scripts/with_cluster.sh $(PYTEST) tests/cluster -n 0 -s $(ARGS)
 
 s3-server: venv  ## a second S3 server for the tests of the tier, the Versity S3 Gateway; needs Go
 	GOBIN="$(CURDIR)/$(BIN)" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0

@@ -48,18 +48,6 @@ find_compose() {
   fi
 }
 
-install_packages() {
-  local missing=() package
-  for package in "${PACKAGES[@]}"; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-  done
-  if [ "${#missing[@]}" -gt 0 ]; then
-    echo "with_engine: installing ${missing[*]}" >&2
-    apt-get update -qq >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >&2
-  fi
-}
-
 start_engine() {
   mkdir -p "$CACHE"
   lab=$(mktemp -d "$CACHE/engine.XXXXXX")
@@ -113,7 +101,7 @@ if answers; then
   exec "$@"
 fi
 may_make
-install_packages
+scripts/install_packages.sh "${PACKAGES[@]}"
 start_engine
 prepare_engine
 find_compose

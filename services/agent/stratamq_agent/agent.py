@@ -248,6 +248,7 @@ class Agent:
             log.warning("not promoted", extra={"reason": str(error)})
             await self._give_up(following, taken)
             return True
+        self.view = replace(self.view, is_master=True)
         await self._grant(term, sent_ns)
         return False
 
@@ -267,6 +268,7 @@ class Agent:
         except NotWritableError as error:
             self._note(Renew(f"the switchover to {decision.to} waits: {error}"))
             return await self._renew(Renew(), own, state, revision)
+        self.view = replace(self.view, is_master=False)
         following = replace(state, leader=decision.to, switchover="", renewal=state.renewal + 1)
         if not await self._swap(following, revision):
             return False

@@ -6,6 +6,7 @@ and tools that look at Leases. Reads are of the API server's latest. Needs `stra
 
 import asyncio
 import hashlib
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from stratamq.formats.election_state import (
 
 ANNOTATION = "stratamq-election"
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 _NOT_FOUND, _CONFLICT = 404, 409
 
@@ -54,7 +56,10 @@ def kubernetes_client() -> tuple[Any, Any]:
         ) from error
     settings = client.Configuration()
     try:
-        config.load_config(client_configuration=settings)
+        if _IN_A_POD in os.environ:
+            config.load_incluster_config(settings)
+        else:
+            config.load_kube_config(client_configuration=settings)
     except config.ConfigException as error:
         raise ConfigurationError([f"agent.store: no access to Kubernetes: {error}"]) from error
     # A swap that is sent again after a lost answer would conflict with itself.

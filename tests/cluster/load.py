@@ -1,0 +1,20 @@
+"""Runs in a pod: sends numbered messages one after the other, and prints what was acknowledged.
+
+python3 - ADDRESS TOPIC SECONDS      lines: NUMBER MILLISECONDS
+"""
+
+import sys
+import time
+
+from stratamq.client import Message, connect
+
+address, topic, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+with connect(address, patience_s=120) as client, client.producer() as producer:
+    end = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < end:
+        began = time.monotonic()
+        delivery = producer.send_message(Message(topic, b"%d" % number, queue_id=number % 2))
+        result = delivery.result(120)
+        print(number, round((time.monotonic() - began) * 1000), result.status.name, flush=True)
+        number += 1

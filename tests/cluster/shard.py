@@ -1,0 +1,274 @@
+"""A shard of `deploy/kubernetes` in a namespace of its own, and a pod for clients beside it."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.waiting import until
+
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
+LOAD = Path(__file__).with_name("load.py")
+PODS = tuple(f"stratamq-broker-{number}" for number in range(3))
+ADDRESSES = ",".join(f"{pod}.stratamq-broker:10911" for pod in PODS)
+USER = 10001
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """Of one load: numbers and statuses in the order sent, and the longest that one took."""
+
+    statuses: tuple[tuple[int, str], ...]
+    longest_ms: int
+
+    @property
+    def confirmed(self) -> set[int]:
+        """Numbers that were answered PUT_OK."""
+        return {number for number, status in self.statuses if status == "PUT_OK"}
+
+    def __str__(self) -> str:
+        counts = Counter(status for _, status in self.statuses)
+        return f"{dict(counts)}, the longest append took {self.longest_ms} ms"
+
+
+class Shard:
+    """`volumes`: a directory of the node for volumes; None: the cluster has a storage class."""
+
+    def __init__(self, namespace: str, image: str, place: Path, volumes: Path | None) -> None:
+        self.namespace = namespace
+        self._image = image
+        self._place = place
+        self._volumes = volumes
+
+    # --- the cluster ---
+
+    def apply(self) -> None:
+        self.kubectl("create", "namespace", self.namespace, scoped=False)
+        label = "pod-security.kubernetes.io/enforce=restricted"
+        self.kubectl("label", "namespace", self.namespace, label, scoped=False)
+        shutil.copytree(MANIFESTS, self._place / "manifests")
+        self._write_overlay()
+        self.kubectl("apply", "--server-side", "-k", str(self._place))
+        self.kubectl("apply", "-f", "-", given=json.dumps(_client_pod(self._image)))
+        self.until_ready()
+
+    def delete(self) -> None:
+        self.kubectl("delete", "namespace", self.namespace, "--wait=false", scoped=False)
+
+    def until_ready(self) -> None:
+        self.kubectl(
+            "rollout", "status", "statefulset", "stratamq-broker", f"--timeout={TIMEOUT_S}s"
+        )
+        self.kubectl("wait", "--for=condition=Ready", "pod/client", f"--timeout={TIMEOUT_S}s")
+
+    def kubectl(self, *words: str, scoped: bool = True, given: str | None = None) -> str:
+        scope = ("--namespace", self.namespace) if scoped else ()
+        done = subprocess.run(
+            ["kubectl", *scope, *words],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S + 30,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def in_pod(self, pod: str, container: str, *words: str) -> str:
+        return self.kubectl("exec", pod, "-c", container, "--", *words)
+
+    def client(self, *words: str) -> str:
+        """A command of `stratamq`, from a client's pod."""
+        return self.in_pod("client", "client", "stratamq", *words, "--address", ADDRESSES)
+
+    # --- the shard ---
+
+    def leader(self) -> str:
+        """The member that leads."""
+        return until(self._leader, "a member leads")
+
+    def _leader(self) -> str:
+        """As an agent knows it; "": nobody, as far as one answers."""
+        for pod in PODS:
+            try:
+                text = self.in_pod(
+                    pod, "agent", "stratamq", "cluster", "status", "--output", "json"
+                )
+            except AssertionError:
+                continue
+            rows = [json.loads(line) for line in text.splitlines()]
+            leaders = [row["member"] for row in rows if row.get("leads")]
+            if leaders:
+                return str(leaders[0])
+        return ""
+
+    def masters(self) -> set[str]:
+        """Pods that the Service for clients selects."""
+        rows = json.loads(self.kubectl("get", "pods", "-l", "stratamq-role=master", "-o", "json"))
+        return {row["metadata"]["name"] for row in rows["items"]}
+
+    @contextmanager
+    def load(self, topic: str, seconds: int) -> Iterator["Load"]:
+        """A producer beside what is done to the shard meanwhile; ended at the end."""
+        load = Load(self, topic, seconds)
+        try:
+            yield load
+            load.wait()
+        finally:
+            load.kill()
+
+    def stored(self, topic: str) -> list[int]:
+        """The numbers of a load that consumers read, in order."""
+        return sorted(int(line) for line in self.client("consume", topic, "-f", "%s\\n").split())
+
+    def lose_volume(self, pod: str) -> None:
+        """Everything in it, while the broker runs, and the pod with it."""
+        self.in_pod(pod, "commitlog", "sh", "-c", "rm -rf /data/* /data/.[!.]*")
+        self.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+
+    # --- manifests ---
+
+    def _write_overlay(self) -> None:
+        patches: list[dict[str, Any]] = [
+            {"op": "remove", "path": "/spec/template/spec/affinity"},
+            *(
+                {
+                    "op": "replace",
+                    "path": f"/spec/template/spec/containers/{number}/resources/requests/cpu",
+                    "value": "10m",
+                }
+                for number in range(6)
+            ),
+            {
+                "op": "replace",
+                "path": "/spec/volumeClaimTemplates/0/spec/resources/requests/storage",
+                "value": "1Gi",
+            },
+        ]
+        resources = ["manifests/shard"]
+        if self._volumes is not None:
+            (self._place / "volumes.json").write_text(json.dumps(self._volume_list()))
+            resources.append("volumes.json")
+            place = "/spec/volumeClaimTemplates/0/spec/storageClassName"
+            patches.append({"op": "add", "path": place, "value": self.namespace})
+        name, _, tag = self._image.rpartition(":")
+        overlay = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": self.namespace,
+            "resources": resources,
+            "images": [{"name": "stratamq", "newName": name, "newTag": tag}],
+            "patches": [{"target": {"kind": "StatefulSet"}, "patch": json.dumps(patches)}],
+        }
+        (self._place / "kustomization.yaml").write_text(json.dumps(overlay))
+
+    def _volume_list(self) -> dict[str, Any]:
+        assert self._volumes is not None
+        items: list[dict[str, Any]] = [
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": self.namespace},
+                "provisioner": "kubernetes.io/no-provisioner",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            }
+        ]
+        for number in range(3):
+            path = self._volumes / f"{self.namespace}-{number}"
+            path.mkdir()
+            os.chown(path, USER, USER)
+            items.append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolume",
+                    "metadata": {"name": path.name},
+                    "spec": {
+                        "capacity": {"storage": "1Gi"},
+                        "accessModes": ["ReadWriteOnce"],
+                        "storageClassName": self.namespace,
+                        "persistentVolumeReclaimPolicy": "Retain",
+                        "hostPath": {"path": str(path)},
+                    },
+                }
+            )
+        return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+class Load:
+    """`load.py` in the client's pod. `begun` once something was acknowledged."""
+
+    def __init__(self, shard: Shard, topic: str, seconds: int) -> None:
+        self.begun = threading.Event()
+        self._rows: list[tuple[int, int, str]] = []
+        self._process = subprocess.Popen(
+            [
+                *("kubectl", "--namespace", shard.namespace, "exec", "-i", "client", "--"),
+                *("python3", "-", ADDRESSES, topic, str(seconds)),
+            ],
+            stdin=LOAD.open(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._other: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def acknowledged(self) -> Acknowledged:
+        statuses = tuple((number, status) for number, _, status in self._rows)
+        return Acknowledged(statuses, max(ms for _, ms, _ in self._rows))
+
+    def wait(self) -> None:
+        """Until it has ended by itself, and nothing was refused."""
+        self._process.wait(TIMEOUT_S)
+        self._reader.join()
+        assert self._process.returncode == 0, "".join(self._other)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            words = line.split()
+            if len(words) == 3 and words[0].isdigit() and words[1].isdigit():
+                self._rows.append((int(words[0]), int(words[1]), words[2]))
+                self.begun.set()
+            else:
+                self._other.append(line)
+
+
+def _client_pod(image: str) -> dict[str, Any]:
+    restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "client", "labels": {"stratamq-client": "true"}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "client",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sleep", "infinity"],
+                    "securityContext": restricted,
+                }
+            ],
+        },
+    }

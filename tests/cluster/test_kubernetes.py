@@ -1,0 +1,90 @@
+"""A shard on a real Kubernetes heals by itself, and loses nothing that it acknowledged."""
+
+import pytest
+
+from tests.cluster.shard import PODS, Acknowledged, Shard
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+TTL_S = 30
+LONGEST_S = {"switchover": 2, "drain": 2 + 8, "lost": TTL_S + 10 + 10}
+"""Of an append; in a test with room for a machine that does other work."""
+
+
+def healed(shard: Shard) -> None:
+    shard.until_ready()
+    until(lambda: len(shard.masters()) == 1, "one pod is the Service's", deadline_s=120)
+
+
+def judge(shard: Shard, topic: str, found: Acknowledged, longest_s: float) -> None:
+    """Everything confirmed is there, nothing twice, and no append took longer."""
+    print(f"{topic}: {found}")
+    stored = shard.stored(topic)
+    assert len(stored) == len(set(stored))
+    assert found.confirmed <= set(stored)
+    assert found.longest_ms < longest_s * 1000
+
+
+def test_what_is_sent_over_the_service_is_found_by_queue_and_key(shard):
+    shard.in_pod(
+        "client", "client", "sh", "-c",
+        "seq 1 100 | stratamq produce first --key k --address stratamq-client:10911",
+    )  # fmt: skip
+    assert shard.stored("first") == list(range(1, 101))
+    assert "100" in shard.client("query", "key", "first", "k", "--output", "json")
+    assert shard.masters() == {shard.leader()}
+
+
+def test_a_switchover_is_hardly_noticed(shard):
+    healed(shard)
+    before = shard.leader()
+    other = next(pod for pod in PODS if pod != before)
+    with shard.load("switched", 15) as load:
+        assert load.begun.wait(60)
+        shard.in_pod(before, "agent", "stratamq", "cluster", "switchover", "--to", other)
+    judge(shard, "switched", load.acknowledged, LONGEST_S["drain"])
+    assert shard.leader() == other
+
+
+def test_a_pod_that_is_drained_hands_over_first(shard):
+    healed(shard)
+    before = shard.leader()
+    with shard.load("drained", 40) as load:
+        assert load.begun.wait(60)
+        shard.kubectl("delete", "pod", before, "--wait=false")
+    judge(shard, "drained", load.acknowledged, LONGEST_S["drain"])
+
+
+@pytest.mark.parametrize("loss", ["pod", "volume"])
+def test_a_lost_leader_is_replaced(shard, loss):
+    """With its volume: it comes back as a new member, and has everything again."""
+    healed(shard)
+    before = shard.leader()
+    with shard.load(f"lost-{loss}", TTL_S + 45) as load:
+        assert load.begun.wait(60)
+        if loss == "pod":
+            shard.kubectl("delete", "pod", before, "--force", "--grace-period=0", "--wait=false")
+        else:
+            shard.lose_volume(before)
+    judge(shard, f"lost-{loss}", load.acknowledged, LONGEST_S["lost"])
+    healed(shard)
+
+
+def test_a_rolling_restart_loses_nothing(shard):
+    healed(shard)
+    with shard.load("rolled", 120) as load:
+        assert load.begun.wait(60)
+        shard.kubectl("rollout", "restart", "statefulset", "stratamq-broker")
+        shard.until_ready()
+    judge(shard, "rolled", load.acknowledged, LONGEST_S["drain"])
+
+
+def test_a_second_disruption_is_refused(shard):
+    healed(shard)
+    shard.kubectl("delete", "pod", PODS[2], "--wait=false")
+    until(
+        lambda: '"disruptionsAllowed": 0' in shard.kubectl("get", "pdb", "-o", "json"),
+        "the budget is used",
+    )
+    healed(shard)
