@@ -6,7 +6,6 @@ and tools that look at Leases. Reads are of the API server's latest. Needs `stra
 
 import asyncio
 import hashlib
-import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,6 @@ from stratamq.formats.election_state import (
 
 ANNOTATION = "stratamq-election"
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 _NOT_FOUND, _CONFLICT = 404, 409
 
@@ -56,7 +54,7 @@ def kubernetes_client() -> tuple[Any, Any]:
         ) from error
     settings = client.Configuration()
     try:
-        if _IN_A_POD in os.environ:
+        if _NAMESPACE.exists():
             config.load_incluster_config(settings)
         else:
             config.load_kube_config(client_configuration=settings)

@@ -1,0 +1,166 @@
+"""The manifests as shipped: of the Kubernetes API to the letter, restricted, and set by settings of
+the code. What a cluster makes of them is tests/cluster's."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from stratamq.service.config import ServiceConfig
+from stratamq.service.installed import installed_rooms
+
+KUBERNETES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+VERSION = "1.33"
+CONTAINERS = ("commitlog", "dispatcher", "index", "ha", "janitor", "agent")
+VARIABLE = re.compile(r"\$\(([A-Z_]+)\)")
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def files() -> list[Path]:
+    return [KUBERNETES / "base" / f"{name}.yaml" for name in ("broker", "services", "policies")] + [
+        KUBERNETES / "members" / "agent.yaml"
+    ]
+
+
+def broker() -> dict[str, Any]:
+    text = (KUBERNETES / "base" / "broker.yaml").read_text(encoding="utf-8")
+    (found,) = (one for one in documents(text) if one["kind"] == "StatefulSet")
+    return found
+
+
+def member() -> dict[str, Any]:
+    (found,) = documents((KUBERNETES / "members" / "broker.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def containers() -> dict[str, list[dict[str, Any]]]:
+    """Of each name: as a member's patch has it, then as the base has it."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in (member(), broker()):
+        for container in one["spec"]["template"]["spec"]["containers"]:
+            found.setdefault(container["name"], []).append(container)
+    return found
+
+
+def settings(room: str) -> set[str]:
+    """Names of a service's settings."""
+    (kind,) = (
+        one
+        for one in vars(import_module(f"stratamq_{room}.config")).values()
+        if isinstance(one, type) and issubclass(one, ServiceConfig) and room in one.__module__
+    )
+    return {one.name for one in fields(kind)}
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
+def test_every_field_is_one_of_the_api(path):
+    found = documents(path.read_text(encoding="utf-8"))
+    assert found
+    for one in found:
+        kubernetes_validate.validate(one, VERSION, strict=True)
+
+
+def test_every_service_of_a_broker_is_a_container():
+    found = containers()
+    assert tuple(sorted(found)) == tuple(sorted(CONTAINERS))
+    assert set(found) == set(installed_rooms()) - {"tier"}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_container_is_restricted_and_limited(name):
+    full = containers()[name][-1]
+    security = full["securityContext"]
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert {"cpu", "memory"} <= set(full["resources"]["requests"])
+    assert "memory" in full["resources"]["limits"]
+    mounted = {one["mountPath"] for one in full["volumeMounts"]}
+    assert {"/data", "/tmp", "/etc/stratamq"} <= mounted
+
+
+def test_the_pod_runs_as_an_ordinary_user_and_only_the_agent_has_a_token():
+    for one in (broker(), member()):
+        assert not one["spec"]["template"]["spec"].get("automountServiceAccountToken", False)
+    security = broker()["spec"]["template"]["spec"]["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] == 10001
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    with_token = [
+        name
+        for name, parts in containers().items()
+        if any(one["name"] == "token" for part in parts for one in part.get("volumeMounts", ()))
+    ]
+    assert with_token == ["agent"]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_probes_ask_for_life_and_readiness_at_the_services_port(name):
+    full = containers()[name][-1]
+    image = (KUBERNETES.parent / "Dockerfile").read_text(encoding="utf-8")
+    port = int(re.findall(rf"STRATAMQ_{name.upper()}_ADDRESS=0\.0\.0\.0:(\d+)", image)[0])
+    assert full["livenessProbe"]["grpc"] == {"port": port, "service": "liveness"}
+    assert full["readinessProbe"]["grpc"] == {"port": port, "service": "readiness"}
+    assert {"name": name, "containerPort": port} in full["ports"]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_variables_are_settings_of_the_code_and_known_before_they_are_used(name):
+    parts = containers()[name]
+    known: set[str] = set()
+    for part in parts:
+        for one in part.get("env", ()):
+            used = set(VARIABLE.findall(one.get("value", "")))
+            assert used <= known, f"{one['name']} uses {used - known}, which come behind it"
+            known.add(one["name"])
+    for variable in known:
+        if variable.startswith("STRATAMQ_"):
+            room, _, setting = variable.removeprefix("STRATAMQ_").lower().partition("_")
+            assert room == name
+            assert setting in settings(name)
+
+
+def test_the_settings_file_names_settings_of_the_code():
+    path = KUBERNETES / "base" / "stratamq.toml"
+    for room, given in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        assert set(given) <= settings(room)
+
+
+def test_a_pod_that_is_drained_hands_over_within_its_grace():
+    spec = broker()["spec"]["template"]["spec"]
+    for name in ("commitlog", "ha", "agent"):
+        command = containers()[name][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert command[:3] == ["stratamq", "cluster", "handover"]
+        assert float(command[-1]) + 60 <= spec["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize(("overlay", "brokers"), [("one", 1), ("shard", 1), ("three-shards", 3)])
+def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
+    kubectl = os.environ.get("STRATAMQ_KUBECTL") or shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not here: overlays are rendered in `make test-cluster`")
+    done = subprocess.run(
+        [kubectl, "kustomize", str(KUBERNETES / overlay)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = documents(done.stdout)
+    for one in found:
+        kubernetes_validate.validate(one, VERSION, strict=True)
+    sets = [one for one in found if one["kind"] == "StatefulSet"]
+    assert len(sets) == brokers
+    for one in sets:
+        terms = one["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+        (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["labelSelector"]["matchLabels"] == one["spec"]["selector"]["matchLabels"]
