@@ -3,10 +3,11 @@
 import random
 from dataclasses import dataclass
 
+import numpy as np
 from stratamq_tier.read_ahead import IDLE_NS, Chunk, ReadAhead
 
 from stratamq.files.clock import SystemClock
-from stratamq.tier.reading.records import TierMessage
+from stratamq.tier.reading.records import NO_RECORDS, TierRecords
 
 SIZE = 1_000
 KEY = ("t", 0, (1, 1))
@@ -24,8 +25,9 @@ class Clock:
 
 
 def chunk(first: int, count: int = 1) -> Chunk:
-    record = memoryview(bytes(SIZE))
-    return Chunk(first, first + count, tuple(TierMessage(first, 0, record) for _ in range(1)))
+    one, zero = np.array([first]), np.zeros(1, np.int64)
+    records = TierRecords(memoryview(bytes(SIZE)), zero, zero + SIZE, one, zero)
+    return Chunk(first, first + count, records)
 
 
 def cache(chunks: int, clock: Clock | None = None) -> ReadAhead:
@@ -109,7 +111,7 @@ def test_the_chunk_that_has_an_offset_is_found_among_many():
     firsts = list(range(0, 2_000, 2))
     random.Random(1).shuffle(firsts)
     for first in firsts:
-        cache.put(KEY, Chunk(first, first + 1, ()))
+        cache.put(KEY, Chunk(first, first + 1, NO_RECORDS))
     for first in firsts:
         found = cache.find(KEY, first)
         assert found is not None and found.first == first
@@ -118,16 +120,16 @@ def test_the_chunk_that_has_an_offset_is_found_among_many():
 
 def test_a_long_chunk_is_found_behind_a_short_one_that_begins_in_it():
     cache = ReadAhead(SystemClock(), 1 << 20, 60_000)
-    cache.put(KEY, Chunk(0, 100, ()))
-    cache.put(KEY, Chunk(50, 51, ()))
+    cache.put(KEY, Chunk(0, 100, NO_RECORDS))
+    cache.put(KEY, Chunk(50, 51, NO_RECORDS))
     found = cache.find(KEY, 70)
     assert found is not None and found.first == 0
 
 
 def test_what_is_over_the_budget_goes_and_nothing_else():
-    cache = ReadAhead(SystemClock(), 200 * 10, 60_000)
+    cache = ReadAhead(SystemClock(), 10 * Chunk(0, 1, NO_RECORDS).memory_bytes, 60_000)
     for first in range(20):
-        cache.put(KEY, Chunk(first, first + 1, ()))
+        cache.put(KEY, Chunk(first, first + 1, NO_RECORDS))
     assert [cache.find(KEY, offset) is not None for offset in range(20)] == [False] * 10 + [
         True
     ] * 10

@@ -14,6 +14,7 @@ import numpy as np
 
 from stratamq.errors import StrataError
 from stratamq.follow.tier import TierCalls, TierMessages, TierQueue
+from stratamq_dispatcher.frame_reads import Piece
 from stratamq_dispatcher.long_poll import QueueKey
 from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullPlan, PullQuery, TagFilter
 
@@ -119,10 +120,10 @@ class TierReads:
             if local.minimum < local.maximum and minimum >= local.minimum:
                 return None
             return PullAnswer(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
-        pieces = _chosen(found, query.tag_filter, query.topic)
-        status = GetStatus.FOUND if pieces else GetStatus.NO_MATCHED_MESSAGE
+        pieces, count = _chosen(found, query.tag_filter, query.topic)
+        status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
         size = sum(map(len, pieces))
-        return PullAnswer(status, found.next_offset, minimum, maximum, len(pieces), [*pieces], size)
+        return PullAnswer(status, found.next_offset, minimum, maximum, count, pieces, size)
 
     async def offset_at(
         self, key: QueueKey, timestamp_ms: int, local: int, local_minimum: int, *, upper: bool
@@ -158,15 +159,21 @@ class TierReads:
         self.learned.set()
 
 
-def _chosen(found: TierMessages, tag_filter: TagFilter | None, topic: str) -> list[memoryview]:
-    """The records with a wanted tag."""
-    if tag_filter is None or tag_filter.matches_all or not found.records:
-        return list(found.records)
+def _chosen(
+    found: TierMessages, tag_filter: TagFilter | None, topic: str
+) -> tuple[list[Piece], int]:
+    """The records with a wanted tag, neighbours joined, and their number."""
+    whole = memoryview(found.frames)
+    if not found.lengths:
+        return [], 0
+    if tag_filter is None or tag_filter.matches_all:
+        return [whole], len(found.lengths)
     codes = np.array(found.tags_codes, np.int64)
     wanted, doubtful = tag_filter.mask(codes, topic), tag_filter.needs_text(codes)
-    choices = zip(found.records, wanted.tolist(), doubtful.tolist(), strict=True)
-    return [
-        record
-        for record, takes, doubt in choices
-        if takes and (not doubt or tag_filter.has_tag(record))
-    ]
+    ends = np.cumsum(np.array(found.lengths, np.int64))
+    pieces: list[Piece] = []
+    for number in np.flatnonzero(wanted).tolist():
+        record = whole[int(ends[number]) - found.lengths[number] : int(ends[number])]
+        if not doubtful[number] or tag_filter.has_tag(record):
+            pieces.append(record)
+    return pieces, len(pieces)

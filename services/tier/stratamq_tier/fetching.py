@@ -5,13 +5,13 @@ whoever reads on is answered from memory. Of several who want the same at once o
 """
 
 import asyncio
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import TypeVar
+
+import numpy as np
 
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock
@@ -20,7 +20,7 @@ from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.manifests import ManifestQueue, load_manifest, queue_of
 from stratamq.tier.reading.pull import TierPull, TierStatus, pull
-from stratamq.tier.reading.records import TierMessage
+from stratamq.tier.reading.records import NO_RECORDS, TierRecords
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier.queue_table import QueueTable
@@ -42,7 +42,7 @@ class Fetched:
     next_offset: int
     minimum: int = 0
     end: int = 0
-    messages: tuple[TierMessage, ...] = ()
+    messages: TierRecords = NO_RECORDS
 
 
 class Fetcher:
@@ -97,11 +97,12 @@ class Fetcher:
         chunk = self._cache.find(cached, offset)
         if chunk is None:
             chunk = await self._read(key, manifest, offset, most_messages, most_bytes)
-        messages = tuple(_within(chunk.messages, offset, most_messages, most_bytes))
-        more = bool(messages) and messages[-1] is not chunk.messages[-1]
-        next_offset = messages[-1].offset + 1 if more else chunk.end
+        low, high = _within(chunk.messages, offset, most_messages, most_bytes)
+        messages = chunk.messages.between(low, high)
+        more = low < high < len(chunk.messages)
+        next_offset = int(messages.offsets[-1]) + 1 if more else chunk.end
         self._prepare(key, manifest, chunk, next_offset)
-        if not messages:
+        if not len(messages):
             return Fetched(TierStatus.NO_MATCHED_MESSAGE, next_offset, *bounds)
         return Fetched(TierStatus.FOUND, next_offset, *bounds, messages)
 
@@ -227,16 +228,11 @@ def _end_of_part(opened: ManifestQueue, offset: int) -> int:
     return offset
 
 
-_offset_of = attrgetter("offset")
-
-
 def _within(
-    messages: tuple[TierMessage, ...], offset: int, most_messages: int, most_bytes: int
-) -> Iterable[TierMessage]:
-    start = bisect_left(messages, offset, key=_offset_of)
-    size = 0
-    for count, message in enumerate(messages[start : start + most_messages]):
-        size += len(message.record)
-        if count and size > most_bytes:
-            return
-        yield message
+    messages: TierRecords, offset: int, most_messages: int, most_bytes: int
+) -> tuple[int, int]:
+    """Which records from queue offset `offset` on: one at least, if there is one, whatever its
+    size."""
+    low = int(np.searchsorted(messages.offsets, offset))
+    sizes = messages.sizes[low : low + most_messages].cumsum()
+    return low, low + max(min(1, len(sizes)), int(np.searchsorted(sizes, most_bytes, "right")))

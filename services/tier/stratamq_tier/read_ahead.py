@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from stratamq.files.port import Clock
 from stratamq.formats.tier_manifest import Epoch
-from stratamq.tier.reading.records import TierMessage
+from stratamq.tier.reading.records import TierRecords
 from stratamq_tier.status import CacheStatus
 
 CacheKey = tuple[str, int, Epoch]
 """A queue, and the writer of its manifest: of another history nothing is found."""
-_MESSAGE_BYTES = 200
-"""What a message takes in memory beside its record."""
+_CHUNK_BYTES = 1_000
+"""What a chunk takes in memory beside its records and their columns."""
 IDLE_NS = 1_000_000_000
 """Whoever did not ask for a chunk for so long gives way to others."""
 _OVERLAPPING = 4
@@ -39,14 +39,11 @@ class Chunk:
 
     first: int
     end: int
-    messages: tuple[TierMessage, ...]
+    messages: TierRecords
 
     @property
     def memory_bytes(self) -> int:
-        """Of the buffer, and beside it."""
-        buffers = {id(one.record.obj): one.record.obj for one in self.messages}
-        records = sum(memoryview(buffer).nbytes for buffer in buffers.values())
-        return records + (len(self.messages) + 1) * _MESSAGE_BYTES
+        return self.messages.memory_bytes + _CHUNK_BYTES
 
 
 @dataclass(slots=True)

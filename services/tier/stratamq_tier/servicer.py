@@ -71,9 +71,9 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             next_offset=fetched.next_offset,
             min_offset=fetched.minimum,
             max_offset=fetched.end,
-            frames=b"".join([one.record for one in fetched.messages]),
-            lengths=[len(one.record) for one in fetched.messages],
-            tags_codes=[one.tags_code for one in fetched.messages],
+            frames=fetched.messages.joined(),
+            lengths=fetched.messages.sizes.tolist(),
+            tags_codes=fetched.messages.tags_codes.tolist(),
         )
 
     async def GetTierOffsetByTime(

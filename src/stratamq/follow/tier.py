@@ -30,13 +30,14 @@ class TierQueue:
 @dataclass(frozen=True, slots=True)
 class TierMessages:
     """`below`: the offset asked for is below `minimum`, and there are no records. `next_offset`:
-    where to go on; records are those that are there before it."""
+    where to go on; records are those that are there before it, one behind the other in `frames`."""
 
     next_offset: int
     minimum: int
     end: int
-    records: tuple[memoryview, ...] = ()
-    tags_codes: tuple[int, ...] = ()
+    frames: bytes = b""
+    lengths: Sequence[int] = ()
+    tags_codes: Sequence[int] = ()
     below: bool = False
 
 
@@ -92,8 +93,9 @@ class TierCalls:
             response.next_offset,
             response.min_offset,
             response.max_offset,
-            tuple(_cut(response.frames, response.lengths)),
-            tuple(response.tags_codes),
+            response.frames,
+            response.lengths,
+            response.tags_codes,
             response.status == common_pb2.GET_MESSAGE_STATUS_OFFSET_TOO_SMALL,
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 from stratamq.formats.queue_units import UnitArray
 from stratamq.tier.containers.queue import TierQueue, spans
 from stratamq.tier.driver.calls import Procedure
-from stratamq.tier.reading.records import TierMessage, cut_records
+from stratamq.tier.reading.records import NO_RECORDS, TierRecords, cut_records
 
 MAX_PULL_MESSAGES = 4096
 MAX_PULL_BYTES = 16 << 20
@@ -35,7 +35,7 @@ class TierPull:
 
     status: TierStatus
     next: int
-    messages: tuple[TierMessage, ...] = ()
+    messages: TierRecords = NO_RECORDS
 
 
 def pull(
@@ -56,20 +56,18 @@ def pull(
     units = yield from queue.read_units(offset, wanted)
     units = units[: spans(units, max_bytes)]
     messages = yield from read_records(queue, units, offset)
-    status = TierStatus.FOUND if messages else TierStatus.NO_MATCHED_MESSAGE
-    return TierPull(status, offset + len(units), tuple(messages))
+    status = TierStatus.FOUND if len(messages) else TierStatus.NO_MATCHED_MESSAGE
+    return TierPull(status, offset + len(units), messages)
 
 
-def read_records(
-    queue: TierQueue, units: UnitArray, first_offset: int
-) -> Procedure[list[TierMessage]]:
+def read_records(queue: TierQueue, units: UnitArray, first_offset: int) -> Procedure[TierRecords]:
     """The records of consecutive units, in one range; none of those that are not there."""
     if not len(units):
-        return []
+        return NO_RECORDS
     places = units["physical_offset"].astype(np.int64)
     start = max(int(places.min()), queue.records.minimum)
     end = min(int((places + units["size"]).max()), queue.records.end)
     if end <= start:
-        return []
+        return NO_RECORDS
     data = yield from queue.records.read(start, end - start)
-    return list(cut_records(units, first_offset, data, start))
+    return cut_records(units, first_offset, data, start)

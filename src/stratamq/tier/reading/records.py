@@ -7,12 +7,13 @@ others keep their own offsets, so that damage in the middle shifts nobody. Spec 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from stratamq.formats import frame_layout as layout
+from stratamq.formats.columns import I64, windows
 from stratamq.formats.queue_units import UnitArray
 from stratamq.formats.sysflag import host_bytes
 from stratamq.formats.tier_records import CODA_BYTES, CODA_MAGIC
-
-_MAGICS = (layout.MAGIC_V1, layout.MAGIC_V2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +25,90 @@ class TierMessage:
     record: memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class TierRecords:
+    """Records of one queue, as columns over the buffer that they lie in: where each begins there,
+    its size, its queue offset (rising) and the tag code of its unit."""
+
+    buffer: memoryview
+    starts: I64
+    sizes: I64
+    offsets: I64
+    tags_codes: I64
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[TierMessage]:
+        columns = (self.offsets, self.tags_codes, self.starts, self.sizes)
+        for offset, tags_code, start, size in zip(*(one.tolist() for one in columns), strict=True):
+            yield TierMessage(offset, tags_code, self.buffer[start : start + size])
+
+    def between(self, low: int, high: int) -> "TierRecords":
+        """Records number [low, high), in the same buffer."""
+        part = slice(low, high)
+        return TierRecords(
+            self.buffer,
+            self.starts[part],
+            self.sizes[part],
+            self.offsets[part],
+            self.tags_codes[part],
+        )
+
+    def joined(self) -> bytes:
+        """One behind the other: one copy where they lie so."""
+        if not len(self):
+            return b""
+        ends = self.starts + self.sizes
+        if (ends[:-1] == self.starts[1:]).all():
+            return bytes(self.buffer[int(self.starts[0]) : int(ends[-1])])
+        return b"".join([one.record for one in self])
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the whole buffer, and of the columns."""
+        buffer = memoryview(self.buffer.obj) if self.buffer.obj is not None else self.buffer
+        columns = (self.starts, self.sizes, self.offsets, self.tags_codes)
+        return buffer.nbytes + sum(one.nbytes for one in columns)
+
+
+_NONE = np.zeros(0, np.int64)
+NO_RECORDS = TierRecords(memoryview(b""), _NONE, _NONE, _NONE, _NONE)
+
+
 def cut_records(
     units: UnitArray, first_offset: int, data: bytes | memoryview, base: int
-) -> Iterator[TierMessage]:
+) -> TierRecords:
     """Units of consecutive queue offsets from `first_offset` on → their records in `data`, which
     begins at place `base` of the queue's records."""
-    view = memoryview(data)
-    for number, unit in enumerate(units.tolist()):
-        place, size, tags_code = unit
-        record = _record(view, place - base, size, first_offset + number)
-        if record is not None:
-            yield TierMessage(first_offset + number, tags_code, record)
-
-
-def _record(view: memoryview, start: int, size: int, offset: int) -> memoryview | None:
-    if start < 0 or size < layout.MIN_FRAME_BYTES or start + size > len(view):
-        return None
-    if _number(view, start + layout.MAGIC_POSITION, 4) == CODA_MAGIC:
-        start += CODA_BYTES
-        if start + size > len(view):
-            return None
-    record = view[start : start + size]
+    sizes = units["size"].astype(np.int64)
+    starts = units["physical_offset"].astype(np.int64) - base
+    offsets = np.arange(first_offset, first_offset + len(units), dtype=np.int64)
+    there = (starts >= 0) & (sizes >= layout.MIN_FRAME_BYTES) & (starts + sizes <= len(data))
+    kept = np.flatnonzero(there)
+    behind_coda = _column(data, starts[kept] + layout.MAGIC_POSITION, ">u4") == CODA_MAGIC
+    if behind_coda.any():
+        starts[kept[behind_coda]] += CODA_BYTES
+        kept = kept[starts[kept] + sizes[kept] <= len(data)]
+    begin, size = starts[kept], sizes[kept]
+    magics = _column(data, begin + layout.MAGIC_POSITION, ">u4")
     good = (
-        _number(record, layout.TOTAL_SIZE_POSITION, 4) == size
-        and _number(record, layout.MAGIC_POSITION, 4) in _MAGICS
-        and _number(record, layout.QUEUE_OFFSET_POSITION, 8) == offset
+        (_column(data, begin + layout.TOTAL_SIZE_POSITION, ">u4") == size)
+        & ((magics == layout.MAGIC_V1) | (magics == layout.MAGIC_V2))
+        & (_column(data, begin + layout.QUEUE_OFFSET_POSITION, ">i8") == offsets[kept])
     )
-    return record if good else None
+    kept = kept[good]
+    codes = units["tags_code"].astype(np.int64)
+    return TierRecords(memoryview(data), starts[kept], sizes[kept], offsets[kept], codes[kept])
+
+
+def _column(data: bytes | memoryview, places: I64, kind: str) -> I64:
+    """The number of this kind at each place; all of them lie within `data`."""
+    width = np.dtype(kind).itemsize
+    if not len(places):
+        return _NONE
+    rows = np.ascontiguousarray(windows(data, width)[places])
+    return rows.view(kind)[:, 0].astype(np.int64)
 
 
 def _number(view: memoryview, position: int, size: int) -> int:
