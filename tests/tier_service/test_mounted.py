@@ -13,7 +13,13 @@ from stratamq.cli.tier_mount import mount_settings
 from stratamq.client import Client, Message, connect
 from stratamq.client.values import Topic
 from stratamq.errors import NotWritableError
+from stratamq.files.real import RealFiles
+from stratamq.tier.consumer_offsets import ConsumerOffsetsCopy
+from stratamq.tier.driver.posix import PosixStorage
+from stratamq.tier.driver.storage import Storage, run
+from stratamq.tier.reading.contents import load_writer
 from tests.support.brokers import Broker
+from tests.support.storages import no_pause
 from tests.support.waiting import until
 from tests.tier_service.test_restored_broker import COUNT, all_frames, send, stored_ms
 from tests.tier_service.test_uploading import Tier, settings
@@ -59,6 +65,15 @@ def files(directory: Path) -> dict[str, bytes]:
     }
 
 
+def put_offsets(storage: Storage) -> None:
+    """Of a group, as the broker's tier service copies them now and then."""
+    epoch = run(load_writer("DefaultCluster", "broker-a"), storage)
+    assert epoch is not None
+    copy = ConsumerOffsetsCopy("DefaultCluster", "broker-a", epoch)
+    copy.take(b'{"offsetTable":{"t@readers":{"0":150,"1":20}}}')
+    run(copy.store(1), storage)
+
+
 def indexed(client: Client) -> bool:
     return [one.body[:8] for one in client.query_key("t", "k7").messages] == [b"00000007"]
 
@@ -73,11 +88,13 @@ def test_it_answers_as_the_broker_that_is_gone(tmp_path, tier, target, broker):
         until(lambda: client.admin.tier_state().index_items >= COUNT, "all keys are in files")
     broker.stop()
     shutil.rmtree(tmp_path / "store")
+    put_offsets(PosixStorage(RealFiles(target), no_pause))
     content = files(target)
     with mounted(tmp_path, target) as mount, connect(mount.root, patience_s=60) as client:
         assert {topic.name for topic in client.topics()} >= {"t"}
         assert all_frames(client) == before
         assert [client.offset_at_time("t", 0, ms) for ms in times] == offsets
+        assert client.committed_offsets("readers") == {("t", 0): 150, ("t", 1): 20}
         until(lambda: indexed(client), "a key is found")
     assert files(target) == content
 
@@ -122,7 +139,7 @@ def test_it_takes_neither_messages_nor_offsets_nor_topics(tmp_path, tier, target
 
 
 def test_a_directory_with_something_else_is_refused(tmp_path, tier, target, broker, capsys):
-    def run(*words: object) -> str:
+    def refusal(*words: object) -> str:
         assert command_line.run(["tier", "mount", *map(str, words)]) != 0
         return capsys.readouterr().err
 
@@ -130,7 +147,7 @@ def test_a_directory_with_something_else_is_refused(tmp_path, tier, target, brok
         send(client, 0, 6)
         until(lambda: committed(tier) == 6, "all is in the tier")
     broker.stop()
-    assert "not empty" in run(target, tmp_path / "store")
-    assert "in the tier itself" in run(target, target / "mount")
-    assert "nothing of the broker other" in run(target, tmp_path / "m", "--broker", "other")
-    assert "there is no directory" in run(tmp_path / "nowhere", tmp_path / "m")
+    assert "not empty" in refusal(target, tmp_path / "store")
+    assert "in the tier itself" in refusal(target, target / "mount")
+    assert "nothing of the broker other" in refusal(target, tmp_path / "m", "--broker", "other")
+    assert "there is no directory" in refusal(tmp_path / "nowhere", tmp_path / "m")

@@ -163,9 +163,11 @@ class Working:
             )
         if not self._broker:
             await self._until_done(self._learn_name, "the log was not met yet")
-        await self._until_done(self._load, "the tier was not read yet")
+        role = self._mount() if config.mounted else self._writer()
+        read = role.look if isinstance(role, Mount) else self._load
+        await self._until_done(read, "the tier was not read yet")
         await self._until_done(self._require_topics, "the topics were not learned yet")
-        self._role = self._mount() if config.mounted else self._writer()
+        self._role = role
         self.ready, self.reason = True, ""
         await self._role.run()
 

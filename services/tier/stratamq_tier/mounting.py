@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from stratamq.errors import NotFoundError, StrataError
 from stratamq.formats.replication_metadata import Kind, Page
-from stratamq.store.topic_table import topics_document
+from stratamq.store.topic_table import queue_counts, topics_document
 from stratamq.tier.consumer_offsets import TABLE, OffsetTable, load_consumer_offsets
 from stratamq.tier.driver.calls import Version
 from stratamq.tier.driver.running import Runner
@@ -17,7 +17,6 @@ from stratamq_tier.queue_table import QueueTable
 log = logging.getLogger(__name__)
 
 NOT_WRITING = "the tier is mounted: it is read here, and its broker writes it"
-FIRST_PAUSE_S = 0.2
 LOOKS_WITHOUT_PROGRESS = 20
 """So often at most the manifests are not asked for: retention moves no progress."""
 
@@ -26,27 +25,28 @@ Take = Callable[[Kind, Page], Awaitable[None]]
 
 
 class Mount:
-    """Belongs to the event loop. Stands where a `Role` does: nothing is written here."""
+    """Belongs to the event loop. Stands where a `Role` does, from its first `look` on: nothing is
+    written here, and what the tier has is known."""
 
     tenure = None
     foreign_reason = ""
+    is_known = True
 
     def __init__(
         self,
         runner: Runner,
         names: tuple[str, str],
         table: QueueTable,
-        look: Callable[[], Awaitable[None]],
+        load: Callable[[], Awaitable[None]],
         take: Take,
         look_ms: int,
     ) -> None:
-        """`names`: cluster and broker. `look`: learn what the tier has of every queue now."""
-        self.is_known = False
+        """`names`: cluster and broker. `load`: learn what the tier has of every queue now."""
         self.not_writing_reason = NOT_WRITING
         self._runner = runner
         self._names = names
         self._table = table
-        self._look = look
+        self._load = load
         self._take = take
         self._look_s = look_ms / 1000
         self._seen: Version | None = None
@@ -55,37 +55,34 @@ class Mount:
         self._offsets: OffsetTable = {}
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        pause_s = FIRST_PAUSE_S
+        """Look again and again behind the first look, until it is cancelled."""
         while True:
+            await asyncio.sleep(self._look_s)
             try:
-                await self._look_again()
-                self.is_known, self.not_writing_reason = True, NOT_WRITING
-                pause_s = self._look_s
+                await self.look()
+                self.not_writing_reason = NOT_WRITING
             except StrataError as error:
                 if self.not_writing_reason == NOT_WRITING:
                     log.warning("the mounted tier was not read", extra={"reason": str(error)})
                 self.not_writing_reason = f"{NOT_WRITING}; it was not read: {error}"
-                pause_s = min(2 * pause_s, self._look_s)
-            await asyncio.sleep(pause_s)
 
-    async def _look_again(self) -> None:
+    async def look(self) -> None:
+        """Learn what has changed, and pass it on. NotFoundError for a tier that has nothing of the
+        broker; other errors of the storage, and of whom it is passed on to."""
         progress = await self._runner.start(load_progress(*self._names))
         version = progress[1] if progress is not None else None
         if version is None or version != self._seen or not self._looks_left:
-            await self._look()
+            await self._load()
             if not len(self._table):
                 raise NotFoundError(f"the tier has nothing of the broker {'/'.join(self._names)}")
-            self._seen, self._looks_left = version, LOOKS_WITHOUT_PROGRESS
             await self._pass_topics_on()
+            self._seen, self._looks_left = version, LOOKS_WITHOUT_PROGRESS
         self._looks_left -= 1
         await self._pass_offsets_on()
 
     async def _pass_topics_on(self) -> None:
-        counts: dict[str, int] = {}
-        for manifest in self._table.manifests():
-            queues = manifest.queue_id + 1
-            counts[manifest.topic] = max(counts.get(manifest.topic, 0), queues)
+        manifests = self._table.manifests()
+        counts = queue_counts((one.topic, one.queue_id) for one in manifests)
         changed = {name: count for name, count in counts.items() if self._topics.get(name) != count}
         if changed:
             document = json.dumps(topics_document(changed)).encode()

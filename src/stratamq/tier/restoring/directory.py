@@ -30,7 +30,7 @@ from stratamq.store.queue_snapshot import (
     lock_text,
     pieces_of,
 )
-from stratamq.store.topic_table import topics_document
+from stratamq.store.topic_table import queue_counts, topics_document
 from stratamq.tier.consumer_offsets import TABLE, OffsetTable
 
 _OF_THE_FILE_SYSTEM = ("lost+found",)
@@ -66,10 +66,7 @@ class RestoredDirectory:
 
     def store_topics(self, queues: Iterable[tuple[str, int]]) -> None:
         """A topic has as many queues as the highest number of those that are there requires."""
-        counts: dict[str, int] = {}
-        for topic, queue_id in queues:
-            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-        MetadataFile(self._files, TOPICS_PATH).store(topics_document(counts))
+        MetadataFile(self._files, TOPICS_PATH).store(topics_document(queue_counts(queues)))
 
     def store_consumer_offsets(self, offsets: OffsetTable) -> None:
         if offsets:
