@@ -8,17 +8,15 @@ from stratamq_bench.etcd_server import Etcd
 
 from stratamq.election.etcd import EtcdStore
 from stratamq.election.opening import open_store, store_fault
-from stratamq.election.store import ABSENT, Snapshot
+from stratamq.election.store import ABSENT
 from stratamq.errors import ConfigurationError, CorruptRecordError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.formats.election_state import (
-    ElectionState,
     decode_election_state,
     encode_election_state,
 )
+from tests.agent.store_rules import STATE, created_once_and_replaced_by_who_has_read_it
 from tests.support.s3_servers import free_port
-
-STATE = ElectionState("a", 8, 3, True, "b", {"a": "h:1"}, frozenset({"a=h:2"}))
 
 
 async def _with_store(endpoints: list[str], work, timeout_s: float = 20.0, key: str = "t/k"):
@@ -35,18 +33,7 @@ def ask(etcd: Etcd, work, *more: str, **options):
 
 
 def test_a_value_is_created_once_and_replaced_by_who_has_read_it(etcd):
-    async def work(store: EtcdStore) -> None:
-        assert await store.read() == Snapshot(None, ABSENT)
-        first = await store.swap(STATE, ABSENT)
-        assert first
-        assert await store.swap(ElectionState("c"), ABSENT) is None
-        assert await store.read() == Snapshot(STATE, first)
-        second = await store.swap(ElectionState("b"), first)
-        assert second not in (first, None)
-        assert await store.swap(ElectionState("c"), first) is None
-        assert await store.read() == Snapshot(ElectionState("b"), second)
-
-    ask(etcd, work)
+    ask(etcd, created_once_and_replaced_by_who_has_read_it)
 
 
 def test_keys_are_apart(etcd):

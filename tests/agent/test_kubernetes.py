@@ -14,8 +14,8 @@ from stratamq.election.store import ABSENT, Snapshot
 from stratamq.errors import ConfigurationError, CorruptRecordError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.formats.election_state import ElectionState
+from tests.agent.store_rules import STATE, created_once_and_replaced_by_who_has_read_it
 
-STATE = ElectionState("a", 8, 3, True, "b", {"a": "h:1"}, frozenset({"a=h:2"}))
 NAMESPACE = "default"
 
 
@@ -50,18 +50,7 @@ def ask(cluster: str, work, timeout_s: float = 20.0):
 
 
 def test_a_value_is_created_once_and_replaced_by_who_has_read_it(cluster):
-    async def work(store: KubernetesStore) -> None:
-        assert await store.read() == Snapshot(None, ABSENT)
-        first = await store.swap(STATE, ABSENT)
-        assert first
-        assert await store.swap(ElectionState("c"), ABSENT) is None
-        assert await store.read() == Snapshot(STATE, first)
-        second = await store.swap(ElectionState("b"), first)
-        assert second not in (first, None)
-        assert await store.swap(ElectionState("c"), first) is None
-        assert await store.read() == Snapshot(ElectionState("b"), second)
-
-    ask(cluster, work)
+    ask(cluster, created_once_and_replaced_by_who_has_read_it)
 
 
 def test_people_see_who_holds_the_lease_and_what_they_write_into_it_stays(cluster, api):

@@ -162,7 +162,7 @@ class TierReads:
 def _chosen(
     found: TierMessages, tag_filter: TagFilter | None, topic: str
 ) -> tuple[list[Piece], int]:
-    """The records with a wanted tag, neighbours joined, and their number."""
+    """The records with a wanted tag, in one piece where all are wanted, and their number."""
     whole = memoryview(found.frames)
     if not found.lengths:
         return [], 0

@@ -68,6 +68,16 @@ BrokerOption = Annotated[
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="tables for people, JSON lines for programs")
 ]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", exists=True, dir_okay=False, help="a TOML file with settings"),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="SERVICE.SETTING=VALUE", help="change one setting; may be repeated"
+    ),
+]
 DEFAULT = Path(DEFAULT_DATA)
 OPERATORS = "For operators"
 """The part of `stratamq --help` with commands that change what a broker is."""

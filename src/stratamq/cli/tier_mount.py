@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.listening import LARGEST_PORT
+from stratamq.cli.options import ConfigOption, SettingsOption
 from stratamq.cli.tier_options import (
     BrokerNameOption,
     ClusterOption,
@@ -31,16 +32,8 @@ def mount(
     ],
     cluster: ClusterOption = "DefaultCluster",
     broker: BrokerNameOption = "broker-a",
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", exists=True, dir_okay=False, help="a TOML file with settings"),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="SERVICE.SETTING=VALUE", help="change one setting; may be repeated"
-        ),
-    ] = None,
+    config: ConfigOption = None,
+    settings: SettingsOption = None,
     port: Annotated[
         int | None,
         typer.Option(

@@ -27,6 +27,7 @@ from stratamq.cli.listening import (
     refuse_taken,
 )
 from stratamq.cli.log_lines import LogWatch
+from stratamq.cli.options import ConfigOption, SettingsOption
 from stratamq.cli.settings_check import check_settings
 from stratamq.cli.supervisor import LOG_ROOM, Room, Running, Supervisor, service_command
 from stratamq.client import connect_async
@@ -89,16 +90,8 @@ def up(
             "--data", "-d", envvar=DATA_VARIABLE, help="the store directory; made if missing"
         ),
     ] = Path(DEFAULT_DATA),
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", exists=True, dir_okay=False, help="a TOML file with settings"),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="SERVICE.SETTING=VALUE", help="change one setting; may be repeated"
-        ),
-    ] = None,
+    config: ConfigOption = None,
+    settings: SettingsOption = None,
     port: Annotated[
         int | None,
         typer.Option(

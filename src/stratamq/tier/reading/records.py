@@ -67,9 +67,8 @@ class TierRecords:
     @property
     def memory_bytes(self) -> int:
         """Of the whole buffer, and of the columns."""
-        buffer = memoryview(self.buffer.obj) if self.buffer.obj is not None else self.buffer
         columns = (self.starts, self.sizes, self.offsets, self.tags_codes)
-        return buffer.nbytes + sum(one.nbytes for one in columns)
+        return memoryview(self.buffer.obj).nbytes + sum(one.nbytes for one in columns)
 
 
 _NONE = np.zeros(0, np.int64)
