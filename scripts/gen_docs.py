@@ -18,8 +18,12 @@ from docs_of_commands import commands_page
 from docs_of_protos import rpcs_page
 from docs_of_python import python_reference
 
+from stratamq.service.access import SECTION as ACCESS
+from stratamq.service.access import AccessConfig
 from stratamq.service.config import ServiceConfig, Setting, describe
 from stratamq.service.installed import installed_rooms, settings_class
+from stratamq.service.tls import SECTION as TLS
+from stratamq.service.tls import TlsConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
@@ -87,6 +91,8 @@ def configs() -> dict[str, type[ServiceConfig]]:
 def with_settings(page: str) -> str:
     shared = describe(ServiceConfig)
     parts = ["## Every service", "These stand in every section.", settings_table(shared)]
+    for section, own_cls in {TLS: TlsConfig, ACCESS: AccessConfig}.items():
+        parts += [f"## `[{section}]`", own_cls.__doc__.strip(), settings_table(describe(own_cls))]
     for section, cls in configs().items():
         own = [row for row in describe(cls) if row not in shared]
         parts += [f"## `[{section}]`", *([cls.__doc__.strip()] if cls.__doc__ else [])]

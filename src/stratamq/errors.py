@@ -6,6 +6,7 @@
     ├── OffsetOutOfRangeError    outside what is kept; carries minimum and maximum
     ├── NotWritableError         the store is in the wrong state (replica, read-only, closed)
     ├── NotPermittedError        forbidden to the caller; an operator may change a permission
+    ├── UnauthenticatedError     the caller must show who it is: a token, or a certificate
     ├── BusyError                come back after retry_after_ms (back-pressure, disk full)
     ├── UnavailableError         starting, stopping, unreachable
     ├── CorruptionError          acknowledged bytes are damaged; an operator must act
@@ -63,6 +64,10 @@ class NotWritableError(StrataError):
 
 class NotPermittedError(StrataError):
     """What was asked for is there, and forbidden; an operator may change a permission."""
+
+
+class UnauthenticatedError(StrataError):
+    """The service asks who calls, and nothing was shown that it knows."""
 
 
 class BusyError(StrataError):

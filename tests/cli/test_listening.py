@@ -149,11 +149,17 @@ def test_who_can_reach_a_host(host, loopback):
 
 
 def test_only_a_host_that_others_reach_is_warned_of():
-    def said(bind: str | None) -> str | None:
-        return open_to_others(places(INSTALLED, None, listening_settings(0, bind, INSTALLED)))
+    def said(bind: str | None, *settings: str) -> str | None:
+        where = places(INSTALLED, None, listening_settings(0, bind, INSTALLED))
+        return open_to_others(where, None, settings)
 
     assert said(None) is None
-    assert "nobody is asked for a password" in (said("0.0.0.0") or "")
+    with pytest.raises(ConfigurationError, match="nobody is asked who they are"):
+        said("0.0.0.0")
+    assert "nobody is asked for a password" in said("0.0.0.0", "access.open_to_others=true")
+    assert "without TLS" in said("0.0.0.0", "access.file=permissions.json")
+    files = ("tls.ca=ca.pem", "tls.certificate=broker.pem", "tls.key=broker.key")
+    assert said("0.0.0.0", "access.file=permissions.json", *files) is None
 
 
 # --- a whole broker ---
@@ -161,9 +167,10 @@ def test_only_a_host_that_others_reach_is_warned_of():
 
 def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path):
     base = base_port()
-    with Up(tmp_path / "first", *SMALL, "--port", str(base), "--bind", "0.0.0.0") as up:
+    with Up(tmp_path / "first", *SMALL, "--port", str(base), "--bind", "0.0.0.0",
+            "--set", "access.open_to_others=true") as up:  # fmt: skip
         up.wait_ready()
-        assert "nobody is asked for a password until security is set up" in up.said()
+        assert "nobody is asked for a password" in up.said()
         for behind, room in enumerate(INSTALLED):
             endpoint = discovery.read(up.data, room)
             assert endpoint is not None and endpoint.address == f"127.0.0.1:{base + behind}"

@@ -22,6 +22,9 @@ def link() -> Iterator[Link]:
         yield link
 
 
+TO_OTHERS = ("--set", "access.open_to_others=true")
+
+
 def typed(machine: Machine, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
     done = stratamq(*arguments, stdin=stdin, prefix=machine.prefix)
     assert done.returncode == code, done.stdout + done.stderr
@@ -36,7 +39,7 @@ def rows(machine: Machine, *arguments: str) -> list[dict]:
 
 def test_one_address_is_enough_on_another_machine(link, tmp_path):
     where = ("--address", f"{link.near.address}:{DEFAULT_PORT}")
-    everywhere = (*BY_DEFAULT, "--bind", "0.0.0.0")
+    everywhere = (*BY_DEFAULT, "--bind", "0.0.0.0", *TO_OTHERS)
     with Up(tmp_path / "master", *everywhere, prefix=link.near.prefix) as master:
         master.wait_ready()
         assert "nobody is asked for a password" in master.said()
@@ -78,7 +81,7 @@ def test_a_broker_of_its_own_machine_alone_is_not_reached(link, tmp_path):
         said = typed(link.far, "topics", "list", "--address", where, code=1)
         assert f"nothing listens at {where}" in said
         assert up.stop() == 0
-    mixed = ("--set", f"commitlog.address=0.0.0.0:{DEFAULT_PORT}")
+    mixed = ("--set", f"commitlog.address=0.0.0.0:{DEFAULT_PORT}", *TO_OTHERS)
     with Up(tmp_path / "store", *BY_DEFAULT, *mixed, prefix=link.near.prefix) as up:
         up.wait_ready()
         typed(link.far, "topics", "list", "--address", where)

@@ -115,7 +115,7 @@ class Following:
         async def start() -> None:
             self.recorder = Recorder(root, fail_at)
             self.recorder.name = name
-            self.channels = Channels(Endpoints(root), grpc.aio.insecure_channel)
+            self.channels = Channels(Endpoints(root), grpc.aio)
             self.task = asyncio.ensure_future(
                 run_follower(
                     self.channels,

@@ -37,6 +37,7 @@ class Broker:
             directory / "logs",
             [
                 *addresses,
+                "access.open_to_others=true",
                 f"commitlog.segment_bytes={SEGMENT}",
                 "commitlog.followers=",
                 f"ha.replication_address={machine.address}:{PORT}",

@@ -16,6 +16,10 @@ class FakeChannel:
     def __init__(self, address, options):
         self.address = address
 
+    @classmethod
+    def insecure_channel(cls, address, options):
+        return cls(address, options)
+
     def unary_unary(self, path, **_):
         return (self.address, path)
 

@@ -53,6 +53,10 @@ class BrokerFailedError(AssertionError):
     """A service did not start or stop as it should; the sentence holds what it wrote."""
 
 
+OF_ALL = ("tls.", "access.")
+"""Settings that every service has."""
+
+
 def geometry_settings(geometry: Geometry) -> list[str]:
     """The settings that correspond to `geometry.properties`."""
     return [
@@ -91,7 +95,7 @@ class Broker:
         self._logs.mkdir(parents=True, exist_ok=True)
         arguments = ["--data", str(self.root)]
         for text in self._settings:
-            if text.startswith(f"{room}."):
+            if text.startswith((f"{room}.", *OF_ALL)):
                 arguments += ["--set", text]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")
@@ -135,7 +139,7 @@ class Broker:
         while True:
             endpoint = discovery.read(self.root, room)
             if endpoint is not None and endpoint.pid == process.pid:
-                return endpoint.address
+                return endpoint.nearest()
             if self._now() > deadline:
                 raise self.failed(room, "announced no address")
             try:

@@ -1,6 +1,7 @@
 """The agent: keeps a cluster's master, together with the agents of the other members."""
 
 import logging
+from functools import partial
 
 import grpc
 
@@ -13,6 +14,7 @@ from stratamq.errors import ConfigurationError
 from stratamq.files.clock import machine_boot
 from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
+from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.methods import AGENT
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
@@ -41,7 +43,7 @@ async def main() -> None:
         service.clock,
         Timing(config.ttl_ms * 1_000_000, config.loop_interval_ms / 1000),
         lambda: service.endpoints.advertised(AGENT),
-        _wake,
+        partial(_wake, service.endpoints.credentials),
     )
     servicer = AgentServicer(agent, config.store, config.ttl_ms)
     service.offer(agent_pb2_grpc.add_AgentServiceServicer_to_server, servicer, SERVICE_NAME)
@@ -83,9 +85,9 @@ class _NamedStore:
         return self._store
 
 
-async def _wake(address: str) -> None:
+async def _wake(credentials: Credentials, address: str) -> None:
     """One that does not answer looks by itself."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with credentials.connect(grpc.aio, address, None) as channel:
         try:
             await agent_pb2_grpc.AgentServiceStub(channel).Wake(
                 agent_pb2.WakeRequest(), timeout=WAKE_S

@@ -14,6 +14,7 @@ from stratamq.service.server import run_service
 from stratamq_ha import metrics
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
+from stratamq_ha.encryption import Encryption
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.metadata import MetadataFollower, answer
@@ -21,7 +22,7 @@ from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView, ask_for_facts
 from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
 from stratamq_ha.slave import Slave
-from stratamq_ha.sockets import listen
+from stratamq_ha.sockets import encrypt, listen
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,11 @@ async def main() -> None:
     own, view, owners = OwnLog(service.channels), OwnLogView(clock), Owners(service.channels)
     master = Master(config, listen(config.replication_address), files, clock, view, own)
     master.documents = partial(answer, own=own, owners=owners)
+    if service.server_tls is not None:
+        members = (service.server_tls, service.tls.members, config.rocketmq_slaves)
+        encryption = Encryption(*members)
+        master.secure = encryption.accepted
+        encrypt(encryption.connected)
     slave = Slave(config, own, clock, chance)
     instance, member = chance.getrandbits(64), config.own_member(master.address)
     cluster = Cluster(config, own, view, master, slave, instance, member)

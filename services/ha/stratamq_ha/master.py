@@ -21,9 +21,10 @@ from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import reachable_address
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
+from stratamq_ha.encryption import NotAMember
 from stratamq_ha.master_agreement import MasterTerms, Obstacle, obstacle, refused, served
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer import Peer, PeerClosed, PeerSettings
+from stratamq_ha.peer import Accepted, Peer, PeerClosed, PeerSettings
 from stratamq_ha.slaves import Slaves, SlaveState
 from stratamq_ha.sockets import address_of, prepare
 
@@ -61,6 +62,8 @@ class Master:
         """Called with why a slave, at that address, is not served."""
         self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
         """A slave asks for topics and offsets; the connection's other half is answered."""
+        self.secure: Accepted | None = None
+        """What is made of each connection first: `Encryption.accepted`; None: all is in clear."""
         self._config = config
         self._listener = listener
         self._files = files
@@ -164,7 +167,11 @@ class Master:
         problem = "this service stops, or the log began anew"
         reason = "stopped"
         try:
+            if self.secure is not None:
+                await peer.secure(self.secure)
             await peer.run()
+        except NotAMember as refusal:
+            problem, reason = str(refusal), "refused"
         except PeerClosed as closed:
             problem, reason = closed.sentence, closed.reason
         except CorruptRecordError as error:

@@ -58,6 +58,10 @@ class PeerSettings:
     rocketmq: MasterSettings
 
 
+Accepted = Callable[[socket.socket, str], Awaitable[tuple[socket.socket, bool]]]
+"""`Encryption.accepted`."""
+
+
 class Peer:
     """`judge` answers a StrataMQ slave's opening; `heard` is called at its request and at
     every acknowledgement; `status_for` returns this broker's peer status for one that asks."""
@@ -93,6 +97,8 @@ class Peer:
         self._status_for = status_for
         self._documents = documents
         self._asks_for_documents = False
+        self._in_clear = False
+        """It speaks RocketMQ's protocol alone, where others show certificates."""
         self.recovers_tail = False
         """It is this slave's master, which takes back what it has lost."""
         self.asked = False
@@ -116,6 +122,10 @@ class Peer:
     def offset(self) -> int:
         """What the slave has acknowledged; −1: nothing yet."""
         return self.machine.acknowledged if self.machine is not None else -1
+
+    async def secure(self, accepted: Accepted) -> None:
+        """Before `run`: go on over what `accepted` makes of the connection, with its errors."""
+        self._socket, self._in_clear = await accepted(self._socket, self.address)
 
     async def run(self) -> None:
         """Until the connection ends, with PeerClosed, OSError, EOFError or CorruptRecordError."""
@@ -153,6 +163,8 @@ class Peer:
             self.moved.clear()
             await self.moved.wait()
         first = await receive_exactly(self._socket, len(MARK))
+        if self._in_clear and first in (MARK, PEER_MARK, METADATA_MARK, BACK_MARK):
+            raise PeerClosed("refused", "a StrataMQ broker in clear: set tls.certificate there")
         if first == PEER_MARK:
             self.asked = True
             await answer(self._socket, self._stands)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from weakref import WeakKeyDictionary
 
 from stratamq.errors import ConfigurationError
@@ -12,6 +12,9 @@ from stratamq.rpc.address import join_address, split_address
 from stratamq_ha.host_names import HostNames
 
 BACKLOG = 64
+Secure = Callable[[socket.socket, str], Awaitable[socket.socket]]
+"""From a connection to a host, the socket on which the protocol goes on. OSError."""
+_secure: WeakKeyDictionary[asyncio.AbstractEventLoop, Secure] = WeakKeyDictionary()
 _names: WeakKeyDictionary[asyncio.AbstractEventLoop, HostNames] = WeakKeyDictionary()
 
 
@@ -39,8 +42,25 @@ def address_of(name: tuple[object, ...]) -> str:
     return join_address(host, port)
 
 
+def encrypt(secure: Secure) -> None:
+    """What `connect` makes of each connection of this event loop from now on."""
+    _secure[asyncio.get_running_loop()] = secure
+
+
 async def connect(address: str) -> socket.socket:
     """OSError. Tries every address that the name has."""
+    connection = await _connected(address)
+    secure = _secure.get(asyncio.get_running_loop())
+    if secure is None:
+        return connection
+    try:
+        return await secure(connection, split_address(address)[0])
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def _connected(address: str) -> socket.socket:
     loop = asyncio.get_running_loop()
     host, port = split_address(address)
     found = await _names.setdefault(loop, HostNames()).addresses(host, port)

@@ -8,12 +8,14 @@ Exit codes: `exit_codes`.
 import os
 import sys
 from importlib.metadata import entry_points, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from stratamq.cli import (
+    acl,
     background,
     clock,
     cluster,
@@ -28,6 +30,7 @@ from stratamq.cli import (
     replica,
     status,
     tier,
+    tls,
     topics,
     up,
 )
@@ -40,6 +43,13 @@ from stratamq.cli.exit_codes import (
     lines_of,
 )
 from stratamq.errors import StrataError
+from stratamq.rpc.credentials import (
+    CA_VARIABLE,
+    CERTIFICATE_VARIABLE,
+    KEY_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    choose,
+)
 
 COMMANDS = (
     up,
@@ -55,7 +65,7 @@ COMMANDS = (
     profiles,
 )
 """What people use every day, in the order in which they are listed."""
-OPERATORS_COMMANDS = (cluster, replica, janitor, tier, clock)
+OPERATORS_COMMANDS = (cluster, replica, janitor, tier, clock, acl, tls)
 COMMANDS_GROUP = "stratamq.commands"
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.
@@ -125,8 +135,27 @@ def build_app() -> typer.Typer:
                 metavar="NAME", help="the broker of this profile, for a command that names none"
             ),
         ] = None,
+        tls_ca: Annotated[
+            Path | None,
+            typer.Option(envvar=CA_VARIABLE, help="a PEM file: whom to trust; turns TLS on"),
+        ] = None,
+        tls_certificate: Annotated[
+            Path | None, typer.Option(envvar=CERTIFICATE_VARIABLE, help="a PEM file: who you are")
+        ] = None,
+        tls_key: Annotated[
+            Path | None, typer.Option(envvar=KEY_VARIABLE, help="a PEM file: its key")
+        ] = None,
+        token_file: Annotated[
+            Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="a file with your token")
+        ] = None,
     ) -> None:
-        pass
+        named = {
+            CA_VARIABLE: tls_ca,
+            CERTIFICATE_VARIABLE: tls_certificate,
+            KEY_VARIABLE: tls_key,
+            TOKEN_FILE_VARIABLE: token_file,
+        }
+        choose({variable: str(path) for variable, path in named.items() if path is not None})
 
     for commands in (*COMMANDS, *OPERATORS_COMMANDS):
         commands.register(app)

@@ -19,7 +19,12 @@ from pathlib import Path
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
 from stratamq.rpc.methods import AGENT, SERVICES
+from stratamq.service.access import SECTION as ACCESS
+from stratamq.service.access import AccessConfig, unguarded
+from stratamq.service.config import load
 from stratamq.service.given import given_value, is_given
+from stratamq.service.tls import SECTION as TLS
+from stratamq.service.tls import TlsConfig
 
 ROOMS = tuple(room for room in SERVICES if room != AGENT)
 """In the order of their ports. Those that are not installed are left out."""
@@ -132,17 +137,31 @@ def listening_problem(host: str, port: int) -> str | None:
     return None if free else problem
 
 
-def open_to_others(places: Iterable[Place]) -> str | None:
-    """What to say when other machines can reach a service."""
+def open_to_others(
+    places: Iterable[Place], config: Path | None, overrides: Sequence[str]
+) -> str | None:
+    """What to say when other machines can reach a service. ConfigurationError when nobody would be
+    asked who they are, and that was not allowed."""
     reachable = [place for place in places if not is_loopback(place.host)]
     if not reachable:
         return None
     hosts = ", ".join(dict.fromkeys(place.host or "every address" for place in reachable))
-    return (
-        f"listening on {hosts}: other machines can reach these ports, and nobody is asked for a "
-        "password until security is set up: whoever connects can read, write and delete "
-        f"everything. Let a firewall keep others out, or take --bind {DEFAULT_HOST}"
-    )
+    access = load(AccessConfig, ACCESS, config, overrides=overrides)
+    tls = load(TlsConfig, TLS, config, overrides=overrides)
+    if access.file is None and not access.open_to_others:
+        raise ConfigurationError([f"nothing was started: {unguarded(hosts)}"])
+    if access.file is None:
+        return (
+            f"listening on {hosts}: other machines can reach these ports, and nobody is asked for "
+            "a password (access.open_to_others): whoever connects can read, write and delete "
+            f"everything. Let a firewall keep others out, or take --bind {DEFAULT_HOST}"
+        )
+    if tls.files is None:
+        return (
+            f"listening on {hosts} without TLS: whoever sees the packets reads the messages, and "
+            "tokens of other machines are refused (`stratamq tls init`)"
+        )
+    return None
 
 
 def is_loopback(host: str) -> bool:

@@ -30,6 +30,7 @@ from stratamq.client.values import (
     TierState,
 )
 from stratamq.errors import StrataError, UnavailableError
+from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.methods import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS, TIER
 from stratamq.rpc.status import from_rpc_error
@@ -90,8 +91,8 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
     """The row of one service, and the further lines about it."""
     row: Row = {"kind": "service", "service": room, "state": "not running", "address": ""}
     try:
-        row["address"] = _address(room, where)
-        row["state"] = _health(row["address"])
+        row["address"], reached = _address(room, where)
+        row["state"] = _health(reached, where.credentials)
     except UnavailableError as error:
         if row["address"]:
             row["state"] = "unreachable"
@@ -126,13 +127,15 @@ def _with_agent(row: Row, state: Election) -> tuple[Row, list[Row]]:
     return row, [_note(row, "problem", state.store_problem)]
 
 
-def _address(room: str, where: Endpoints) -> str:
-    return where.address(room) if room in ROOMS else where.known().get(room, "")
+def _address(room: str, where: Endpoints) -> tuple[str, str]:
+    """As others reach it, and as this process does."""
+    reached = where.address(room) if room in ROOMS else where.known().get(room, "")
+    return where.listening(room) or reached, reached
 
 
-def _health(address: str) -> str:
+def _health(address: str, credentials: Credentials) -> str:
     """`ready` or `not ready`; UnavailableError without an answer."""
-    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+    with credentials.connect(grpc, address, CHANNEL_OPTIONS) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=ANSWER_S

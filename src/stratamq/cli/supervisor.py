@@ -26,6 +26,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.files.port import Clock
 from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc import discovery
+from stratamq.rpc.credentials import credentials_of
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS
 from stratamq.service.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
 from stratamq.service.supervised import STOP_LIMIT_S
@@ -205,14 +206,15 @@ class Supervisor:
 
     async def _watch_health(self, each: Running, pid: int) -> None:
         """Find where the process listens, and ask it whether it serves."""
+        credentials = credentials_of()
         while True:
             endpoint = discovery.read(self._root, each.room.name)
             if endpoint is None or endpoint.pid != pid:
                 await asyncio.sleep(_LOOK_S)  # it has not published where it listens
                 continue
             each.endpoint = endpoint
-            options = CHANNEL_OPTIONS
-            async with grpc.aio.insecure_channel(endpoint.address, options=options) as channel:
+            channel = credentials.connect(grpc.aio, endpoint.nearest(), CHANNEL_OPTIONS)
+            async with channel:
                 stub = health_pb2_grpc.HealthStub(channel)
                 try:
                     async for answer in stub.Watch(health_pb2.HealthCheckRequest()):

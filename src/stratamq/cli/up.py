@@ -107,7 +107,7 @@ def up(
         typer.Option(
             metavar="HOST",
             help="the host on which everything listens: 127.0.0.1 without it, which only this "
-            "machine reaches; 0.0.0.0 lets every machine in, without a password",
+            "machine reaches; 0.0.0.0 lets every machine in, which needs access.file",
         ),
     ] = None,
     role: Annotated[
@@ -203,7 +203,7 @@ def up(
             if lock.previous_text:
                 wait_for_earlier(data, rooms, screen.print, SystemClock())
             refuse_taken(where, listening)
-            if warning := open_to_others(where):
+            if warning := open_to_others(where, config, overrides):
                 screen.print(warning)
             how_to_stop = f"stratamq down --data {data}" if daemon else "Ctrl-C"
             return asyncio.run(_watch(data, commands, screen, how_to_stop))

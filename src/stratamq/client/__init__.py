@@ -60,6 +60,7 @@ from stratamq.client.values import (
     TimeBoundary,
     Topic,
 )
+from stratamq.rpc.credentials import Credentials, TlsFiles
 
 __all__ = [
     "EARLIEST",
@@ -75,6 +76,7 @@ __all__ = [
     "CleaningStep",
     "Client",
     "Consumer",
+    "Credentials",
     "DamagedStretch",
     "Delivery",
     "Demotion",
@@ -110,6 +112,7 @@ __all__ = [
     "TierRequests",
     "TierState",
     "TimeBoundary",
+    "TlsFiles",
     "Topic",
     "connect",
     "connect_async",

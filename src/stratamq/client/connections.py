@@ -158,7 +158,7 @@ class Connections(_Connections):
     """Thread-safe. Closed when the interpreter ends, if that has not been done."""
 
     def __init__(self, endpoints: Endpoints, timeout_s: float = LONGEST_ANSWER_S) -> None:
-        super().__init__(endpoints, Channels(endpoints, grpc.insecure_channel), timeout_s)
+        super().__init__(endpoints, Channels(endpoints, grpc), timeout_s)
         self.closed = Event()
         self._looking = Lock()
         _all.add(self)
@@ -227,7 +227,7 @@ class Connections(_Connections):
             questions = next(plan)
             while True:
                 calls = [
-                    one.method.on(self._channels.at(one.address)).future(
+                    self._channels.ask(one.method, one.address).future(
                         one.request, timeout=self._timeout_s
                     )
                     for one in questions
@@ -277,7 +277,7 @@ class Connections(_Connections):
 
 class AsyncConnections(_Connections):
     def __init__(self, endpoints: Endpoints, timeout_s: float = LONGEST_ANSWER_S) -> None:
-        super().__init__(endpoints, Channels(endpoints, grpc.aio.insecure_channel), timeout_s)
+        super().__init__(endpoints, Channels(endpoints, grpc.aio), timeout_s)
         self.closed = AsyncEvent()
         self._looking = AsyncLock()
         self._calls: set[asyncio.Task[None]] = set()
@@ -342,7 +342,7 @@ class AsyncConnections(_Connections):
             questions = next(plan)
             while True:
                 calls = [
-                    one.method.on(self._channels.at(one.address))(
+                    self._channels.ask(one.method, one.address)(
                         one.request, timeout=self._timeout_s
                     )
                     for one in questions

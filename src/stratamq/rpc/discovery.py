@@ -5,13 +5,25 @@ stale: whoever reads it must be ready for an address that does not answer, and r
 means nothing after a power loss, so that nothing is synced.
 """
 
+import errno
+import functools
+import hashlib
 import json
 import os
+import stat
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from stratamq.files.clock import machine_boot
 from stratamq.formats.store_paths import RUN_DIRECTORY
 
+boot_of_machine = functools.cache(machine_boot)
+"""Containers of one machine have one."""
+UNIX = "unix:"
+LARGEST_SOCKET_PATH_BYTES = 107
+LONGEST_SOCKET = "transaction.sock"
+_PRIVATE = 0o700
 _LIMIT_BYTES = 64 * 1024  # a run file takes about 100 bytes; anything large is not one
 
 
@@ -27,6 +39,52 @@ class Endpoint:
     broker_name: str = ""
     broker_id: int = 0
     """Of the log service alone."""
+    local: str = ""
+    """`unix:` and the path of a socket, for processes of this machine that may use it."""
+    boot: str = ""
+    """Of the machine, as its kernel names it: the socket means nothing elsewhere."""
+
+    def nearest(self) -> str:
+        """The socket where this process may use it, else the address."""
+        if self.local and self.boot == boot_of_machine():
+            path = self.local.removeprefix(UNIX)
+            if os.access(path, os.R_OK | os.W_OK):
+                return self.local
+        return self.address
+
+
+def socket_directory(root: Path) -> Path:
+    """Where the services of a store listen for processes of their machine. A socket's path has at
+    most 107 bytes: of a longer store it is a directory of this user's under the temporary one."""
+    here = Path(root).absolute() / RUN_DIRECTORY / "sockets"
+    if len(os.fsencode(here / LONGEST_SOCKET)) <= LARGEST_SOCKET_PATH_BYTES:
+        return here
+    name = hashlib.sha256(os.fsencode(here)).hexdigest()[:16]
+    return _of_user() / name
+
+
+def make_socket_directory(root: Path) -> Path:
+    """The directory, this user's alone. PermissionError when it is another one's."""
+    path = socket_directory(root)
+    if path.parent == _of_user():
+        _make_private(path.parent)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _make_private(path)
+    return path
+
+
+def _of_user() -> Path:
+    return Path(tempfile.gettempdir()) / f"stratamq-{os.getuid()}"
+
+
+def _make_private(path: Path) -> None:
+    path.mkdir(mode=_PRIVATE, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "it is another user's", str(path))
+    if stat.S_IMODE(found.st_mode) != _PRIVATE:
+        path.chmod(_PRIVATE)
 
 
 def run_file(root: Path, room: str) -> Path:
@@ -61,6 +119,8 @@ def read(root: Path, room: str) -> Endpoint | None:
             str(document.get("advertised", "")),
             str(document.get("broker_name", "")),
             int(document.get("broker_id", 0)),
+            str(document.get("local", "")),
+            str(document.get("boot", "")),
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

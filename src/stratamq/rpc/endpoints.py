@@ -14,13 +14,14 @@ What is behind a `host:port` is asked over the network: whoever has the `Endpoin
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stratamq.errors import ConfigurationError, InvalidRequestError, UnavailableError
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
+from stratamq.rpc.credentials import Credentials, credentials_of
 from stratamq.rpc.locating import FoundBroker, LocatePlan, SurveyPlan, locate, survey
 from stratamq.rpc.methods import AGENT, HA, JANITOR, ROOMS, SERVICES, TIER, Method
 
@@ -50,11 +51,14 @@ class Endpoints:
         seeds: Sequence[str] = (),
         broker: str = "",
         own: Collection[str] = (),
+        credentials: Credentials | None = None,
     ) -> None:
         """`seeds` are addresses of any services; `addresses`, by room, win over everything.
         `broker`: the name of the brokers among which one is looked for, "" any; `own` are seeds
-        that had that name."""
+        that had that name. `credentials`: what is shown there, by default what the environment
+        names (ConfigurationError)."""
         self.root = root
+        self.credentials = credentials_of() if credentials is None else credentials
         self._addresses = dict(addresses or {})
         self._seeds = tuple(seeds)
         self.broker = broker
@@ -93,7 +97,8 @@ class Endpoints:
 
     def of_broker(self, broker: str, own: Sequence[str], silent: Sequence[str]) -> "Endpoints":
         """Those of one name alone: `own` seeds have it, `silent` ones may."""
-        return Endpoints(seeds=(*own, *silent), broker=broker, own=own)
+        seeds = (*own, *silent)
+        return Endpoints(seeds=seeds, broker=broker, own=own, credentials=self.credentials)
 
     def hint(self, address: str) -> None:
         """A broker of this cluster has named this address of another one."""
@@ -116,8 +121,16 @@ class Endpoints:
         known = dict(self._found.addresses) if self._found is not None else {}
         if self.root is not None:
             read = {room: discovery.read(self.root, room) for room in SERVICES}
-            known = {room: one.address for room, one in read.items() if one is not None}
+            known = {room: one.nearest() for room, one in read.items() if one is not None}
         return known | self._addresses
+
+    def listening(self, room: str) -> str:
+        """The address on which a room of this directory listens for other machines; "" of one that
+        has not announced itself, or is not known by its directory."""
+        if self.root is None or room in self._addresses:
+            return ""
+        endpoint = discovery.read(self.root, room)
+        return "" if endpoint is None else endpoint.address
 
     def advertised(self, room: str) -> str:
         """What clients are told (`rpc.address.advertised_address`), of a broker that is known by
@@ -140,13 +153,15 @@ class Endpoints:
             raise UnavailableError(
                 f"no {room} service has announced itself in {self.root}: is it running?"
             )
-        return endpoint.address
+        return endpoint.nearest()
 
 
-def parse_target(target: str | os.PathLike[str], broker: str = "") -> Endpoints:
+def parse_target(
+    target: str | os.PathLike[str], broker: str = "", credentials: Credentials | None = None
+) -> Endpoints:
     """InvalidRequestError when `target` is none of the four kinds, or `broker`, a broker's name,
-    does not go with its kind."""
-    found = _parsed(target)
+    does not go with its kind. `credentials` as of `Endpoints`."""
+    found = _parsed(target, credentials)
     if broker and not found.searched:
         raise InvalidRequestError(
             f"a broker is chosen by its name ({broker}) among addresses HOST:PORT,HOST:PORT; "
@@ -156,17 +171,17 @@ def parse_target(target: str | os.PathLike[str], broker: str = "") -> Endpoints:
     return found
 
 
-def _parsed(target: str | os.PathLike[str]) -> Endpoints:
+def _parsed(target: str | os.PathLike[str], credentials: Credentials | None) -> Endpoints:
     if isinstance(target, os.PathLike) or os.path.isdir(target):
         root = Path(target)
         if not root.is_dir():
             raise InvalidRequestError(f"there is no directory {root}")
-        return Endpoints(root)
+        return Endpoints(root, credentials=credentials)
     if "=" not in target:
         seeds = [part.strip() for part in target.split(",")]
         for seed in seeds:
             _check(seed, target)
-        return Endpoints(seeds=tuple(dict.fromkeys(seeds)))
+        return Endpoints(seeds=tuple(dict.fromkeys(seeds)), credentials=credentials)
     pairs = [part.partition("=") for part in target.split(",") if part.strip()]
     addresses = {room.strip(): address.strip() for room, _, address in pairs}
     for room, address in addresses.items():
@@ -174,7 +189,7 @@ def _parsed(target: str | os.PathLike[str]) -> Endpoints:
             known = ", ".join((*ROOMS, HA, JANITOR, TIER, AGENT))
             raise InvalidRequestError(f"there is no service {room!r}: {known}")
         _check(address, target)
-    return Endpoints(addresses=addresses)
+    return Endpoints(addresses=addresses, credentials=credentials)
 
 
 def _check(address: str, target: str) -> None:
@@ -189,12 +204,15 @@ def _check(address: str, target: str) -> None:
 class Channels:
     """One channel for each address, made at its first use; a room that has moved gets another.
 
-    `connect` is `grpc.insecure_channel` or the asyncio one. Thread-safe.
+    `kind` is the module `grpc` or `grpc.aio`. Thread-safe.
     """
 
-    def __init__(self, endpoints: Endpoints, connect: Callable[..., Any]) -> None:
+    def __init__(self, endpoints: Endpoints, kind: Any) -> None:
         self._endpoints = endpoints
-        self._connect = connect
+        self._credentials = endpoints.credentials
+        self._kind = kind
+        self._replaced: list[Any] = []
+        """Channels with credentials of before."""
         self._lock = threading.Lock()
         self._open: dict[str, Any] = {}
         self._addresses: dict[str, str] = {}
@@ -209,8 +227,15 @@ class Channels:
         channel = self.channel(method.room)
         with self._lock:
             if self._open.get(self._addresses.get(method.room, "")) is not channel:
-                return method.on(channel)  # it has moved meanwhile
-            return self._callables.setdefault(method, method.on(channel))
+                return self._on(method, channel)  # it has moved meanwhile
+            return self._callables.setdefault(method, self._on(method, channel))
+
+    def ask(self, method: Method, address: str) -> Any:
+        """A method's callable at an address."""
+        return self._on(method, self.at(address))
+
+    def _on(self, method: Method, channel: Any) -> Any:
+        return self._credentials.callable(method.on(channel))
 
     def channel(self, room: str) -> Any:
         with self._lock:
@@ -225,19 +250,30 @@ class Channels:
 
     def _to(self, address: str) -> Any:
         if address not in self._open:
-            self._open[address] = self._connect(address, options=CHANNEL_OPTIONS)
+            channel = self._credentials.connect(self._kind, address, CHANNEL_OPTIONS)
+            self._open[address] = channel
         return self._open[address]
 
     def renew(self, room: str) -> bool:
         """After a room did not answer: look for it again. True when it has moved."""
         with self._lock:
-            return self._renewed(room)
+            return self._forgotten() or self._renewed(room)
 
     def renew_all(self) -> None:
         """Every room is where the endpoints have it now."""
         with self._lock:
+            self._forgotten()
             for room in list(self._addresses):
                 self._renewed(room)
+
+    def _forgotten(self) -> bool:
+        """After certificates were replaced all channels are made again; open calls go on."""
+        if not self._credentials.changed():
+            return False
+        self._replaced += self._open.values()
+        self._open.clear()
+        self._callables.clear()
+        return True
 
     def _renewed(self, room: str) -> bool:
         if room not in self._addresses:
@@ -256,7 +292,8 @@ class Channels:
     def close(self) -> list[Any]:
         """Forget all channels; the caller closes what is returned."""
         with self._lock:
-            channels = list(self._open.values())
+            channels = [*self._open.values(), *self._replaced]
+            self._replaced.clear()
             self._open.clear()
             self._addresses.clear()
             self._callables.clear()

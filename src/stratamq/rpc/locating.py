@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2
-from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import (
+    InvalidRequestError,
+    NotPermittedError,
+    StrataError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from stratamq.rpc.address import is_local, seen_from, split_address
 from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, METHODS, Method
 
@@ -220,6 +226,9 @@ def _no_answer(errors: Mapping[str, StrataError]) -> StrataError:
     sentences = [error.message for error in errors.values()]
     if len(sentences) > 1:
         sentences = [f"none of the {len(sentences)} addresses leads to a broker", *sentences]
+    kinds = {type(error) for error in errors.values()}
+    if len(kinds) == 1 and kinds <= {UnauthenticatedError, NotPermittedError}:
+        return kinds.pop()("; ".join(sentences))
     final = all(isinstance(error, InvalidRequestError) for error in errors.values())
     return (InvalidRequestError if final else UnavailableError)("; ".join(sentences))
 
@@ -237,6 +246,8 @@ def explained(address: str, error: StrataError) -> StrataError:
         return InvalidRequestError(
             f"what listens at {address} is no StrataMQ: it does not speak gRPC (a web server?)"
         )
+    if isinstance(error, (UnauthenticatedError, NotPermittedError)):
+        return error
     if not isinstance(error, UnavailableError):
         return InvalidRequestError(f"what listens at {address} is no StrataMQ: {text}")
     for fragment, sentence in _SENTENCES.items():
@@ -254,10 +265,18 @@ _SILENT = (
 _OTHER_PROTOCOLS = ("HTTP/2", "http1", "HTTP/1")
 _UNKNOWN_HOST = "the host of {address} is not known"
 _LEFT = (
-    "what listens at {address} has closed the connection: it is starting or stopping, or no "
-    "StrataMQ (RocketMQ's own ports do not speak gRPC)"
+    "what listens at {address} has closed the connection: it is starting or stopping, asks for TLS "
+    "(set STRATAMQ_TLS_CA), or is no StrataMQ (RocketMQ's own ports do not speak gRPC)"
 )
 _SENTENCES = {
+    "CERTIFICATE_VERIFY_FAILED": "the certificate at {address} is not of an authority in "
+    "STRATAMQ_TLS_CA, or has expired",
+    "BAD_SIGNATURE": "the certificate at {address} is not of an authority in STRATAMQ_TLS_CA",
+    "Hostname Verification Check failed": "the certificate at {address} is for other hosts: type "
+    "one of those that it names (`stratamq tls issue … --host`)",
+    "WRONG_VERSION_NUMBER": "what listens at {address} does without TLS: unset STRATAMQ_TLS_CA",
+    "CERTIFICATE_REQUIRED": "what listens at {address} asks for a client certificate: set "
+    "STRATAMQ_TLS_CERTIFICATE and STRATAMQ_TLS_KEY",
     "Connection refused": "nothing listens at {address}: is the broker running, is it this port?",
     "DNS resolution failed": _UNKNOWN_HOST,
     "errors resolving": _UNKNOWN_HOST,

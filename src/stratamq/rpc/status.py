@@ -27,6 +27,7 @@ from stratamq.errors import (
     OffsetOutOfRangeError,
     StoreRefusedError,
     StrataError,
+    UnauthenticatedError,
     UnavailableError,
 )
 
@@ -88,6 +89,12 @@ _TABLE = (
         lambda message, _: NotPermittedError(message),
     ),
     _Row(
+        UnauthenticatedError,
+        "UNAUTHENTICATED",
+        grpc.StatusCode.UNAUTHENTICATED,
+        lambda message, _: UnauthenticatedError(message),
+    ),
+    _Row(
         BusyError,
         "BUSY",
         grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -138,6 +145,7 @@ _BY_CODE: dict[grpc.StatusCode, type[StrataError]] = {
     grpc.StatusCode.NOT_FOUND: NotFoundError,
     grpc.StatusCode.FAILED_PRECONDITION: NotWritableError,
     grpc.StatusCode.PERMISSION_DENIED: NotPermittedError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: BusyError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
     # No answer came: as after any lost answer, the request may have been carried out.

@@ -18,6 +18,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
 from stratamq.rpc.status import to_status
 from stratamq.service import metrics
+from stratamq.service.access import AccessControl, begin
 
 CALLS = metrics.counter(
     "grpc_calls", "Calls answered, by full method name and status.", ("method", "status")
@@ -33,14 +34,20 @@ OPEN_STREAMS = metrics.gauge(
 
 Handler: TypeAlias = grpc.RpcMethodHandler
 Read: TypeAlias = Callable[[Any], Any]
+StillAllowed: TypeAlias = Callable[[], None]
+Admit: TypeAlias = Callable[[Any, Any], StillAllowed]
 
 
 class GuardedHandlers(grpc.GenericRpcHandler):
     """Handlers of all four kinds, each wrapped. Not a gRPC interceptor: those cost every call a
     coroutine."""
 
-    def __init__(self, handlers: grpc.GenericRpcHandler) -> None:
+    def __init__(
+        self, handlers: grpc.GenericRpcHandler, access: AccessControl | None = None
+    ) -> None:
+        """Without `access` everyone may do everything."""
         self._handlers = handlers
+        self._access = access
         # Wrapped once per method, not per call. Bounded: unknown methods have no handler.
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
@@ -52,28 +59,29 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = self._wrapped[method] = (handler, _wrap(handler, method))
+            known = self._wrapped[method] = (handler, _wrap(handler, method, self._access))
         return known[1]
 
 
-def _wrap(handler: Handler, method: str) -> Handler:
+def _wrap(handler: Handler, method: str, access: AccessControl | None) -> Handler:
     """Requests are decoded inside: gRPC answers bytes that are no message with UNKNOWN."""
     read = _reader(handler.request_deserializer, method, handler.request_streaming)
+    admit = _admission(access, method, handler.request_streaming)
     codecs = {"request_deserializer": None, "response_serializer": handler.response_serializer}
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(
-            _single(handler.unary_unary, read, method), **codecs
+            _single(handler.unary_unary, read, method, admit), **codecs
         )
     if handler.stream_unary:
         return grpc.stream_unary_rpc_method_handler(
-            _single(handler.stream_unary, read, method), **codecs
+            _single(handler.stream_unary, read, method, admit), **codecs
         )
     if handler.unary_stream:
         return grpc.unary_stream_rpc_method_handler(
-            _stream(handler.unary_stream, read, method), **codecs
+            _stream(handler.unary_stream, read, method, admit), **codecs
         )
     return grpc.stream_stream_rpc_method_handler(
-        _stream(handler.stream_stream, read, method), **codecs
+        _stream(handler.stream_stream, read, method, admit), **codecs
     )
 
 
@@ -101,8 +109,41 @@ def _as_it_is(request: Any) -> Any:
     return request
 
 
+def _admission(access: AccessControl | None, method: str, streaming: bool) -> Admit:
+    """What is called with each call's context and request; its result, with each response."""
+    if access is None:
+        return _everyone
+
+    def admit(context: Any, request: Any) -> StillAllowed:
+        admitted = begin(access, context, method)
+        if admitted is None:
+            return _always
+        caller, rule = admitted
+        named = None if streaming else request
+        access.require(caller, rule, method, named)
+        version = access.version
+
+        def still() -> None:
+            nonlocal version
+            if access.version != version:
+                access.recheck(caller, rule, method, named)
+                version = access.version
+
+        return still
+
+    return admit
+
+
+def _everyone(context: Any, request: Any) -> StillAllowed:
+    return _always
+
+
+def _always() -> None:
+    pass
+
+
 def _single(
-    behaviour: Callable[..., Any], read: Read, method: str
+    behaviour: Callable[..., Any], read: Read, method: str, admit: Admit
 ) -> Callable[..., Awaitable[Any]]:
     answered = CALLS.labels(method, "OK")
     seconds = CALL_SECONDS.labels(method)
@@ -111,7 +152,9 @@ def _single(
     async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
         started_ns = time.perf_counter_ns()
         try:
-            response = behaviour(read(request), context)
+            asked = read(request)
+            admit(context, asked)
+            response = behaviour(asked, context)
             if waits or inspect.isawaitable(response):
                 response = await response
         except AbortError:
@@ -125,16 +168,21 @@ def _single(
     return call
 
 
-def _stream(behaviour: Callable[..., Any], read: Read, method: str) -> Callable[..., Any]:
+def _stream(
+    behaviour: Callable[..., Any], read: Read, method: str, admit: Admit
+) -> Callable[..., Any]:
     answered = CALLS.labels(method, "OK")
     open_streams = OPEN_STREAMS.labels(method)
 
     async def generate(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
         with open_streams.track_inprogress():
             try:
+                asked = read(request)
+                still_allowed = admit(context, asked)
                 # Closed here, or a generator whose caller has gone would wait for the collector.
-                async with aclosing(behaviour(read(request), context)) as responses:
+                async with aclosing(behaviour(asked, context)) as responses:
                     async for response in responses:
+                        still_allowed()
                         yield response
             except AbortError:
                 raise
@@ -145,7 +193,9 @@ def _stream(behaviour: Callable[..., Any], read: Read, method: str) -> Callable[
     async def write(request: Any, context: grpc.aio.ServicerContext) -> None:
         with open_streams.track_inprogress():
             try:
-                outcome = behaviour(read(request), context)
+                asked = read(request)
+                admit(context, asked)
+                outcome = behaviour(asked, context)
                 if inspect.isawaitable(outcome):
                     await outcome
             except AbortError:

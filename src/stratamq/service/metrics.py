@@ -4,9 +4,14 @@ A room declares its metrics at module level in `metrics.py`, and `docs/metrics.m
 that module. Names begin with the room and end with their unit; labels are bounded.
 """
 
-from collections.abc import Sequence
-from threading import Thread
-from wsgiref.simple_server import WSGIServer
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from socketserver import ThreadingMixIn
+from threading import BoundedSemaphore, Thread
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,11 +21,13 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
-    start_http_server,
+    make_wsgi_app,
 )
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import join_address, split_address
+
+log = logging.getLogger(__name__)
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -52,6 +59,16 @@ def histogram(
     return Histogram(name, doc, labels, buckets=buckets, registry=REGISTRY)
 
 
+MOST_CONNECTIONS = 16
+SILENCE_S = 10.0
+"""A connection that sends nothing for so long is closed."""
+
+Certificate = dict[str, Any]
+Allows = Callable[[str, Certificate | None, str], bool]
+"""By the Authorization header, the client's verified certificate (`ssl.SSLSocket.getpeercert`) and
+its host."""
+
+
 class MetricsEndpoint:
     """Serves the registry over HTTP from a daemon thread until `close`."""
 
@@ -66,15 +83,86 @@ class MetricsEndpoint:
         self._thread.join()
 
 
-def serve(address: str, registry: CollectorRegistry = REGISTRY) -> MetricsEndpoint:
-    """Start the endpoint on `host:port`; port 0 takes a free one, in `.address`.
+def serve(
+    address: str,
+    registry: CollectorRegistry = REGISTRY,
+    tls: Callable[[], ssl.SSLContext] | None = None,
+    allows: Allows | None = None,
+) -> MetricsEndpoint:
+    """Start the endpoint on `host:port`; port 0 takes a free one, in `.address`. `tls` is asked for
+    its context at each connection; `allows` at each request, which is answered 403 without it.
 
     Raises ConfigurationError when the address cannot be listened on.
     """
     host, port = split_address(address)
     try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
+        app = _guarded(make_wsgi_app(registry), allows)
+        server = make_server(host, port, app, _bound_server(host, tls), _Handler)
     except OSError as error:
         reason = error.strerror or error
         raise ConfigurationError([f"metrics cannot be served on {address}: {reason}"]) from error
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     return MetricsEndpoint(server, thread, host)
+
+
+def _guarded(app: Any, allows: Allows | None) -> Any:
+    if allows is None:
+        return app
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        given = environ.get("HTTP_AUTHORIZATION", "")
+        if allows(given, environ["stratamq.certificate"], environ["REMOTE_ADDR"]):
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain")])
+        return [b"the permission to observe is needed\n"]
+
+    return answer
+
+
+def _bound_server(host: str, tls: Callable[[], ssl.SSLContext] | None) -> type[WSGIServer]:
+    """A thread for each connection, at most `MOST_CONNECTIONS`: further ones are closed."""
+
+    class Server(ThreadingMixIn, WSGIServer):
+        daemon_threads = True
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        free = BoundedSemaphore(MOST_CONNECTIONS)
+
+        def get_request(self) -> tuple[Any, Any]:
+            connection, name = super().get_request()
+            connection.settimeout(SILENCE_S)
+            if tls is not None:
+                # The handshake is the connection's thread's: this one accepts the others.
+                connection = tls().wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
+            return connection, name
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            if self.free.acquire(blocking=False):
+                super().process_request(request, client_address)
+            else:
+                self.shutdown_request(request)
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                self.free.release()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Of one connection: what it sent was no request, or it went away."""
+            log.debug("metrics connection failed", exc_info=True)
+
+    return Server
+
+
+class _Handler(WSGIRequestHandler):
+    def get_environ(self) -> dict[str, Any]:
+        environ = super().get_environ()
+        connection = self.connection
+        shown = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
+        return {**environ, "stratamq.certificate": shown or None}
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing for each scrape."""

@@ -32,12 +32,21 @@ from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.methods import COMMITLOG
 from stratamq.service import logging
-from stratamq.service.arguments import parse_arguments
+from stratamq.service.access import SECTION as ACCESS
+from stratamq.service.access import AccessConfig, access_control, listening, require_guarded
+from stratamq.service.arguments import Arguments, parse_arguments
 from stratamq.service.awaiting import finished
-from stratamq.service.config import FollowerConfig, ServiceConfig, load
+from stratamq.service.config import (
+    SECTIONS,
+    FollowerConfig,
+    ServiceConfig,
+    load,
+)
 from stratamq.service.given import is_given
 from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
+from stratamq.service.tls import SECTION as TLS
+from stratamq.service.tls import TlsConfig, server_tls
 from stratamq.service.worker import ThreadWorker
 from stratamq.store.generations import is_listed
 
@@ -46,6 +55,7 @@ SWITCH_INTERVAL_SECONDS = 0.001
 OBSERVE_INTERVAL_S = 1.0
 
 Config = TypeVar("Config", bound=ServiceConfig)
+Shared = TypeVar("Shared")
 
 
 class Service(Generic[Config]):
@@ -75,13 +85,21 @@ class Service(Generic[Config]):
         self.random = random.SystemRandom()
         self.files = RealFiles(config.root)
         self._lock = take_room_lock(self.files, room)
-        self.endpoints = Endpoints(config.root, _named_log(config))
-        self.channels = Channels(self.endpoints, grpc.aio.insecure_channel)
+        self.tls = shared_settings(TlsConfig, TLS, arguments, room)
+        self.endpoints = Endpoints(
+            config.root, _named_log(config), credentials=self.tls.credentials()
+        )
+        self.channels = Channels(self.endpoints, grpc.aio)
+        self.server_tls = server_tls(self.tls)
+        access = shared_settings(AccessConfig, ACCESS, arguments, room)
+        require_guarded(access, room, listening(config))
         self.server = Server(
             room,
             root=config.root,
             advertised_host=config.advertised_host,
             metrics_address=config.metrics_address,
+            tls=self.server_tls,
+            access=access_control(access, self.tls.members),
             max_message_bytes=max_message_bytes(config),
             stop_grace_ms=config.stop_grace_ms,
         )
@@ -192,3 +210,9 @@ def _named_log(config: ServiceConfig) -> dict[str, str]:
     """The log service's address, where the settings name it."""
     named = isinstance(config, FollowerConfig) and config.log_address
     return {COMMITLOG: config.log_address} if named else {}
+
+
+def shared_settings(cls: type[Shared], section: str, given: Arguments, room: str) -> Shared:
+    """Those that all services of a broker have in common. ConfigurationError."""
+    known = (*SECTIONS, room)
+    return load(cls, section, given.toml_path, overrides=given.overrides, known_sections=known)

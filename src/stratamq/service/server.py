@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import signal
+import ssl
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from stratamq.api.v1 import broker_pb2_grpc
 from stratamq.errors import ConfigurationError, StoreRefusedError
@@ -26,29 +27,24 @@ from stratamq.rpc import discovery
 from stratamq.rpc.address import (
     advertised_address,
     is_host,
-    is_unix,
-    join_address,
     reachable_address,
-    split_address,
 )
 from stratamq.service import metrics
+from stratamq.service.access import AccessControl
 from stratamq.service.describing import SERVICE_NAME as BROKER_SERVICE_NAME
 from stratamq.service.describing import BrokerServicer
 from stratamq.service.guarded_handlers import GuardedHandlers
 from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
+from stratamq.service.listening import channel_options, listen, listen_locally
 from stratamq.service.loop_watch import LoopWatch
+from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
 # Twice the largest batch (4 MiB), so that a message with its framing always fits.
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 STOP_GRACE_MS = 5_000
-# Finds a follower whose machine vanished, without a FIN, within 30 s.
-KEEPALIVE_INTERVAL_MS = 20_000
-KEEPALIVE_TIMEOUT_MS = 10_000
-# Java clients may ping every 10 s; the default of 5 minutes answers them with GOAWAY.
-CLIENT_PING_INTERVAL_MS = 5_000
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 ANNOUNCE_INTERVAL_S = 1.0
@@ -77,6 +73,8 @@ class Server:
         root: Path | None = None,
         advertised_host: str = "",
         metrics_address: str = "",
+        tls: ServerTls | None = None,
+        access: AccessControl | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         stop_grace_ms: int = STOP_GRACE_MS,
         options: Sequence[tuple[str, Any]] = (),
@@ -84,7 +82,8 @@ class Server:
         """`root` is the store directory for the run file (None: none is written), in which
         `advertised_host` stands for the host listened on, and whose run files are what clients are
         told of the broker; an empty `metrics_address` serves no
-        metrics; `options` are further gRPC channel arguments.
+        metrics; without `tls` everything is in clear, without `access`
+        everyone may do everything; `options` are further gRPC channel arguments.
 
         ConfigurationError when `advertised_host` is more than a host."""
         if not is_host(advertised_host):
@@ -99,18 +98,11 @@ class Server:
         self._root = root
         self._advertised_host = advertised_host
         self._metrics_wanted = metrics_address
+        self._tls = tls
+        self._access = access
+        self._local = ""
         self._stop_grace_ms = stop_grace_ms
-        self._options = (
-            ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_send_message_length", max_message_bytes),
-            ("grpc.so_reuseport", 0),  # a second start on the same port must fail
-            ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_INTERVAL_MS),
-            *options,
-        )
+        self._options = (*channel_options(max_message_bytes), *options)
         self._generic: list[grpc.GenericRpcHandler] = []
         self._servicers: list[tuple[Callable[[Any, grpc.aio.Server], None], Any]] = []
         self._service_names: list[str] = []
@@ -156,9 +148,15 @@ class Server:
         service runs, and is found once there is room.
         """
         self._grpc = self._build()
-        self.address = _listen(self._grpc, address, self._room)
+        self.address = listen(self._grpc, address, self._room, self._tls)
+        if self._root is not None:
+            self._local = listen_locally(self._grpc, self._root, self._room)
         if self._metrics_wanted:
-            self._metrics = metrics.serve(self._metrics_wanted)
+            self._metrics = metrics.serve(
+                self._metrics_wanted,
+                tls=self._metrics_context(),
+                allows=self._access.observer if self._access is not None else None,
+            )
             self.metrics_address = self._metrics.address
         self._health.set("liveness", True)
         self.set_ready(ready)
@@ -266,14 +264,26 @@ class Server:
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=self._options)
-        guarded = _Guarded(server)
+        guarded = _Guarded(server, self._access)
         guarded.add_generic_rpc_handlers(self._generic)
         for add_to_server, servicer in self._servicers:
             add_to_server(servicer, guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*self._service_names, HEALTH_SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        reflecting = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, guarded)
         return server
+
+    def _metrics_context(self) -> Callable[[], ssl.SSLContext] | None:
+        if self._tls is None:
+            return None
+        tls, context = self._tls, self._tls.context(require_client_certificates=False)
+
+        def refreshed() -> ssl.SSLContext:
+            tls.refresh()
+            return context
+
+        return refreshed
 
     async def _stop_calls(self) -> None:
         if self._grpc is not None:
@@ -322,6 +332,8 @@ class Server:
             advertised_address(self.address, self._advertised_host),
             self.broker_name,
             self.broker_id,
+            self._local,
+            discovery.boot_of_machine() if self._local else "",
         )
 
     def _catch_signals(self) -> None:
@@ -346,11 +358,13 @@ class _Guarded:
     serialisers of one's own would never be found: that one is left empty.
     """
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, access: AccessControl | None) -> None:
         self._server = server
+        self._access = access
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._server.add_generic_rpc_handlers(tuple(map(GuardedHandlers, handlers)))
+        guarded = tuple(GuardedHandlers(each, self._access) for each in handlers)
+        self._server.add_generic_rpc_handlers(guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
         pass
@@ -377,17 +391,6 @@ def run_service(main: Callable[[], Coroutine[Any, Any, int | None]]) -> NoReturn
         log.critical("service failed", exc_info=True)
         code = EXIT_BUG
     sys.exit(code)
-
-
-def _listen(server: grpc.aio.Server, address: str, room: str) -> str:
-    if not is_unix(address):
-        host, _ = split_address(address)
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError as error:
-        fault = f"{room} cannot listen on {address}: is the port taken, or the host not of here?"
-        raise ConfigurationError([fault]) from error
-    return address if is_unix(address) else join_address(host, port)
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -44,6 +44,9 @@ DEFAULT_RATIOS = (
     "janitor.disk_force_ratio=0.85",
 )
 
+OF_ALL = ("tls.", "access.")
+"""Settings that every service has."""
+
 
 class ServiceFailedError(TrialFailedError):
     """A service did not start or stop as it should; the sentence holds what it wrote."""
@@ -98,7 +101,7 @@ class Services:
         command += [sys.executable, "-m", "stratamq.service.supervised"]
         command += [f"stratamq_{room}", "--data", str(self.root)]
         for text in self._settings:
-            if text.startswith(f"{room}."):
+            if text.startswith((f"{room}.", *OF_ALL)):
                 command += ["--set", text]
         with self._log_file(room).open("ab") as log:
             self._processes[room] = subprocess.Popen(

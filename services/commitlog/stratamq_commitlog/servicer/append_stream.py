@@ -20,6 +20,7 @@ from stratamq.formats.hosts import Host
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import encode_fields, error_name
+from stratamq.service.access import require_topics
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import (
     BatchResult,
@@ -161,6 +162,7 @@ class AppendStream:
             if len(lengths) % 4:
                 raise InvalidRequestError("packed_lengths must hold four bytes for each frame")
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
+            require_topics(run.topic for run in runs)
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
             batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
             self._engine.puts.batch(batch, done, self._require_replicas)

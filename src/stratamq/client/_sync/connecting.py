@@ -9,6 +9,7 @@ from stratamq.client._sync.client import Client
 from stratamq.client._sync.sharded_client import ShardedClient
 from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.files.port import Clock, Random
+from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Endpoints, parse_target
 
 
@@ -18,6 +19,7 @@ def connect(
     timeout_s: float = 30.0,
     patience_s: float = 0.0,
     broker: str = "",
+    credentials: Credentials | None = None,
     serializer: Serializer | None = None,
     deserializer: Deserializer | None = None,
     interceptors: Sequence[Interceptor] = (),
@@ -34,10 +36,14 @@ def connect(
     with the broker's name, and changed everywhere. What is of one broker (a queue by its number, an
     offset, a log) raises InvalidRequestError there: `broker` chooses one by its name.
 
+    `credentials`: what is shown, and whom to trust (`Credentials(TlsFiles(ca=…), token=…)`);
+    without them what the environment names: STRATAMQ_TLS_CA, STRATAMQ_TOKEN_FILE and the others
+    of `Credentials`.
+
     `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
     one that was received; `interceptors` see every message."""
     return client_at(
-        parse_target(target, broker),
+        parse_target(target, broker, credentials),
         timeout_s=timeout_s,
         patience_s=patience_s,
         hooks=Hooks(serializer, deserializer, tuple(interceptors)),

@@ -1,0 +1,244 @@
+"""`stratamq acl`: who may do what, in the file that `access.file` names.
+
+The commands work on the file itself, with or without a broker; services read it again within a
+second. A change is written whole, or not at all, and two at once are made one after the other.
+"""
+
+import contextlib
+import datetime
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.options import OPERATORS
+from stratamq.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from stratamq.files.clock import SystemClock
+from stratamq.rpc.permission_file import (
+    LARGEST_FILE_BYTES,
+    TEAM,
+    Grant,
+    Permissions,
+    checked_name,
+    dump,
+    grant_of,
+    parse,
+)
+from stratamq.rpc.permissions import Kind, Permission
+
+acl_app = typer.Typer(help="Who may do what.", no_args_is_help=True)
+
+FileOption = Annotated[
+    Path,
+    typer.Option(
+        "--file",
+        "-f",
+        envvar="STRATAMQ_ACCESS_FILE",
+        help="the permissions file, as access.file names it",
+    ),
+]
+DEFAULT = Path("stratamq-access.json")
+WhoArgument = Annotated[str, typer.Argument(help="a user, @TEAM, or * for everyone who is known")]
+MayArgument = Annotated[
+    str,
+    typer.Argument(
+        help="of a topic produce, consume, manage; of a group consume, manage; of the broker "
+        "observe, operate, scan, member"
+    ),
+]
+WhatArgument = Annotated[
+    str, typer.Argument(help="topic:NAME, group:NAME (* stands for any characters), or broker")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(acl_app, name="acl", rich_help_panel=OPERATORS)
+
+
+@acl_app.command("init")
+def init(file: FileOption = DEFAULT) -> None:
+    """Make an empty permissions file: nobody may do anything."""
+    if file.exists():
+        raise InvalidRequestError(f"{file} is there already, and is not replaced")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _write(file, Permissions())
+    typer.echo(f"{file.absolute()}: nobody may do anything yet (`stratamq acl grant`)")
+    typer.echo(f"a broker:  stratamq up --set access.file={file.absolute()}")
+
+
+@acl_app.command("list")
+def list_rules(
+    file: FileOption = DEFAULT,
+    who: Annotated[str | None, typer.Option(help="only what gives this user something")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+) -> None:
+    """The rules in their order, the users with the numbers of their tokens, the teams."""
+    permissions = _read(file)
+    names = permissions.names_of(who) if who else None
+    rules = Printer(output, ("who", "may", "what"))
+    for rule in permissions.rules:
+        if names is None or rule.who in names:
+            rules.row({"kind": "rule", **rule.row()})
+    rules.flush()
+    users = Printer(output, ("user", "tokens", "teams"))
+    for user in sorted(
+        {*permissions.users, *(one for us in permissions.teams.values() for one in us)}
+    ):
+        if who in (None, user):
+            teams = sorted(team for team, members in permissions.teams.items() if user in members)
+            tokens = [f"{token.id} ({token.made})" for token in permissions.users.get(user, ())]
+            row = {"kind": "user", "user": user, "tokens": ", ".join(tokens)}
+            users.row(row | {"teams": ", ".join(teams)})
+    users.flush()
+
+
+@acl_app.command("grant")
+def grant(
+    who: WhoArgument, may: MayArgument, what: WhatArgument, file: FileOption = DEFAULT
+) -> None:
+    """Let somebody do something: `stratamq acl grant alice consume 'topic:orders-*'`."""
+    rule = grant_of(who, may, what)
+    with _changing(file) as permissions:
+        if rule in permissions.rules:
+            typer.echo(f"{rule}: was allowed already")
+            return
+        permissions.rules.append(rule)
+    typer.echo(f"{rule}")
+
+
+@acl_app.command("revoke")
+def revoke(
+    who: WhoArgument, may: MayArgument, what: WhatArgument, file: FileOption = DEFAULT
+) -> None:
+    """Take a rule away, named as it was granted."""
+    rule = grant_of(who, may, what)
+    with _changing(file) as permissions:
+        if rule not in permissions.rules:
+            raise NotFoundError(f"there is no rule that {rule}: see `stratamq acl list`")
+        permissions.rules.remove(rule)
+    typer.echo(f"{rule}: no more")
+
+
+@acl_app.command("test")
+def test(
+    who: Annotated[str, typer.Argument(help="a user")],
+    may: MayArgument,
+    what: Annotated[str, typer.Argument(help="topic:NAME, group:NAME or broker")],
+    file: FileOption = DEFAULT,
+) -> None:
+    """Whether somebody may do something, and the rule that decides. Exit code 1: no."""
+    asked = grant_of(checked_name(who), may, what)
+    permissions = _read(file)
+    wanted = Permission(asked.kind, asked.verb, asked.pattern)
+    rule = permissions.allowing(who, wanted)
+    if rule is None:
+        typer.echo(f"no: no rule lets {who} {wanted}{_near(permissions, who, asked)}")
+        raise typer.Exit(1)
+    typer.echo(f"yes: {rule}")
+
+
+@acl_app.command("token")
+def token(
+    user: Annotated[str, typer.Argument(help="a user; made known if need be")],
+    file: FileOption = DEFAULT,
+    revoked: Annotated[
+        str | None,
+        typer.Option("--revoke", metavar="NUMBER", help="take a token back; `all` of them"),
+    ] = None,
+) -> None:
+    """Make a token for a user, shown once on standard output, or take one back.
+
+    The file keeps its digest alone: a token that was lost is replaced by another one.
+    """
+    now = datetime.datetime.fromtimestamp(SystemClock().wall_ms() / 1000, datetime.UTC)
+    if revoked is None:
+        with _changing(file) as permissions:
+            made = permissions.add_token(user, f"{now:%Y-%m-%d}")
+        typer.echo(made)
+        typer.echo(f"a client of {user}:  put it in a file of mode 0600, and", err=True)
+        typer.echo("export STRATAMQ_TOKEN_FILE=FILE", err=True)
+        return
+    with _changing(file) as permissions:
+        had = permissions.users.get(user, [])
+        kept = [one for one in had if revoked not in ("all", one.id)]
+        if len(kept) == len(had):
+            raise NotFoundError(f"{user} has no token {revoked}: see `stratamq acl list`")
+        permissions.users[user] = kept
+    typer.echo(f"{user} has {len(kept)} tokens now")
+
+
+@acl_app.command("team")
+def team(
+    name: Annotated[str, typer.Argument(help="without the @")],
+    users: Annotated[
+        list[str] | None, typer.Argument(help="all of its users; none: no team")
+    ] = None,
+    file: FileOption = DEFAULT,
+) -> None:
+    """Set who is in a team."""
+    checked_name(name)
+    members = sorted({checked_name(user) for user in users or ()})
+    with _changing(file) as permissions:
+        if members:
+            permissions.teams[name] = members
+        elif permissions.teams.pop(name, None) is None:
+            raise NotFoundError(f"there is no team {name}")
+    typer.echo(f"{TEAM}{name}: {', '.join(members) or 'no more'}")
+
+
+def _near(permissions: Permissions, who: str, asked: Grant) -> str:
+    """Rules for the same verb and kind, so that a wrong pattern is seen."""
+    names = permissions.names_of(who)
+    near = [
+        str(rule)
+        for rule in permissions.rules
+        if rule.who in names and rule.kind is asked.kind and rule.verb is asked.verb
+    ]
+    if asked.kind is Kind.BROKER or not near:
+        return ""
+    return f" (there is: {'; '.join(near[:5])})"
+
+
+def _read(file: Path) -> Permissions:
+    """ConfigurationError, with what to do."""
+    try:
+        with file.open("rb") as opened:
+            return parse(opened.read(LARGEST_FILE_BYTES), str(file))
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            [f"there is no permissions file {file}: `stratamq acl init`, or name one with --file"]
+        ) from error
+
+
+@contextlib.contextmanager
+def _changing(file: Path) -> Iterator[Permissions]:
+    """What is there; written when the block ends without an error, one process at a time."""
+    _read(file)
+    lock = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        permissions = _read(file)
+        before = dump(permissions)
+        yield permissions
+        if dump(permissions) != before:
+            _write(file, permissions)
+    finally:
+        os.close(lock)
+
+
+def _write(file: Path, permissions: Permissions) -> None:
+    """The old file or the new one is there, whatever happens. As many as before may read it."""
+    content = dump(permissions)
+    parse(content, str(file))
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(temporary, file)

@@ -1,0 +1,208 @@
+"""How a process shows who it is and checks whom it has reached: TLS files and a token.
+
+For clients they come from the environment, unless the caller gives them:
+
+    STRATAMQ_TLS_CA            a PEM file: whom to trust; TLS is used when it is set
+    STRATAMQ_TLS_CERTIFICATE   a PEM file: what the client shows to a service that asks for it
+    STRATAMQ_TLS_KEY           its key
+    STRATAMQ_TOKEN_FILE        a file with the token, one line; or
+    STRATAMQ_TOKEN             the token
+
+A Unix socket is never encrypted: the permissions of its directory decide who connects. A token goes
+over TLS, a Unix socket or loopback only.
+"""
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from stratamq.errors import ConfigurationError, InvalidRequestError
+from stratamq.rpc.address import is_local, is_unix
+
+CA_VARIABLE = "STRATAMQ_TLS_CA"
+CERTIFICATE_VARIABLE = "STRATAMQ_TLS_CERTIFICATE"
+KEY_VARIABLE = "STRATAMQ_TLS_KEY"
+TOKEN_VARIABLE = "STRATAMQ_TOKEN"
+TOKEN_FILE_VARIABLE = "STRATAMQ_TOKEN_FILE"
+
+AUTHORIZATION = "authorization"
+BEARER = "Bearer "
+LARGEST_PEM_BYTES = 1 << 20
+LARGEST_TOKEN_BYTES = 256
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files. `ca`: whom to trust. `certificate` with its chain, and `key`: what is shown; both
+    or none."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) is not (self.key is None):
+            raise ConfigurationError(["a TLS certificate needs its key, and a key its certificate"])
+
+    def stamp(self) -> Stamp:
+        """Differs after a file was replaced. ConfigurationError when one is not there."""
+        return tuple(_stamp(path) for path in (self.ca, self.certificate, self.key) if path)
+
+    def read(self) -> "TlsBytes":
+        """The files, checked to fit together. ConfigurationError."""
+        self._check()
+        return TlsBytes(*(path and _read(path) for path in (self.ca, self.certificate, self.key)))
+
+    def _check(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            wrong = ", ".join(str(path) for path in (self.ca, self.certificate, self.key) if path)
+            reason = str(error) if isinstance(error, ssl.SSLError) else _reason(error)
+            raise ConfigurationError([f"TLS files {wrong}: {reason}"]) from error
+
+
+@dataclass(frozen=True, slots=True)
+class TlsBytes:
+    """What `TlsFiles` name, as PEM."""
+
+    ca: bytes | None
+    certificate: bytes | None
+    key: bytes | None = field(repr=False)
+
+
+@dataclass(slots=True)
+class Credentials:
+    """Of one client or service. Connections made after a file was replaced use the new one.
+
+    Clients that are given none take what the environment names: STRATAMQ_TLS_CA, a PEM file with
+    those who are trusted, which turns TLS on; STRATAMQ_TLS_CERTIFICATE and STRATAMQ_TLS_KEY;
+    STRATAMQ_TOKEN_FILE, a file with a token of `stratamq acl token`, or STRATAMQ_TOKEN."""
+
+    tls: TlsFiles | None = None
+    token: str = field(default="", repr=False)
+    _made: tuple[Stamp, grpc.ChannelCredentials] | None = field(default=None, repr=False)
+
+    def connect(self, kind: Any, address: str, options: Any) -> Any:
+        """A channel to `address`; `kind` is the module `grpc` or `grpc.aio`.
+
+        ConfigurationError when the TLS files cannot be used; InvalidRequestError when the token
+        would go to another machine in clear."""
+        if self.tls is None or is_unix(address):
+            if self.token and not is_local(address):
+                raise InvalidRequestError(
+                    f"a token is not sent to {address} in clear: set {CA_VARIABLE}, so that the "
+                    "connection is encrypted"
+                )
+            return kind.insecure_channel(address, options=options)
+        return kind.secure_channel(address, self._channel_credentials(self.tls), options=options)
+
+    def callable(self, call: Any) -> Any:
+        """A method's callable that shows the token, if there is one."""
+        return _WithToken(call, self.token) if self.token else call
+
+    def changed(self) -> bool:
+        """A file was replaced since the last channel was made."""
+        if self.tls is None or self._made is None:
+            return False
+        try:
+            return self.tls.stamp() != self._made[0]
+        except ConfigurationError:
+            return False  # it is being replaced
+
+    def _channel_credentials(self, tls: TlsFiles) -> grpc.ChannelCredentials:
+        stamp = tls.stamp()
+        if self._made is None or self._made[0] != stamp:
+            found = tls.read()
+            made = grpc.ssl_channel_credentials(found.ca, found.key, found.certificate)
+            self._made = (stamp, made)
+        return self._made[1]
+
+
+class _WithToken:
+    """A callable of grpc, or of grpc.aio, whose every call has the token."""
+
+    def __init__(self, call: Any, token: str) -> None:
+        metadata = ((AUTHORIZATION, BEARER + token),)
+        self._call = call
+        self._given = partial(call, metadata=metadata)
+        self._metadata = metadata
+
+    def __call__(self, request: Any = None, timeout: float | None = None, **options: Any) -> Any:
+        return self._given(request, timeout=timeout, **options)
+
+    def future(self, request: Any, timeout: float | None = None, **options: Any) -> Any:
+        return self._call.future(request, timeout=timeout, metadata=self._metadata, **options)
+
+
+_chosen: dict[str, str] = {}
+
+
+def choose(given: Mapping[str, str]) -> None:
+    """Of this process: these variables, of those above, before the environment's."""
+    _chosen.clear()
+    _chosen.update(given)
+
+
+def credentials_of(environ: Mapping[str, str] | None = None) -> Credentials:
+    """What the environment names. ConfigurationError when it contradicts itself, or a token's file
+    cannot be read."""
+    environ = {**os.environ, **_chosen} if environ is None else environ
+    named = [
+        Path(environ[variable]) if environ.get(variable) else None
+        for variable in (CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE)
+    ]
+    if any(named) and named[0] is None:
+        raise ConfigurationError([f"{CERTIFICATE_VARIABLE} is set and {CA_VARIABLE} is not"])
+    token = environ.get(TOKEN_VARIABLE, "")
+    if path := environ.get(TOKEN_FILE_VARIABLE):
+        token = _read(Path(path), LARGEST_TOKEN_BYTES).decode("ascii", "replace").strip()
+    return Credentials(TlsFiles(*named) if any(named) else None, checked_token(token))
+
+
+def checked_token(token: str) -> str:
+    """ConfigurationError for what cannot travel as metadata."""
+    if not (token.isascii() and token.isprintable() and len(token) <= LARGEST_TOKEN_BYTES):
+        raise ConfigurationError(["the token is not one: printable ASCII characters are expected"])
+    return token
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ConfigurationError([f"{path}: {_reason(error)}"]) from error
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _read(path: Path, limit: int = LARGEST_PEM_BYTES) -> bytes:
+    try:
+        with path.open("rb") as file:
+            found = file.read(limit + 1)
+    except OSError as error:
+        raise ConfigurationError([f"{path}: {_reason(error)}"]) from error
+    if len(found) > limit:
+        raise ConfigurationError([f"{path} is larger than {limit} bytes"])
+    return found
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or str(error) or type(error).__name__
+
+
+def _no_password() -> str:
+    """A key under a password would make a service ask at its terminal."""
+    raise ValueError("the key is encrypted: take one without a password")

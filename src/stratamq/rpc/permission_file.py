@@ -1,0 +1,194 @@
+"""The permissions file: users, the digests of their tokens, teams, and rules that allow.
+
+    {"version": 1,
+     "users": {"alice": {"tokens": [{"id": "3f9c", "sha256": "…", "made": "2026-11-23"}]}},
+     "teams": {"shop": ["alice", "bob"]},
+     "rules": [{"who": "alice", "may": "consume", "what": "topic:orders-*"},
+               {"who": "@shop", "may": "consume", "what": "group:billing"},
+               {"who": "ops", "may": "operate", "what": "broker"}]}
+
+`who` is a user, a team after an `@`, or `*` for everyone who is known. `what` is a kind and a
+pattern of names in which `*` stands for any characters. Rules only allow: what none allows is
+refused. A name that is a certificate's subject needs no entry among the users.
+"""
+
+import fnmatch
+import hashlib
+import json
+import re
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from stratamq.errors import ConfigurationError, InvalidRequestError
+from stratamq.rpc.permissions import IMPLIED, Kind, Permission, Verb
+
+LARGEST_FILE_BYTES = 8 << 20
+LARGEST_NAME = 255
+EVERYONE = "*"
+TEAM = "@"
+TOKEN_BYTES = 32
+VERBS = {
+    Kind.TOPIC: (Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE),
+    Kind.GROUP: (Verb.CONSUME, Verb.MANAGE),
+    Kind.BROKER: (Verb.OBSERVE, Verb.OPERATE, Verb.SCAN, Verb.MEMBER),
+}
+_NAME = re.compile(r"[^\s@*:\"\x00-\x1f\x7f]{1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One rule."""
+
+    who: str
+    verb: Verb
+    kind: Kind
+    pattern: str = ""
+
+    def __str__(self) -> str:
+        what = self.kind.value if self.kind is Kind.BROKER else f"{self.kind.value}:{self.pattern}"
+        return f"{self.who} may {self.verb.value} {what}"
+
+    def allows(self, wanted: Permission) -> bool:
+        """Whether it gives the permission to those for whom it is."""
+        if self.verb is Verb.MEMBER:
+            return True
+        if self.kind is not wanted.kind:
+            return False
+        if self.verb is not wanted.verb and self.verb not in IMPLIED.get(wanted.verb, ()):
+            return False
+        return self.kind is Kind.BROKER or fnmatch.fnmatchcase(wanted.name, _glob(self.pattern))
+
+    def row(self) -> dict[str, str]:
+        what = self.kind.value if self.kind is Kind.BROKER else f"{self.kind.value}:{self.pattern}"
+        return {"who": self.who, "may": self.verb.value, "what": what}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Of a user. `digest` is the SHA-256 of the token, in hexadecimal."""
+
+    id: str
+    digest: str
+    made: str = ""
+
+
+@dataclass(slots=True)
+class Permissions:
+    """What a permissions file holds."""
+
+    users: dict[str, list[Token]] = field(default_factory=dict)
+    teams: dict[str, list[str]] = field(default_factory=dict)
+    rules: list[Grant] = field(default_factory=list)
+
+    def user_of(self, token: str) -> str:
+        """Whose it is; "" of nobody."""
+        return self._digests().get(digest_of(token), "")
+
+    def names_of(self, who: str) -> set[str]:
+        """Under which rules name them."""
+        teams = {TEAM + team for team, users in self.teams.items() if who in users}
+        return {who, EVERYONE} | teams
+
+    def allowing(self, who: str, wanted: Permission) -> Grant | None:
+        """The rule that gives it; None: none does."""
+        names = self.names_of(who)
+        return next(
+            (rule for rule in self.rules if rule.who in names and rule.allows(wanted)), None
+        )
+
+    def _digests(self) -> dict[str, str]:
+        return {token.digest: user for user, tokens in self.users.items() for token in tokens}
+
+    def add_token(self, user: str, made: str) -> str:
+        """A new one, which is nowhere kept."""
+        checked_name(user)
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        digest = digest_of(token)
+        self.users.setdefault(user, []).append(Token(digest[:8], digest, made))
+        return token
+
+
+def digest_of(token: str) -> str:
+    """Tokens are random: one pass of a hash is enough to keep them."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def checked_name(name: str) -> str:
+    """Of a user or a team. InvalidRequestError."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f'{name!r} is no name: up to {LARGEST_NAME} characters, no spaces, none of @ * : "'
+        )
+    return name
+
+
+def grant_of(who: str, may: str, what: str) -> Grant:
+    """InvalidRequestError, which says what is expected."""
+    if who != EVERYONE:
+        checked_name(who.removeprefix(TEAM))
+    name, colon, pattern = what.partition(":")
+    try:
+        kind = Kind(name)
+    except ValueError:
+        raise InvalidRequestError(
+            f"{what!r}: topic:NAME, group:NAME or broker is expected"
+        ) from None
+    verbs = VERBS[kind]
+    if may not in [verb.value for verb in verbs]:
+        known = ", ".join(verb.value for verb in verbs)
+        raise InvalidRequestError(f"{may!r} is nothing that a {kind.value} can be done: {known}")
+    if (kind is Kind.BROKER) is bool(colon) or (colon and not pattern):
+        raise InvalidRequestError(f"{what!r}: topic:NAME, group:NAME or broker is expected")
+    if len(pattern) > LARGEST_NAME:
+        raise InvalidRequestError(f"a name has at most {LARGEST_NAME} characters")
+    return Grant(who, Verb(may), kind, pattern)
+
+
+def parse(text: bytes, source: str) -> Permissions:
+    """ConfigurationError, which names the place that is wrong."""
+    try:
+        document = json.loads(text)
+        if document["version"] != 1:
+            raise ValueError(f"version {document['version']!r} is not known")
+        return Permissions(
+            {
+                checked_name(user): [_token(one) for one in entry.get("tokens", ())]
+                for user, entry in document.get("users", {}).items()
+            },
+            {
+                checked_name(team): [checked_name(user) for user in users]
+                for team, users in document.get("teams", {}).items()
+            },
+            [grant_of(rule["who"], rule["may"], rule["what"]) for rule in document["rules"]],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ConfigurationError([f"{source} is no permissions file: {what}"]) from error
+    except InvalidRequestError as error:
+        raise ConfigurationError([f"{source} is no permissions file: {error}"]) from error
+
+
+def dump(permissions: Permissions) -> bytes:
+    document = {
+        "version": 1,
+        "users": {
+            user: {"tokens": [{"id": t.id, "sha256": t.digest, "made": t.made} for t in tokens]}
+            for user, tokens in sorted(permissions.users.items())
+        },
+        "teams": {team: sorted(users) for team, users in sorted(permissions.teams.items())},
+        "rules": [rule.row() for rule in permissions.rules],
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _token(entry: dict[str, Any]) -> Token:
+    digest = str(entry["sha256"])
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ValueError("sha256 of a token has 64 hexadecimal digits")
+    return Token(str(entry.get("id", digest[:8])), digest, str(entry.get("made", "")))
+
+
+def _glob(pattern: str) -> str:
+    """Only `*` is special."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")

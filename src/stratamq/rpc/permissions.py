@@ -1,0 +1,211 @@
+"""What each method needs, in one table: the verbs, and the fields that name topics and groups.
+
+    topic    produce   send messages to it
+             consume   read it: pull, time, key
+             manage    create, alter, purge, delete
+             any       one of these: that it exists, and its queues
+    group    consume   read, commit and look at its offsets, join it
+             manage    reset, delete
+    broker   observe   states, listings, metrics
+             operate   what changes a broker: promotion, deletion, retention; observes, too
+             scan      the log as a whole, whatever its topics: tables, Spark, single frames
+             member    what only the services of a cluster do; includes everything
+
+A method that is not in the table needs `operate`, so that a new service is not open by mistake.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
+
+
+class Verb(Enum):
+    """What somebody may do."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    MANAGE = "manage"
+    ANY = "any"
+    OBSERVE = "observe"
+    OPERATE = "operate"
+    SCAN = "scan"
+    MEMBER = "member"
+
+
+class Kind(Enum):
+    """On what."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    BROKER = "broker"
+
+
+class Permission(NamedTuple):
+    """`name` of a topic or a group; "" for the broker."""
+
+    kind: Kind
+    verb: Verb
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb.value} {self.kind.value}{':' * bool(self.name)}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One permission for each name that the request has at `path`: fields, with a dot between them,
+    of which repeated ones give several. Where there is none: `otherwise` of the broker, or nothing.
+    """
+
+    kind: Kind
+    verb: Verb
+    path: str = ""
+    otherwise: Verb | None = None
+
+    def permissions(self, request: Any) -> Iterator[Permission]:
+        if not self.path:
+            yield Permission(self.kind, self.verb)
+            return
+        names = {name for name in _at(request, self.path.split(".")) if name}
+        for name in names:
+            yield Permission(self.kind, self.verb, name)
+        if not names and self.otherwise is not None:
+            yield Permission(Kind.BROKER, self.otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a method needs. No needs: an identity is enough."""
+
+    needs: tuple[Need, ...] = ()
+    audited: bool = False
+    """It is an operator's act, of which a line is written."""
+
+
+def _topics(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:
+    return Need(Kind.TOPIC, verb, path, otherwise)
+
+
+def _groups(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:
+    return Need(Kind.GROUP, verb, path, otherwise)
+
+
+def _broker(verb: Verb) -> Rule:
+    return Rule((Need(Kind.BROKER, verb),), audited=verb is Verb.OPERATE)
+
+
+KNOWN = Rule()
+"""Whoever is known."""
+PRODUCE, CONSUME, MANAGE, ANY = Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE, Verb.ANY
+OBSERVE, OPERATE = _broker(Verb.OBSERVE), _broker(Verb.OPERATE)
+SCAN, MEMBER = _broker(Verb.SCAN), _broker(Verb.MEMBER)
+
+RULES = {
+    # --- the log ---
+    "Append": Rule((_topics(PRODUCE, "messages.topic"),)),
+    # Asked for again for each topic that a batch names: `service.access.require_topics`.
+    "AppendStream": KNOWN,
+    "AppendRaw": MEMBER,
+    "AppendData": MEMBER,
+    "GetFrame": SCAN,
+    "ReadRange": SCAN,
+    "GetStatus": KNOWN,
+    "GetQueueTable": SCAN,
+    "Follow": SCAN,
+    "ListTopics": Rule((_topics(ANY, "topic", Verb.OBSERVE),)),
+    "PutTopic": Rule(
+        (_topics(MANAGE, "topic.topic"), _topics(MANAGE, "change.topic")), audited=True
+    ),
+    "DeleteTopic": Rule((_topics(MANAGE, "topic", Verb.OPERATE),), audited=True),
+    "SetRole": MEMBER,
+    "GrantLease": MEMBER,
+    "HoldWrites": MEMBER,
+    "PutMembers": MEMBER,
+    "SetJoined": MEMBER,
+    "Cut": MEMBER,
+    "DeleteBelow": OPERATE,
+    "ReportReplication": MEMBER,
+    "TrustClock": OPERATE,
+    "ExportMetadata": MEMBER,
+    "ImportMetadata": MEMBER,
+    # --- queues and groups ---
+    "Pull": Rule((_topics(CONSUME, "topic"), _groups(CONSUME, "group"))),
+    "PullStream": Rule((_topics(CONSUME, "queues.topic"), _groups(CONSUME, "group"))),
+    "ListQueues": Rule((_topics(ANY, "topic", Verb.OBSERVE),)),
+    "GetOffsetByTime": Rule((_topics(CONSUME, "topic"),)),
+    "ListUnits": Rule((_topics(CONSUME, "topic"),)),
+    "CommitOffsets": Rule((_groups(CONSUME, "group"), _topics(CONSUME, "offsets.topic"))),
+    "GetCommittedOffsets": Rule((_groups(CONSUME, "group", Verb.OBSERVE),)),
+    "ListGroups": OBSERVE,
+    "DeleteGroup": Rule((_groups(MANAGE, "group", Verb.OPERATE),), audited=True),
+    "ListGroupMembers": Rule((_groups(CONSUME, "group", Verb.OBSERVE),)),
+    "GetDispatchStatus": OBSERVE,
+    "ExportConsumerOffsets": MEMBER,
+    "ImportConsumerOffsets": MEMBER,
+    # --- keys ---
+    "QueryKey": Rule((_topics(CONSUME, "topic", Verb.SCAN),)),
+    "Rebuild": OPERATE,
+    "GetIndexStatus": OBSERVE,
+    # --- replication ---
+    "GetReplicationStatus": OBSERVE,
+    "Resync": OPERATE,
+    "Promote": OPERATE,
+    "Demote": OPERATE,
+    "RemoveMember": OPERATE,
+    "AdmitMember": OPERATE,
+    # --- the janitor ---
+    "GetJanitorStatus": OBSERVE,
+    "PlanCleaning": OBSERVE,
+    "RunCleaning": OPERATE,
+    "GetRetention": OBSERVE,
+    "SetRetention": OPERATE,
+    # --- the tier ---
+    "FetchMessages": Rule((_topics(CONSUME, "topic"),)),
+    "ListTierQueues": SCAN,
+    "GetTierOffsetByTime": Rule((_topics(CONSUME, "topic"),)),
+    "QueryTierKey": Rule((_topics(CONSUME, "topic", Verb.SCAN),)),
+    "GetTierStatus": OBSERVE,
+    # --- the agent ---
+    "GetElection": OBSERVE,
+    "Switchover": OPERATE,
+    "SetPaused": OPERATE,
+    "Wake": MEMBER,
+}
+"""By the method's name."""
+
+OPEN_SERVICES = ("grpc.health.v1.Health",)
+"""Whoever reaches the port may ask whether it serves: probes have no identity."""
+_OF_ALL = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
+_BY_PATH = {METHODS[name].path: rule for name, rule in RULES.items() if name in METHODS}
+_BY_PATH[DESCRIBE_BROKER.path] = KNOWN
+
+
+def rule_of(path: str) -> Rule | None:
+    """Of a full method name, `/package.Service/Method`. None: nobody is asked who they are."""
+    service = path.strip("/").partition("/")[0]
+    if service in OPEN_SERVICES:
+        return None
+    return KNOWN if service in _OF_ALL else _BY_PATH.get(path, OPERATE)
+
+
+IMPLIED = {
+    Verb.ANY: (PRODUCE, CONSUME, MANAGE),
+    Verb.OBSERVE: (Verb.OPERATE,),
+}
+"""What else gives a verb. `member` gives everything."""
+
+
+def _at(message: Any, fields: list[str]) -> Iterator[str]:
+    first, *further = fields
+    value = getattr(message, first)
+    if isinstance(value, str):
+        yield value
+        return
+    if hasattr(value, "DESCRIPTOR"):
+        yield from _at(value, further)
+        return
+    for each in value:
+        yield from _at(each, further)

@@ -1,0 +1,63 @@
+"""Where a service's gRPC server listens: on its address, and on a socket for its own machine."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from stratamq.errors import ConfigurationError
+from stratamq.rpc import discovery
+from stratamq.rpc.address import is_unix, join_address, split_address
+from stratamq.service.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+# Finds a follower whose machine vanished, without a FIN, within 30 s.
+KEEPALIVE_INTERVAL_MS = 20_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+# Java clients may ping every 10 s; the default of 5 minutes answers them with GOAWAY.
+CLIENT_PING_INTERVAL_MS = 5_000
+
+
+def channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:
+    """Of a server."""
+    return (
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.so_reuseport", 0),  # a second start on the same port must fail
+        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PING_INTERVAL_MS),
+    )
+
+
+def listen(server: grpc.aio.Server, address: str, room: str, tls: ServerTls | None) -> str:
+    """The address bound. ConfigurationError."""
+    if not is_unix(address):
+        host, _ = split_address(address)
+    try:
+        if tls is None or is_unix(address):
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, tls.grpc_credentials())
+    except RuntimeError as error:
+        fault = f"{room} cannot listen on {address}: is the port taken, or the host not of here?"
+        raise ConfigurationError([fault]) from error
+    return address if is_unix(address) else join_address(host, port)
+
+
+def listen_locally(server: grpc.aio.Server, root: Path, room: str) -> str:
+    """The socket for processes of this machine; "" where none can be: they use the address."""
+    try:
+        path = discovery.make_socket_directory(root) / f"{room}.sock"
+        path.unlink(missing_ok=True)  # of a process that was killed: the room's lock is ours
+        server.add_insecure_port(f"{discovery.UNIX}{path}")
+        path.chmod(0o600)
+    except (OSError, RuntimeError) as error:
+        log.warning("no local socket", extra={"reason": str(error)})
+        return ""
+    return f"{discovery.UNIX}{path}"

@@ -1,0 +1,156 @@
+"""The certificates of a broker's services: the settings `[tls]`, and what listens by them.
+
+All services of a broker, and its clients, use the same names: `STRATAMQ_TLS_CERTIFICATE` and the
+others of `rpc.credentials`. Files that were replaced are used from the next connection on; if the
+new ones do not fit together, the old ones are kept and an error is logged.
+"""
+
+import dataclasses
+import logging
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from stratamq.errors import ConfigurationError
+from stratamq.rpc.credentials import Credentials, Stamp, TlsBytes, TlsFiles
+from stratamq.service.config import setting
+from stratamq.service.metrics import Certificate
+
+log = logging.getLogger(__name__)
+
+SECTION = "tls"
+MEMBER = "stratamq-broker"
+"""The name in the certificates of brokers that `stratamq tls init` makes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TlsConfig:
+    """Of every service of a broker."""
+
+    certificate: Path | None = setting(
+        None,
+        unit="path",
+        doc="A PEM file with the broker's certificate and chain; empty: listeners are in clear.",
+    )
+    key: Path | None = setting(None, unit="path", doc="A PEM file with its key, not encrypted.")
+    ca: Path | None = setting(
+        None,
+        unit="path",
+        doc="A PEM file with the authorities by which other brokers, and clients that show "
+        "certificates, are trusted.",
+    )
+    require_client_certificates: bool = setting(
+        False, unit="", doc="Whether a client without a certificate of `ca` is refused."
+    )
+    members: tuple[str, ...] = setting(
+        (MEMBER,),
+        unit="",
+        doc="Names in certificates (common names) of the cluster's brokers, agents and services on "
+        "other machines, this broker's own included: they may replicate, and do everything.",
+    )
+
+    def faults(self) -> list[str]:
+        if (self.certificate is None) is not (self.key is None):
+            return ["certificate and key belong together: set both"]
+        if self.certificate is not None and self.ca is None:
+            return ["ca must be set with certificate: by it other services are trusted"]
+        return []
+
+    @property
+    def files(self) -> TlsFiles | None:
+        """None: in clear."""
+        return TlsFiles(self.ca, self.certificate, self.key) if self.certificate else None
+
+    def credentials(self) -> Credentials:
+        """Of the service when it asks others."""
+        return Credentials(self.files)
+
+
+def common_name(certificate: Certificate | None) -> str:
+    """The name in a verified certificate (`ssl.SSLSocket.getpeercert`); "" without one."""
+    for part in (certificate or {}).get("subject", ()):
+        for kind, value in part:
+            if kind == "commonName":
+                return str(value)
+    return ""
+
+
+class ServerTls:
+    """What listens with a broker's certificate. `files` are read at once: ConfigurationError.
+    Thread-safe: gRPC asks from threads of its own."""
+
+    def __init__(self, files: TlsFiles, *, require_client_certificates: bool = False) -> None:
+        self._files = files
+        self._requires = require_client_certificates
+        self._lock = threading.Lock()
+        self._stamp: Stamp = files.stamp()
+        self._bytes = files.read()
+        self._contexts: list[ssl.SSLContext] = []
+
+    def grpc_credentials(self) -> grpc.ServerCredentials:
+        """For `add_secure_port`."""
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(self._bytes), self._fetched, require_client_authentication=self._requires
+        )
+
+    def context(self, *, require_client_certificates: bool) -> ssl.SSLContext:
+        """For a listening socket. `refresh` renews it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self._files.certificate or "", self._files.key)
+        if self._files.ca is not None:
+            context.load_verify_locations(self._files.ca)
+            required = require_client_certificates or self._requires
+            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        self._contexts.append(context)
+        return context
+
+    def client_context(self) -> ssl.SSLContext:
+        """For connections to other brokers, with this one's certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self._files.certificate or "", self._files.key)
+        if self._files.ca is not None:
+            context.load_verify_locations(self._files.ca)
+        self._contexts.append(context)
+        return context
+
+    def refresh(self) -> TlsBytes | None:
+        """After the files were replaced: use them from now on, and return them. None: they are as
+        they were, or do not fit together."""
+        with self._lock:
+            try:
+                stamp = self._files.stamp()
+                if stamp == self._stamp:
+                    return None
+                self._stamp = stamp
+                found = self._files.read()
+                for context in self._contexts:
+                    context.load_cert_chain(self._files.certificate or "", self._files.key)
+                    if self._files.ca is not None:
+                        context.load_verify_locations(self._files.ca)
+            except (ConfigurationError, OSError) as error:
+                log.error("TLS files not used, the old ones are kept", extra={"reason": str(error)})
+                return None
+            self._bytes = found
+        log.info("TLS files read again", extra={"certificate": str(self._files.certificate)})
+        return found
+
+    def _fetched(self) -> Any:
+        """gRPC asks before each handshake; None: nothing has changed."""
+        found = self.refresh()
+        return None if found is None else _configuration(found)
+
+
+def _configuration(found: TlsBytes) -> Any:
+    pair = (found.key or b"", found.certificate or b"")
+    return grpc.ssl_server_certificate_configuration([pair], root_certificates=found.ca)
+
+
+def server_tls(config: TlsConfig) -> ServerTls | None:
+    """None: listeners are in clear. ConfigurationError."""
+    requires = config.require_client_certificates
+    return config.files and ServerTls(config.files, require_client_certificates=requires)

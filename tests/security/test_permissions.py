@@ -1,0 +1,381 @@
+"""Every method of every service: who may call it. The guard, the table and the file are the
+production's; handlers stand behind them that record that they were reached."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import grpc
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from stratamq.api.v1 import (
+    agent_pb2,
+    broker_pb2,
+    commitlog_pb2,
+    dispatcher_pb2,
+    index_pb2,
+    janitor_pb2,
+    replication_pb2,
+    tier_pb2,
+)
+from stratamq.rpc.credentials import AUTHORIZATION, BEARER
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.permission_file import Permissions, dump, grant_of
+from stratamq.rpc.permissions import OPERATE, RULES, Kind, Verb, rule_of
+from stratamq.service.access import AccessControl, AuditLog, PermissionSource, require_topics
+from stratamq.service.server import Server
+
+MODULES = (
+    agent_pb2, commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2, replication_pb2, tier_pb2
+)  # fmt: skip
+DESCRIBED = {
+    method.name: method
+    for module in MODULES
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+KNOWN_TO_ALL = sorted(name for name, rule in RULES.items() if not rule.needs)
+GUARDED = sorted(name for name, rule in RULES.items() if rule.needs)
+TOPIC, GROUP = "orders", "billing"
+MEMBER = "stratamq-broker"
+
+
+def test_every_method_of_every_service_is_in_the_table():
+    assert sorted(RULES) == sorted(DESCRIBED) == sorted(METHODS)
+
+
+def test_a_method_that_is_not_in_the_table_is_an_operators():
+    assert rule_of("/some.Other/Method") is OPERATE
+
+
+def test_health_alone_is_open_to_who_shows_nothing():
+    assert rule_of("/grpc.health.v1.Health/Check") is None
+    for method in METHODS.values():
+        assert rule_of(method.path) is not None
+
+
+def test_streams_that_clients_write_need_nothing_that_their_messages_name():
+    """The guard sees no message of such a stream."""
+    for name, method in DESCRIBED.items():
+        if method.client_streaming:
+            assert not any(need.path for need in RULES[name].needs)
+
+
+def filled(descriptor, depth: int = 0):
+    """A request whose every topic and group has the test's name."""
+    message = GetMessageClass(descriptor)()
+    for field in descriptor.fields:
+        if field.type == FieldDescriptor.TYPE_STRING and field.name in ("topic", "group"):
+            if not field.is_repeated:
+                setattr(message, field.name, TOPIC if field.name == "topic" else GROUP)
+        elif field.type == FieldDescriptor.TYPE_MESSAGE and depth < 3:
+            if field.message_type.GetOptions().map_entry:
+                continue
+            inner = filled(field.message_type, depth + 1)
+            if field.is_repeated:
+                getattr(message, field.name).append(inner)
+            elif inner.ByteSize():
+                getattr(message, field.name).CopyFrom(inner)
+    return message
+
+
+def right(name: str) -> list[tuple[str, str, str]]:
+    """Rules, each for user `right`, that together are what the method needs."""
+    rules = []
+    for need in RULES[name].needs:
+        verb = Verb.CONSUME if need.verb is Verb.ANY else need.verb
+        what = {Kind.TOPIC: f"topic:{TOPIC}", Kind.GROUP: f"group:{GROUP}", Kind.BROKER: "broker"}
+        rules.append(("right", verb.value, what[need.kind]))
+    return rules
+
+
+def wrong(name: str) -> list[tuple[str, str, str]]:
+    """Everything but what the method needs."""
+    needed = {(need.kind, need.verb) for need in RULES[name].needs}
+    kinds = {
+        Kind.TOPIC: (["produce", "consume", "manage"], "topic:"),
+        Kind.GROUP: (["consume", "manage"], "group:"),
+        Kind.BROKER: (["observe", "operate", "scan"], "broker"),
+    }
+    rules = []
+    for kind, (verbs, what) in kinds.items():
+        for verb in verbs:
+            needs = {each.value for each_kind, each in needed if each_kind is kind}
+            gives = {verb, *({"observe"} if verb == "operate" else {}), "any"}
+            if kind is Kind.BROKER:
+                if (not gives & needs and "member" not in needs) or "member" in needs:
+                    rules.append(("wrong", verb, what))
+            elif needs and gives & needs:
+                rules.append(("wrong", verb, what + "another"))
+            else:
+                rules.append(("wrong", verb, what + "*"))
+    return rules
+
+
+class Guarded:
+    """A server with all methods, behind a permissions file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "access.json"
+        self.permissions = Permissions()
+        self.tokens = {name: self.permissions.add_token(name, "") for name in ("right", "wrong")}
+        self.now_ns = 0
+        self.reached: list[str] = []
+        self.write()
+        self.source = PermissionSource(self.path, lambda: self.now_ns)
+        control = AccessControl(self.source, [MEMBER], AuditLog(lambda: self.now_ns))
+        self.server = Server("test", stop_grace_ms=100, access=control)
+        for module in MODULES:
+            for service in module.DESCRIPTOR.services_by_name.values():
+                self.server.add_generic(self._handlers(service))
+
+    def set_rules(self, rules: list[tuple[str, str, str]]) -> None:
+        self.permissions.rules = [grant_of(*rule) for rule in rules]
+        self.write()
+        self.now_ns += 10_000_000_000
+
+    def write(self) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_bytes(dump(self.permissions))
+        temporary.replace(self.path)
+
+    def _handlers(self, service) -> grpc.GenericRpcHandler:
+        handlers = {}
+        for method in service.methods:
+            read = GetMessageClass(method.input_type).FromString
+            if method.client_streaming:
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(
+                    self._stream(method.name)
+                )
+            elif method.server_streaming:
+                handlers[method.name] = grpc.unary_stream_rpc_method_handler(
+                    self._stream(method.name), read
+                )
+            else:
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                    self._unary(method.name), read
+                )
+        return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+    def _unary(self, name: str):
+        async def answer(request, context) -> bytes:
+            self.reached.append(name)
+            return b""
+
+        return answer
+
+    def _stream(self, name: str):
+        async def answer(request, context):
+            self.reached.append(name)
+            yield b""
+
+        return answer
+
+    async def call(self, name: str, who: str = "") -> str:
+        """The status, of `who` by a token; and whether the handler was reached agrees."""
+        self.reached.clear()
+        method, described = METHODS[name], DESCRIBED[name]
+        metadata = [(AUTHORIZATION, BEARER + self.tokens.get(who, who))] if who else []
+        request = filled(described.input_type).SerializeToString()
+        async with grpc.aio.insecure_channel(self.server.address) as channel:
+            call = getattr(channel, method.kind)(method.path)
+            asked = iter([request]) if described.client_streaming else request
+            try:
+                answer = call(asked, metadata=metadata, timeout=20)
+                if method.kind.endswith("stream"):
+                    async for _ in answer:
+                        pass
+                else:
+                    await answer
+                status = "OK"
+            except grpc.aio.AioRpcError as error:
+                status = error.code().name
+        assert self.reached == ([name] if status == "OK" else [])
+        return status
+
+
+@pytest.fixture(scope="module")
+def guarded(run, tmp_path_factory) -> Iterator[Guarded]:
+    async def made() -> Guarded:
+        guarded = Guarded(tmp_path_factory.mktemp("guarded"))
+        await guarded.server.start("127.0.0.1:0")
+        return guarded
+
+    found = run(made())
+    yield found
+    run(found.server.stop())
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_a_caller_without_an_identity_is_refused(guarded, run, name):
+    assert run(guarded.call(name)) == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_a_token_that_is_nobodys_is_refused(guarded, run, name):
+    assert run(guarded.call(name, "no-such-token")) == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_caller_with_all_other_permissions_is_refused(guarded, run, name):
+    guarded.set_rules(wrong(name))
+    assert run(guarded.call(name, "wrong")) == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_caller_with_the_permission_is_let_in(guarded, run, name):
+    guarded.set_rules(right(name))
+    assert run(guarded.call(name, "right")) == "OK"
+
+
+@pytest.mark.parametrize("name", [name for name in GUARDED if len(RULES[name].needs) > 1])
+def test_each_single_permission_of_a_method_is_needed(guarded, run, name):
+    rules = right(name)
+    names = {rule[2] for rule in rules}
+    if len(names) < 2:
+        pytest.skip("both are of one topic")
+    for left_out in range(len(rules)):
+        guarded.set_rules([rule for at, rule in enumerate(rules) if at != left_out])
+        assert run(guarded.call(name, "right")) == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize("name", KNOWN_TO_ALL)
+def test_what_needs_an_identity_alone_is_open_to_every_user(guarded, run, name):
+    guarded.set_rules([])
+    assert run(guarded.call(name, "right")) == "OK"
+
+
+def test_an_open_stream_ends_when_its_permission_is_taken(run, tmp_path):
+    """At its next answer, once the file was read again."""
+    guarded = Guarded(tmp_path)
+    answers: list[int] = []
+
+    async def endless(request, context):
+        while True:
+            answers.append(1)
+            if len(answers) == 3:
+                guarded.set_rules([])
+            yield b""
+
+    guarded._stream = lambda name: endless
+    guarded.server = Server(
+        "test",
+        stop_grace_ms=100,
+        access=AccessControl(guarded.source, [], AuditLog(lambda: guarded.now_ns)),
+    )
+    guarded.server.add_generic(
+        guarded._handlers(dispatcher_pb2.DESCRIPTOR.services_by_name["DispatcherService"])
+    )
+    guarded.set_rules(right("PullStream"))
+
+    async def scenario() -> str:
+        await guarded.server.start("127.0.0.1:0")
+        metadata = [(AUTHORIZATION, BEARER + guarded.tokens["right"])]
+        request = filled(DESCRIBED["PullStream"].input_type).SerializeToString()
+        async with grpc.aio.insecure_channel(guarded.server.address) as channel:
+            call = channel.unary_stream(METHODS["PullStream"].path)(request, metadata=metadata)
+            try:
+                async for _ in call:
+                    pass
+            except grpc.aio.AioRpcError as error:
+                return error.code().name
+            finally:
+                await guarded.server.stop()
+        return "OK"
+
+    assert run(scenario()) == "PERMISSION_DENIED"
+    assert len(answers) == 3
+
+
+# --- identities ---
+
+
+def context(peer: str, shown: dict | None = None, token: str = "") -> SimpleNamespace:
+    metadata = ((AUTHORIZATION, BEARER + token),) if token else ()
+    return SimpleNamespace(
+        peer=lambda: peer, auth_context=lambda: shown or {}, invocation_metadata=lambda: metadata
+    )
+
+
+TLS = {"transport_security_type": [b"ssl"]}
+
+
+@pytest.mark.parametrize(
+    ("peer", "shown", "with_token", "name", "trusted"),
+    [
+        ("unix:", None, False, "local", True),
+        ("ipv4:127.0.0.1:5", None, False, "", False),
+        ("ipv4:127.0.0.1:5", None, True, "right", False),
+        ("ipv6:[::1]:5", None, True, "right", False),
+        ("ipv6:%5B::1%5D:5", None, True, "right", False),
+        ("ipv4:10.0.0.1:5", None, True, "", False),
+        ("ipv4:1.127.0.0:5", None, True, "", False),
+        ("ipv4:10.0.0.1:5", TLS, True, "right", False),
+        ("ipv4:10.0.0.1:5", TLS, False, "", False),
+        ("ipv4:10.0.0.1:5", {**TLS, "x509_common_name": [b"alice"]}, False, "alice", False),
+        ("ipv4:10.0.0.1:5", {**TLS, "x509_common_name": [MEMBER.encode()]}, False, MEMBER, True),
+        ("ipv4:10.0.0.1:5", {**TLS, "x509_common_name": [b"local"]}, False, "local", False),
+    ],
+)
+def test_who_a_caller_is(tmp_path, peer, shown, with_token, name, trusted):
+    guarded = Guarded(tmp_path)
+    control = AccessControl(guarded.source, [MEMBER], AuditLog())
+    caller = control.caller(context(peer, shown, guarded.tokens["right"] if with_token else ""))
+    assert (caller.name, caller.trusted) == (name, trusted)
+
+
+def test_topics_of_an_append_stream_are_asked_for_one_by_one(tmp_path):
+    guarded = Guarded(tmp_path)
+    control = AccessControl(guarded.source, [], AuditLog())
+    guarded.set_rules([("right", "produce", f"topic:{TOPIC}")])
+    caller = control.caller(context("ipv4:127.0.0.1:5", None, guarded.tokens["right"]))
+    control.require_topics(caller, [TOPIC], "AppendStream")
+    with pytest.raises(Exception, match="right may not produce topic:secret"):
+        control.require_topics(caller, [TOPIC, "secret"], "AppendStream")
+    require_topics(["anything"])  # outside a call that was admitted nobody is asked
+
+
+# --- the audit log ---
+
+
+def test_each_refusal_has_a_line_without_the_token_and_lines_are_bounded(guarded, run, caplog):
+    guarded.set_rules([])
+    with caplog.at_level(logging.INFO, logger="stratamq.audit"):
+        run(guarded.call("Pull", "right"))
+        [line] = [record for record in caplog.records if record.name == "stratamq.audit"]
+        assert (line.who, line.method) == ("right", "Pull")
+        assert guarded.tokens["right"] not in json.dumps(line.__dict__, default=str)
+        caplog.clear()
+        guarded.now_ns += 1_000_000_000
+
+        async def many() -> None:
+            for _ in range(60):
+                await guarded.call("Pull", "right")
+
+        run(many())
+        assert len(caplog.records) == 20
+        caplog.clear()
+        guarded.now_ns += 1_000_000_000
+        run(guarded.call("Pull", "right"))
+        assert [record.message for record in caplog.records] == ["lines left out", "refused"]
+        assert caplog.records[0].count == 40
+
+
+def test_each_operators_act_has_a_line(guarded, run, caplog):
+    guarded.now_ns += 1_000_000_000
+    guarded.set_rules([("right", "operate", "broker")])
+    with caplog.at_level(logging.INFO, logger="stratamq.audit"):
+        run(guarded.call("RunCleaning", "right"))
+        run(guarded.call("GetJanitorStatus", "right"))
+    assert [(one.message, one.who, one.method) for one in caplog.records] == [
+        ("operator's act", "right", METHODS["RunCleaning"].path)
+    ]
+
+
+def test_describe_broker_needs_an_identity_alone():
+    service = broker_pb2.DESCRIPTOR.services_by_name["BrokerService"]
+    assert rule_of(f"/{service.full_name}/DescribeBroker") == rule_of(METHODS["GetStatus"].path)
