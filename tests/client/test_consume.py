@@ -201,9 +201,9 @@ def test_a_reader_that_looks_again_before_a_message_can_have_come_gets_it(client
     large = bytes(1_000_000)
     client.send("slow", large)
     endpoints = parse_target(broker.root)
-    log = endpoints.address(COMMITLOG)
+    log = endpoints.listening(COMMITLOG)
     with (
-        slow_link(endpoints.address(DISPATCHER), 4e6) as address,
+        slow_link(endpoints.listening(DISPATCHER), 4e6) as address,
         opened(f"commitlog={log},dispatcher={address}") as distant,
         distant.consume("slow", refresh_s=0.05) as reader,
         ThreadPoolExecutor(1) as pool,

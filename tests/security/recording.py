@@ -15,12 +15,18 @@ class Recorder:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
         self._data = bytearray()
+        self._sent = bytearray()
         self._ends: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def data(self) -> bytes:
         with self._lock:
             return bytes(self._data)
+
+    def sent(self) -> bytes:
+        """Of them, those of clients."""
+        with self._lock:
+            return bytes(self._sent)
 
     def __enter__(self) -> "Recorder":
         return self
@@ -37,13 +43,15 @@ class Recorder:
                 near, _ = self._listener.accept()
                 far = socket.create_connection(self._target)
                 self._ends += [near, far]
-                for ends in ((near, far), (far, near)):
+                for ends in ((near, far, True), (far, near, False)):
                     threading.Thread(target=self._pump, args=ends, daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, is_client: bool) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(65536):
                 with self._lock:
                     self._data += piece
+                    if is_client:
+                        self._sent += piece
                 target.sendall(piece)
             target.shutdown(socket.SHUT_WR)

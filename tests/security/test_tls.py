@@ -232,3 +232,9 @@ def test_hosts_of_certificates_are_names_and_addresses(tmp_path):
     assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == HOSTS[1:]
     assert names.get_values_for_type(x509.DNSName) == HOSTS[:1]
     assert (tmp_path / "broker.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_sockets_are_their_users_alone(broker):
+    path = Path(discovery.read(broker.root, COMMITLOG).local.removeprefix("unix:"))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700

@@ -55,11 +55,14 @@ count from different moments."""
 QUEUES_AT_ONCE = 128
 """So many queues are described before others get their turn."""
 
+LOCAL = "local"
+"""The address of a client on this machine, through the Unix socket."""
+
 
 def client_address(peer: str) -> str:
-    """host:port of what gRPC calls the peer; empty for a Unix socket."""
+    """host:port of what gRPC calls the peer; `local` for a Unix socket."""
     family, _, address = unquote(peer).partition(":")
-    return address if family in ("ipv4", "ipv6") else ""
+    return address if family in ("ipv4", "ipv6") else LOCAL
 
 
 class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):

@@ -11,7 +11,7 @@ from stratamq.files.port import File
 from stratamq.rpc.address import join_address, split_address
 from stratamq_ha.host_names import HostNames
 
-BACKLOG = 64
+BACKLOG = 256
 Secure = Callable[[socket.socket, str], Awaitable[socket.socket]]
 """From a connection to a host, the socket on which the protocol goes on. OSError."""
 _secure: WeakKeyDictionary[asyncio.AbstractEventLoop, Secure] = WeakKeyDictionary()

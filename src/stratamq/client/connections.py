@@ -200,7 +200,7 @@ class Connections(_Connections):
         self._require_open()
         if self._endpoints.searched:
             self._look(self._looks)
-        return self._endpoints.known()
+        return self._endpoints.listed()
 
     def _look(self, seen: int) -> None:
         """Search, unless somebody has since `seen`. Raises why in vain."""
@@ -317,7 +317,7 @@ class AsyncConnections(_Connections):
         self._require_open()
         if self._endpoints.searched:
             await self._look(self._looks)
-        return self._endpoints.known()
+        return self._endpoints.listed()
 
     async def _look(self, seen: int) -> None:
         async with self._looking:

@@ -124,6 +124,10 @@ class Endpoints:
             known = {room: one.nearest() for room, one in read.items() if one is not None}
         return known | self._addresses
 
+    def listed(self) -> dict[str, str]:
+        """All rooms that are known now, and their addresses as other machines know them."""
+        return {room: self.listening(room) or address for room, address in self.known().items()}
+
     def listening(self, room: str) -> str:
         """The address on which a room of this directory listens for other machines; "" of one that
         has not announced itself, or is not known by its directory."""

@@ -30,6 +30,32 @@ def configure(
     root.addHandler(handler)
     root.setLevel(level)
     logging.captureWarnings(True)
+    for name in OF_PEERS:
+        logging.getLogger(name).addFilter(_FewLines())
+
+
+OF_PEERS = ("grpc._cython.cygrpc", "asyncio")
+"""Loggers that write about what other machines send."""
+LINES_A_SECOND = 5
+
+
+class _FewLines(logging.Filter):
+    """No peer fills the log: of a logger at most `LINES_A_SECOND` lines, and each without the
+    traceback of a text that could not be decoded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = 0
+        self._lines = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
+            record.exc_info = None
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= LINES_A_SECOND
 
 
 class _JsonFormatter(JsonFormatter):

@@ -125,6 +125,7 @@ def _bound_server(host: str, tls: Callable[[], ssl.SSLContext] | None) -> type[W
 
     class Server(ThreadingMixIn, WSGIServer):
         daemon_threads = True
+        request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         free = BoundedSemaphore(MOST_CONNECTIONS)
 

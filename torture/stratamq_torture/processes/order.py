@@ -24,6 +24,7 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client import Client, Delivery, connect
 from stratamq.formats.file_names import offset_name
+from stratamq.rpc.endpoints import Endpoints
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import COMMITLOG
 from stratamq_torture.processes import system_call_trace
@@ -133,8 +134,8 @@ def record(options: OrderOptions, directory: Path, trial: Trial) -> tuple[int, T
     with Services(root, directory / "logs", settings, prefixes) as services:
         services.start([COMMITLOG])
         for number, way in enumerate(WAYS):
-            # A client, and so a connection, for each way.
-            with connect(root) as client:
+            # A client, and so a connection, for each way; by TCP, as which the trace knows them.
+            with connect(f"{COMMITLOG}={Endpoints(root).listening(COMMITLOG)}") as client:
                 acknowledged += way(client, Messages(options.seed), number, options.messages)
             trial.count(options.messages)
         pid = services.pid(COMMITLOG)

@@ -1,0 +1,238 @@
+"""`stratamq acl` and `stratamq tls`, as a person types them, and a broker that goes by them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from stratamq.rpc import discovery
+from tests.cli.processes import lines, stratamq
+from tests.security.conftest import Pki
+from tests.support.brokers import Broker
+from tests.support.waiting import until
+
+ROOMS = ("commitlog", "dispatcher", "index", "janitor")
+
+
+def typed(*arguments: object, code: int = 0, stdin: bytes = b"", **variables: str) -> str:
+    done = stratamq(*map(str, arguments), stdin=stdin, **variables)
+    assert done.returncode == code, done.stdout.decode() + done.stderr.decode()
+    return (done.stdout + done.stderr).decode()
+
+
+@pytest.fixture
+def acl(tmp_path):
+    file = tmp_path / "access.json"
+    typed("acl", "init", "-f", file)
+
+    def run(*arguments: object, code: int = 0) -> str:
+        return typed("acl", *arguments, "-f", file, code=code)
+
+    run.file = file
+    return run
+
+
+def test_a_permission_is_given_tested_listed_and_taken(acl):
+    assert "no: no rule lets alice consume topic:orders" in acl(
+        "test", "alice", "consume", "topic:orders", code=1
+    )
+    acl("grant", "alice", "consume", "topic:orders*")
+    assert "yes: alice may consume topic:orders*" in acl(
+        "test", "alice", "consume", "topic:orders-eu"
+    )
+    assert "there is: alice may consume topic:orders*" in acl(
+        "test", "alice", "consume", "topic:payments", code=1
+    )
+    assert "allowed already" in acl("grant", "alice", "consume", "topic:orders*")
+    shown = [json.loads(line) for line in acl("list", "-o", "json").splitlines()]
+    assert {"kind": "rule", "who": "alice", "may": "consume", "what": "topic:orders*"} in shown
+    acl("revoke", "alice", "consume", "topic:orders*")
+    acl("test", "alice", "consume", "topic:orders-eu", code=1)
+    assert "there is no rule" in acl("revoke", "alice", "consume", "topic:orders*", code=1)
+
+
+def test_a_team_has_what_its_users_have_together(acl):
+    acl("team", "shop", "alice", "bob")
+    acl("grant", "@shop", "produce", "topic:orders")
+    assert "@shop may produce topic:orders" in acl("test", "bob", "produce", "topic:orders")
+    acl("team", "shop", "alice")
+    acl("test", "bob", "produce", "topic:orders", code=1)
+    acl("team", "shop")
+    acl("test", "alice", "produce", "topic:orders", code=1)
+
+
+def test_a_token_is_shown_once_and_taken_back(acl):
+    token = acl("token", "alice").split()[0]
+    assert token not in acl.file.read_text()
+    assert acl.file.stat().st_mode & 0o777 == 0o600
+    number = json.loads(acl.file.read_text())["users"]["alice"]["tokens"][0]["id"]
+    assert number in acl("list")
+    assert "alice has 0 tokens" in acl("token", "alice", "--revoke", number)
+    assert "has no token" in acl("token", "alice", "--revoke", number, code=1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("grant", "alice", "eat", "topic:a"),
+        ("grant", "alice", "consume", "a"),
+        ("grant", "a b", "consume", "topic:a"),
+        ("test", "@team", "consume", "topic:a"),
+        ("token", "a b"),
+        ("team", "shop", "a b"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(acl, arguments):
+    before = acl.file.read_bytes()
+    assert acl(*arguments, code=1).startswith("error: ")
+    assert acl.file.read_bytes() == before
+
+
+def test_a_missing_file_is_named_with_what_to_do(tmp_path):
+    said = typed("acl", "list", "-f", tmp_path / "none.json", code=2)
+    assert "stratamq acl init" in said
+    assert "is there already" in typed(
+        "acl", "init", "-f", _touched(tmp_path / "some.json"), code=1
+    )
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def test_changes_of_several_at_once_are_all_kept(acl):
+    def grant(number: int) -> None:
+        command = [sys.executable, "-m", "stratamq.cli", "acl", "grant"]
+        words = [f"user{number}", "consume", "topic:t", "-f", str(acl.file)]
+        subprocess.run([*command, *words], check=True, capture_output=True)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(grant, range(12)))
+    assert len(json.loads(acl.file.read_text())["rules"]) == 12
+
+
+# --- certificates ---
+
+
+def test_nothing_that_is_there_is_replaced(tmp_path):
+    typed("tls", "init", tmp_path / "pki", "--host", "broker.example")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "pki").iterdir()}
+    assert "is not replaced" in typed("tls", "init", tmp_path / "pki", code=1)
+    typed("tls", "issue", tmp_path / "pki", "alice")
+    assert "is not replaced" in typed("tls", "issue", tmp_path / "pki", "alice", code=1)
+    typed("tls", "issue", tmp_path / "pki", "alice", "--replace")
+    assert {name: (tmp_path / "pki" / name).read_bytes() for name in before} == before
+    assert "has no authority" in typed("tls", "issue", tmp_path, "alice", code=2)
+    assert "a name or an IP" in typed(
+        "tls", "issue", tmp_path / "pki", "x", "--host", "ü ü", code=1
+    )
+
+
+# --- a broker ---
+
+
+class Guarded:
+    """A broker with TLS and permissions, and what somebody types against it."""
+
+    def __init__(self, broker: Broker, pki: Pki, file: Path, directory: Path) -> None:
+        self.broker = broker
+        self.file = file
+        self._pki = pki
+        self._directory = directory
+        found = discovery.read(broker.root, "commitlog")
+        self.address = found.address
+
+    def token(self, user: str) -> Path:
+        path = self._directory / f"{user}.token"
+        path.write_text(typed("acl", "token", user, "-f", self.file).split()[0])
+        return path
+
+    def typed(self, token: Path | None, *arguments: object, code: int = 0, stdin=b"") -> str:
+        given = {"STRATAMQ_TLS_CA": f"{self._pki.directory}/ca.pem"}
+        if token is not None:
+            given["STRATAMQ_TOKEN_FILE"] = str(token)
+        return typed(*arguments, "--address", self.address, code=code, stdin=stdin, **given)
+
+
+@pytest.fixture
+def guarded(tmp_path, pki) -> Iterator[Guarded]:
+    file = tmp_path / "access.json"
+    typed("acl", "init", "-f", file)
+    settings = pki.settings(f"access.file={file}")
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start(ROOMS)
+        yield Guarded(broker, pki, file, tmp_path)
+
+
+def test_users_do_what_they_may_and_nothing_else(guarded):
+    typed("topics", "create", "orders", "--data", guarded.broker.root)
+    alice, bob = guarded.token("alice"), guarded.token("bob")
+    typed("acl", "grant", "alice", "produce", "topic:orders", "-f", guarded.file)
+    typed("acl", "grant", "bob", "consume", "topic:orders", "-f", guarded.file)
+    typed("acl", "grant", "bob", "consume", "group:billing", "-f", guarded.file)
+
+    def produce(code: int) -> str:
+        return guarded.typed(alice, "produce", "orders", stdin=lines("one"), code=code)
+
+    until(lambda: "may not" not in _either(produce), "the file was read again", deadline_s=20)
+    assert "one" in guarded.typed(bob, "consume", "orders", "--group", "billing")
+    assert "bob may not produce topic:orders" in guarded.typed(
+        bob, "produce", "orders", stdin=lines("two"), code=1
+    )
+    assert "alice may not consume topic:orders" in guarded.typed(alice, "consume", "orders", code=1)
+    assert "may not consume group:other" in guarded.typed(
+        bob, "consume", "orders", "--group", "other", code=1
+    )
+    assert "asks who calls" in guarded.typed(None, "topics", "list", code=1)
+    for refused in (
+        ("topics", "delete", "orders", "--yes"),
+        ("janitor", "run"),
+        ("groups", "list"),
+    ):
+        assert "bob may not" in guarded.typed(bob, *refused, code=1), refused
+    log = guarded.broker.output("commitlog") + guarded.broker.output("dispatcher")
+    assert "refused who=bob" in log
+    assert alice.read_text() not in log and bob.read_text() not in log
+
+
+def _either(produce) -> str:
+    """What a command prints, whether it may or not."""
+    try:
+        return produce(0)
+    except AssertionError as refused:
+        return str(refused)
+
+
+def test_the_machine_s_own_commands_need_no_permission(guarded):
+    assert "commitlog" in typed("status", "--data", guarded.broker.root)
+    typed("topics", "create", "orders", "--data", guarded.broker.root)
+
+
+def test_metrics_are_for_observers(guarded, pki):
+    import ssl
+    import urllib.error
+    import urllib.request
+
+    endpoint = discovery.read(guarded.broker.root, "commitlog")
+    trusting = ssl.create_default_context(cafile=str(pki.directory / "ca.pem"))
+    token = guarded.token("prometheus")
+    typed("acl", "grant", "prometheus", "observe", "broker", "-f", guarded.file)
+
+    def scraped(given: str | None) -> int:
+        request = urllib.request.Request(f"https://{endpoint.metrics}/metrics")
+        if given is not None:
+            request.add_header("Authorization", f"Bearer {given}")
+        try:
+            with urllib.request.urlopen(request, context=trusting) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    until(lambda: scraped(token.read_text()) == 200, "the file was read again")
+    assert scraped(None) == 403
+    assert scraped("nobody's") == 403

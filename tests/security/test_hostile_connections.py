@@ -1,0 +1,253 @@
+"""Every port of a running broker, and peers that send anything. The services are processes.
+
+After each kind of attack: every process is the one it was, its memory has not grown beyond a bound,
+and a client that was there all the time finds each of its messages once.
+"""
+
+import contextlib
+import random
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stratamq.client import connect
+from stratamq.rpc import discovery
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, METHODS
+from tests.security.conftest import Pki
+from tests.security.recording import Recorder
+from tests.support.brokers import Broker
+from tests.support.waiting import until
+
+ROOMS = (COMMITLOG, DISPATCHER, INDEX, JANITOR, HA)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+GROWTH_BYTES = 96 << 20
+IDLE = 1_000
+ANSWER_S = 10.0
+
+
+class Attacked:
+    """A broker, its ports, and a client whose messages are counted."""
+
+    def __init__(self, broker: Broker, tls: bool) -> None:
+        self.broker = broker
+        self.tls = tls
+        found = {room: discovery.read(broker.root, room) for room in ROOMS}
+        self.ports = {room: one.address for room, one in found.items()}
+        self.ports |= {f"metrics of {room}": one.metrics for room, one in found.items()}
+        self.ports["replication"] = until(self._replication, "the replication's address")
+        self.client = connect(broker.root, patience_s=20)
+        self.sent = 0
+
+    def _replication(self) -> str:
+        return self.broker.output(HA).rpartition("slaves connect here address=")[2].split()[0]
+
+    def before(self) -> None:
+        self.pids = {room: self.broker.pid(room) for room in ROOMS}
+        self.resident = {room: _resident(pid) for room, pid in self.pids.items()}
+
+    def send(self) -> None:
+        self.client.send("t", b"%d" % self.sent)
+        self.sent += 1
+
+    def unharmed(self) -> None:
+        assert {room: self.broker.pid(room) for room in ROOMS} == self.pids
+        for room, pid in self.pids.items():
+            grown = _resident(pid) - self.resident[room]
+            assert grown < GROWTH_BYTES, (room, grown)
+        self.send()
+        bodies = {message.body for message in self.client.consume("t")}
+        assert bodies == {b"%d" % number for number in range(self.sent)}
+
+
+def _resident(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("the process is gone")
+
+
+@pytest.fixture(scope="module", params=["in clear", "tls"])
+def attacked(request, tmp_path_factory, pki: Pki) -> Iterator[Attacked]:
+    directory = tmp_path_factory.mktemp("attacked")
+    tls = request.param == "tls"
+    settings = ["ha.replication_address=127.0.0.1:0", *(pki.settings() if tls else ())]
+    with Broker(directory / "store", directory / "logs", settings) as broker:
+        broker.start(ROOMS)
+        attacked = Attacked(broker, tls)
+        attacked.send()
+        yield attacked
+        attacked.client.close()
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=ANSWER_S)
+
+
+def threw(address: str, data: bytes) -> None:
+    """Send it, read what comes, and let go."""
+    with contextlib.suppress(OSError), connected(address) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(0.2)
+        while connection.recv(65536):
+            pass
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes, length: int = -1) -> bytes:
+    """Of HTTP/2."""
+    size = len(payload) if length < 0 else length
+    return struct.pack(">I", size)[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def garbage(chance: random.Random) -> Iterator[bytes]:
+    yield b""
+    for size in (1, 7, 64, 4_096, 100_000):
+        yield chance.randbytes(size)
+    yield PREFACE
+    yield PREFACE + chance.randbytes(10_000)
+    yield PREFACE + SETTINGS + frame(0, 0, 1, b"", length=0xFFFFFF)
+    yield PREFACE + SETTINGS + frame(1, 4, 1, b"\x82" * 16_000)  # headers without an end
+    yield PREFACE + SETTINGS + b"".join(frame(1, 5, 2 * n + 1, b"\x82") for n in range(2_000))
+    yield PREFACE + SETTINGS + b"".join(frame(3, 0, 1, b"\0\0\0\0") for _ in range(2_000))
+    yield PREFACE + SETTINGS + frame(9, 0, 1, b"\x40" * 16_000) * 50
+    yield b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n"
+    yield b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 10_000
+    yield b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n"
+    yield b"\x16\x03\x01\xff\xff" + chance.randbytes(1_000)
+    yield b"\x16\x03\x01"
+    yield struct.pack(">q", -1) * 100
+    yield struct.pack(">q", 2**62) * 1_000
+    for mark in (b"STRATAMQ", b"STRATAPQ", b"STRATAMD"):
+        yield mark + struct.pack(">I", 0xFFFFFFFF) + chance.randbytes(1_000)
+
+
+def test_no_port_is_harmed_by_bytes_that_are_no_protocol(attacked):
+    attacked.before()
+    for address in attacked.ports.values():
+        for data in garbage(random.Random(1)):
+            threw(address, data)
+        attacked.send()
+    attacked.unharmed()
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A header of HTTP/2 that is in no table."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+@pytest.mark.parametrize("path", [b"/stratamq\xd5/Get", b"\xff", b"/" + b"a" * 100, b""])
+def test_a_method_name_that_is_none_keeps_nobody_out(attacked, path, pki):
+    """From grpcio 1.84 on the first of these ends an asyncio server for good."""
+    headers = literal(b":method", b"POST") + literal(b":scheme", b"http") + literal(b":path", path)
+    headers += literal(b"te", b"trailers") + literal(b"content-type", b"application/grpc")
+    attacked.before()
+    for room in ROOMS:
+        said = PREFACE + SETTINGS + frame(1, 5, 1, headers)
+        with contextlib.suppress(OSError), connected(attacked.ports[room]) as connection:
+            if attacked.tls:
+                context = ssl.create_default_context(cafile=str(pki.directory / "ca.pem"))
+                context.set_alpn_protocols(["h2"])
+                connection = context.wrap_socket(connection, server_hostname="127.0.0.1")
+            connection.sendall(said)
+            connection.settimeout(0.3)
+            while connection.recv(65536):
+                pass
+    attacked.unharmed()
+    with connect(attacked.broker.root) as another:
+        another.log_state()
+
+
+def test_no_port_is_harmed_by_the_beginning_of_a_valid_exchange(attacked, pki):
+    """Recorded from a client, and cut at many places."""
+    credentials = pki.token() if attacked.tls else None
+    with Recorder(attacked.ports[COMMITLOG]) as log, Recorder(attacked.ports[DISPATCHER]) as queues:
+        target = f"commitlog={log.address},dispatcher={queues.address}"
+        with connect(target, credentials=credentials, patience_s=20) as client:
+            client.send("recorded", b"x" * 1_000)
+            list(client.consume("recorded"))
+        said = {COMMITLOG: log.sent(), DISPATCHER: queues.sent()}
+    attacked.before()
+    chance = random.Random(2)
+    for room, data in said.items():
+        for cut in sorted(chance.sample(range(1, len(data)), min(60, len(data) - 1))):
+            threw(attacked.ports[room], data[:cut])
+        for _ in range(60):
+            torn = bytearray(data)
+            for _ in range(chance.randint(1, 20)):
+                torn[chance.randrange(len(torn))] = chance.randrange(256)
+            threw(attacked.ports[room], bytes(torn))
+    attacked.unharmed()
+
+
+def test_a_thousand_idle_connections_cost_little_and_keep_nobody_out(attacked):
+    attacked.before()
+    with contextlib.ExitStack() as stack:
+        for room in (COMMITLOG, "replication", "metrics of commitlog"):
+            address = attacked.ports[room]
+            for _ in range(IDLE):
+                with contextlib.suppress(OSError):
+                    stack.enter_context(connected(address))
+        attacked.unharmed()
+    attacked.unharmed()
+
+
+def test_a_peer_that_reads_nothing_holds_up_nobody(attacked, pki):
+    """Requests whose answers are large, and nothing is read of them."""
+    for number in range(64):
+        attacked.client.send("large", b"%d" % number + b"x" * 65_536)
+    attacked.before()
+    pull = METHODS["PullStream"].path
+    stop = threading.Event()
+
+    def stuck() -> None:
+        import grpc
+
+        from stratamq.api.v1 import dispatcher_pb2 as pb
+
+        credentials = pki.token() if attacked.tls else None
+        address = attacked.ports[DISPATCHER]
+        with (
+            credentials.connect(grpc, address, None)
+            if credentials
+            else grpc.insecure_channel(address)
+        ) as channel:
+            queues = [pb.PullQueue(topic="large", queue_id=queue, offset=0) for queue in range(4)]
+            request = pb.PullStreamRequest(queues=queues).SerializeToString()
+            calls = [channel.unary_stream(pull)(request) for _ in range(20)]
+            stop.wait(ANSWER_S)
+            for call in calls:
+                call.cancel()
+
+    thread = threading.Thread(target=stuck)
+    thread.start()
+    try:
+        for _ in range(20):
+            attacked.send()
+    finally:
+        stop.set()
+        thread.join()
+    attacked.unharmed()
+
+
+@pytest.mark.parametrize("attack", [b"\x16", b"\x16\x03\x01\x02\x00\x01", b"\0\0\0"])
+def test_a_handshake_that_stands_still_keeps_no_slave_or_scraper_out(attacked, attack, pki):
+    attacked.before()
+    with contextlib.ExitStack() as stack:
+        for room in ("replication", "metrics of commitlog", COMMITLOG):
+            for _ in range(10):
+                connection = stack.enter_context(connected(attacked.ports[room]))
+                connection.sendall(attack)
+        context = ssl.create_default_context(cafile=str(pki.directory / "ca.pem"))
+        connection = stack.enter_context(connected(attacked.ports["metrics of commitlog"]))
+        if attacked.tls:
+            connection = context.wrap_socket(connection, server_hostname="127.0.0.1")
+        connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert connection.recv(15).startswith(b"HTTP/1.0 200")
+    attacked.unharmed()

@@ -1,0 +1,189 @@
+"""The permissions file: what a rule allows, what is no file, what a service makes of changes."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stratamq.errors import ConfigurationError, InvalidRequestError
+from stratamq.rpc.permission_file import Permissions, Token, digest_of, dump, grant_of, parse
+from stratamq.rpc.permissions import Kind, Permission, Verb
+from stratamq.service.access import LOOK_NS, PermissionSource
+
+
+def allowed(what: str, verb: Verb, kind: Kind, name: str = "", may: str = "consume") -> bool:
+    permissions = Permissions(rules=[grant_of("alice", may, what)])
+    return permissions.allowing("alice", Permission(kind, verb, name)) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders2", False),
+        ("orders", "Orders", False),
+        ("orders*", "orders-eu", True),
+        ("*", "anything", True),
+        ("*-dlq", "orders-dlq", True),
+        ("o*s", "orders", True),
+        ("orders?", "orders1", False),
+        ("orders?", "orders?", True),
+        ("[ab]", "a", False),
+        ("[ab]", "[ab]", True),
+        ("orders*", "orders\nsecret", True),
+    ],
+)
+def test_a_star_alone_stands_for_other_characters(pattern, name, fits):
+    assert allowed(f"topic:{pattern}", Verb.CONSUME, Kind.TOPIC, name) is fits
+
+
+def test_a_rule_is_of_one_verb_and_one_kind():
+    assert not allowed("topic:a", Verb.PRODUCE, Kind.TOPIC, "a")
+    assert not allowed("topic:a", Verb.CONSUME, Kind.GROUP, "a")
+    assert not allowed("topic:*", Verb.OBSERVE, Kind.BROKER)
+    assert allowed("broker", Verb.OBSERVE, Kind.BROKER, may="operate")
+    assert not allowed("broker", Verb.OPERATE, Kind.BROKER, may="observe")
+    assert not allowed("broker", Verb.CONSUME, Kind.TOPIC, "a", may="operate")
+    assert allowed("broker", Verb.CONSUME, Kind.TOPIC, "a", may="member")
+
+
+@pytest.mark.parametrize("verb", ["produce", "consume", "manage"])
+def test_every_permission_on_a_topic_shows_that_it_exists(verb):
+    assert allowed("topic:a", Verb.ANY, Kind.TOPIC, "a", may=verb)
+    assert not allowed("topic:a", Verb.ANY, Kind.TOPIC, "b", may=verb)
+
+
+def test_rules_are_of_users_of_their_teams_and_of_everyone():
+    permissions = Permissions(
+        teams={"shop": ["alice"]},
+        rules=[grant_of("@shop", "consume", "topic:a"), grant_of("*", "consume", "topic:b")],
+    )
+    a, b = (Permission(Kind.TOPIC, Verb.CONSUME, name) for name in "ab")
+    assert str(permissions.allowing("alice", a)) == "@shop may consume topic:a"
+    assert permissions.allowing("bob", a) is None
+    assert permissions.allowing("shop", a) is None
+    assert permissions.allowing("bob", b) is not None
+
+
+def test_a_token_is_kept_as_its_digest_alone():
+    permissions = Permissions()
+    token = permissions.add_token("alice", "2026-11-23")
+    content = dump(permissions)
+    assert token.encode() not in content and digest_of(token).encode() in content
+    assert parse(content, "it").user_of(token) == "alice"
+    assert parse(content, "it").user_of(digest_of(token)) == ""
+    assert permissions.user_of("") == ""
+
+
+names = st.text("abcdefghijklmnop-._[?]é", min_size=1, max_size=20)
+kinds = st.sampled_from(
+    [("topic", "produce"), ("topic", "consume"), ("topic", "manage"), ("group", "consume"),
+     ("group", "manage"), ("broker", "observe"), ("broker", "operate")]
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(names, kinds, names)), st.dictionaries(names, st.lists(names, min_size=1))
+)
+def test_what_is_written_is_read_again(rules, teams):
+    permissions = Permissions(
+        users={"u": [Token("id", "0" * 64, "today")]},
+        teams={name: sorted(set(users)) for name, users in teams.items()},
+        rules=[
+            grant_of(who, verb, kind if kind == "broker" else f"{kind}:{pattern}")
+            for who, (kind, verb), pattern in rules
+        ],
+    )
+    assert parse(dump(permissions), "it") == permissions
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ("alice", "consume", "orders"),
+        ("alice", "consume", "topic:"),
+        ("alice", "consume", "broker"),
+        ("alice", "operate", "broker:x"),
+        ("alice", "delete", "topic:a"),
+        ("al ice", "consume", "topic:a"),
+        ("@", "consume", "topic:a"),
+        ("", "consume", "topic:a"),
+        ("alice", "any", "topic:a"),
+        ("alice", "consume", "topic:" + "a" * 300),
+    ],
+)
+def test_a_rule_that_is_none_is_refused(rule):
+    with pytest.raises(InvalidRequestError):
+        grant_of(*rule)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b"\xff", b'{"version": 2, "rules": []}', b'{"version": 1}',
+     b'{"version": 1, "rules": [{"who": "a"}]}', b'{"version": 1, "rules": 5}',
+     b'{"version": 1, "rules": [], "users": {"a": {"tokens": [{"sha256": "x"}]}}}',
+     b'{"version": 1, "rules": [], "teams": {"a b": []}}', b"[" * 100_000],
+)  # fmt: skip
+def test_what_is_no_permissions_file_is_refused_by_name(content):
+    with pytest.raises(ConfigurationError, match="is no permissions file"):
+        parse(content, "access.json")
+
+
+class Source:
+    """A file, a clock, and what a service makes of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "access.json"
+        self.now_ns = 0
+        self.write(dump(Permissions()))
+        self.source = PermissionSource(self.path, lambda: self.now_ns)
+
+    def write(self, content: bytes) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_bytes(content)
+        os.replace(temporary, self.path)
+
+    def rules(self, later_ns: int = LOOK_NS) -> int:
+        self.now_ns += later_ns
+        return len(self.source.current().rules)
+
+
+def test_a_change_is_used_within_a_second(tmp_path):
+    it = Source(tmp_path)
+    it.write(dump(Permissions(rules=[grant_of("a", "consume", "topic:t")])))
+    assert it.rules(LOOK_NS - 1) == 0
+    assert it.rules(1) == 1
+    assert it.source.version == 1
+
+
+@pytest.mark.parametrize("bad", ["other", "gone", "a directory"])
+def test_a_file_that_cannot_be_used_leaves_the_last_good_one(tmp_path, bad, caplog):
+    it = Source(tmp_path)
+    good = dump(Permissions(rules=[grant_of("a", "consume", "topic:t")]))
+    it.write(good)
+    assert it.rules() == 1
+    if bad == "other":
+        it.write(b"{")
+    else:
+        it.path.unlink()
+        if bad == "a directory":
+            it.path.mkdir()
+    assert it.rules() == 1 and it.rules() == 1
+    assert "the old ones are kept" in caplog.text
+    if bad == "a directory":
+        it.path.rmdir()
+    it.write(dump(Permissions()))
+    assert it.rules() == 0
+
+
+def test_a_service_does_not_start_on_what_is_no_permissions_file(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"access\.file"):
+        PermissionSource(tmp_path / "missing.json")
+
+
+def test_the_file_is_one_that_people_can_read():
+    document = json.loads(dump(Permissions(rules=[grant_of("a", "consume", "topic:t")])))
+    assert document["rules"] == [{"who": "a", "may": "consume", "what": "topic:t"}]
