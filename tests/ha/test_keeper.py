@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.slave import FIRST_DELAY_S, next_delay_s
 
 from stratamq.files.clock import SystemClock
 from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import SlaveOpening
 from tests.ha.own_logs import RecordedLog, master_and_slave, show
+from tests.ha.peer_statuses import broker
 
 OLD = (7, 0)
 NEW = ((1 << 51) + 9, 1_000)
@@ -29,6 +32,7 @@ class Kept:
         self.view, self.log = OwnLogView(SystemClock()), RecordedLog()
         config = HaConfig(root=Path("store"))
         self.master, slave, self.listener = master_and_slave(config, self.log, self.view)
+        self.slave = slave
         parts = (config, self.log, self.view, self.master, slave)
         self.cluster = Cluster(*parts, instance=1, member="")
         self.keeper = RoleKeeper(
@@ -104,3 +108,33 @@ def test_a_master_steps_down_for_a_higher_term_but_not_once_it_was_promoted_beyo
     assert master.opens(1_500, OLD, followed)
     master.looks()
     assert master.log.roles == [(Role.SLAVE, 7)]
+
+
+@pytest.mark.parametrize(
+    ("role", "term", "connected", "tries"),
+    [
+        ("sync", 3, False, True),
+        ("slave", 3, False, False),
+        ("sync", 2, False, False),
+        ("sync", 3, True, False),
+    ],
+    ids=["promoted", "not yet", "of an older term", "followed already"],
+)
+def test_a_slave_tries_its_candidate_again_as_soon_as_that_one_tells_of_its_promotion(
+    master, role, term, connected, tries
+):
+    """Until then it was refused there, and waited longer each time."""
+    master.has(3, OLD)
+    master.log.now = replace(master.log.now, role=Role.SLAVE)
+    show(master.view, master.log.now)
+    master.slave.state.connected = connected
+    theirs = broker(f"{role} T{term} 0–1000", name="broker-a")
+    master.keeper._asked(theirs, "a:1")
+    assert master.slave._again.is_set() is tries
+
+
+def test_waits_for_a_master_grow_and_begin_anew_when_it_is_another_one():
+    waits = [FIRST_DELAY_S]
+    for woken in (False, False, True, False, False, False):
+        waits.append(next_delay_s(waits[-1], 0.3, woken=woken))
+    assert waits == [0.05, 0.1, 0.2, 0.05, 0.1, 0.2, 0.3]

@@ -122,6 +122,9 @@ class RoleKeeper:
         ):
             self._heard[theirs.instance] = Answer(self._address_of(theirs, ours, source), theirs)
             self.wake()
+        promised = theirs.name == ours.name and theirs.is_master and theirs.term == ours.term
+        if promised and not ours.is_master and not self._slave.state.connected:
+            self._slave.again()  # it was refused there until now: the promotion is done
         return replace(ours, held=True) if facts.lease_over else ours
 
     def _address_of(self, theirs: PeerStatus, ours: PeerStatus, source: str) -> str:

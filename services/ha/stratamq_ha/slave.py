@@ -9,7 +9,6 @@ the larger the appends. An acknowledgement is sent after the append that it cove
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections import deque
@@ -59,6 +58,12 @@ class MasterLeft(Exception):
 
 class NoSlave(Exception):
     """This broker is a master, and follows none."""
+
+
+def next_delay_s(delay_s: float, longest_s: float, *, woken: bool) -> float:
+    """How long to wait after the next failure. `woken`: the role, or whom to follow, has changed:
+    the failures until then tell nothing of what is tried now."""
+    return FIRST_DELAY_S if woken else min(2 * delay_s, longest_s)
 
 
 @dataclass(slots=True)
@@ -158,10 +163,13 @@ class Slave:
             self.state.bytes_per_second = 0.0
             metrics.FOLLOWS.set(0)
             self._again.clear()
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(delay_s * (0.5 + self._random.getrandbits(16) / 2**17)):
                     await self._again.wait()
-            delay_s = min(2 * delay_s, self._config.reconnect_longest_ms / 1000)
+                woken = True
+            except TimeoutError:
+                woken = False
+            delay_s = next_delay_s(delay_s, self._config.reconnect_longest_ms / 1000, woken=woken)
 
     def _report(self, problem: str, reason: str) -> None:
         metrics.LEFT.labels(reason).inc()

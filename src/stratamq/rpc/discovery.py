@@ -5,6 +5,7 @@ stale: whoever reads it must be ready for an address that does not answer, and r
 means nothing after a power loss, so that nothing is synced.
 """
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -22,7 +23,8 @@ boot_of_machine = functools.cache(machine_boot)
 """Containers of one machine have one."""
 UNIX = "unix:"
 LARGEST_SOCKET_PATH_BYTES = 107
-LONGEST_SOCKET = "transaction.sock"
+SOCKET_SUFFIX = ".sock"
+LONGEST_SOCKET = f"transaction{SOCKET_SUFFIX}"
 _PRIVATE = 0o700
 _LIMIT_BYTES = 64 * 1024  # a run file takes about 100 bytes; anything large is not one
 
@@ -136,3 +138,14 @@ def remove(root: Path, room: str, pid: int) -> None:
     endpoint = read(root, room)
     if endpoint is not None and endpoint.pid == pid:
         run_file(root, room).unlink(missing_ok=True)
+        _remove_socket(endpoint.local)
+
+
+def _remove_socket(local: str) -> None:
+    path = Path(local.removeprefix(UNIX))
+    if not local or path.suffix != SOCKET_SUFFIX:
+        return
+    path.unlink(missing_ok=True)
+    if path.parent.parent == _of_user():
+        with contextlib.suppress(OSError):  # other services of the store are there
+            path.parent.rmdir()

@@ -114,7 +114,8 @@ RULES = {
     "ReadRange": SCAN,
     "GetStatus": KNOWN,
     "GetQueueTable": SCAN,
-    "Follow": SCAN,
+    # By name, with acknowledgements: whoever followed as `index` would let the log delete.
+    "Follow": MEMBER,
     "ListTopics": Rule((_topics(ANY, "topic", Verb.OBSERVE),)),
     "PutTopic": Rule(
         (_topics(MANAGE, "topic.topic"), _topics(MANAGE, "change.topic")), audited=True
