@@ -62,7 +62,7 @@ class Broker:
         """`settings`: of this start alone."""
         command = [sys.executable, "-m", f"stratamq_{room}", "--data", str(self.root)]
         for name, value in {**self._settings, **(settings or {})}.items():
-            if name.startswith(f"{room}."):
+            if name.startswith((f"{room}.", "tls.", "access.")):
                 command += ["--set", f"{name}={value}"]
         with self._log_of(room).open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

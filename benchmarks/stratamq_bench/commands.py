@@ -72,9 +72,10 @@ def register(app: typer.Typer) -> None:
     bench.command("tier")(tier)
     bench.command("standing-tier")(standing_tier)
     bench.command("failover")(failover)
+    bench.command("security")(security)
     everything = (
-        "All but delete, failover, scan, Spark and the tier, with the bars they are held to: "
-        "40 minutes."
+        "All but delete, failover, scan, security, Spark and the tier, with the bars they are "
+        "held to: 40 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -214,6 +215,21 @@ def failover(
     ttl_ms = round(ttl_s * 1000)
     with _place(directory) as place:
         _show(run_failover(place, FailoverOptions(rounds, ttl_ms, ttl_ms // 3)), output)
+
+
+def security(
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each broker.")] = 5,
+    messages: Annotated[int, typer.Option(min=100, help="Of one turn of the stream.")] = 100_000,
+    body: BodyOption = 1024,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What TLS and permissions cost, beside the same in clear."""
+    from stratamq_bench.security import SecurityOptions, run_security
+
+    options = SecurityOptions(rounds, messages, messages // 50, body)
+    with _place(directory) as place:
+        _show(run_security(place, options), output)
 
 
 def draw(

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
+from stratamq.service import health as health_module
 from stratamq.service.server import Server
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -391,3 +392,31 @@ def test_a_killed_service_leaves_a_stale_run_file_that_the_next_replaces(process
     second = process("normal")
     second.wait_for_event("service started")
     assert discovery.read(tmp_path, "test").pid == second.popen.pid
+
+
+def test_watches_of_the_health_are_bounded_since_nobody_is_asked_who_watches(run, monkeypatch):
+    monkeypatch.setattr(health_module, "MOST_WATCHES", 3)
+
+    async def scenario():
+        server = built()
+        await server.start("127.0.0.1:0")
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(3)]
+            for watch in watches:
+                assert (await watch.read()).status == SERVING
+            with pytest.raises(grpc.RpcError) as raised:
+                await stub.Watch(health_pb2.HealthCheckRequest()).read()
+            assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert await health(channel, "") == SERVING
+            watches[0].cancel()
+            while True:  # its end reaches the service in a moment
+                again = stub.Watch(health_pb2.HealthCheckRequest())
+                try:
+                    if (await again.read()).status == SERVING:
+                        break
+                except grpc.RpcError:
+                    continue
+        await server.stop()
+
+    run(scenario())

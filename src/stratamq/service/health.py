@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from stratamq.errors import NotFoundError
+from stratamq.errors import BusyError, NotFoundError
 
 SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+MOST_WATCHES = 1_000
+"""Nobody is asked who watches."""
 
 
 class Health(health_pb2_grpc.HealthServicer):
@@ -21,6 +24,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self._serving: dict[str, bool] = {}
         self._changed = asyncio.Event()  # replaced at each change, so that a set one is history
         self._stopped = False
+        self._watches = 0
 
     def set(self, service: str, serving: bool) -> None:
         """Has no effect after `stop`."""
@@ -40,10 +44,20 @@ class Health(health_pb2_grpc.HealthServicer):
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(self, request, context) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        if self._watches >= MOST_WATCHES:
+            raise BusyError(f"{MOST_WATCHES} watch this service already")
+        self._watches += 1
+        try:
+            async for answer in self._answers(request.service):
+                yield answer
+        finally:
+            self._watches -= 1
+
+    async def _answers(self, service: str) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         sent = None
         while True:
             changed = self._changed
-            status = self._status(request.service)
+            status = self._status(service)
             if status != sent:
                 sent = status
                 yield health_pb2.HealthCheckResponse(status=status)

@@ -14,6 +14,8 @@ from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
+MOST_STREAMS = 4_096
+"""Calls and streams that are open on one connection; further ones wait at the client."""
 # Finds a follower whose machine vanished, without a FIN, within 30 s.
 KEEPALIVE_INTERVAL_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -26,6 +28,7 @@ def channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:
     return (
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
         ("grpc.so_reuseport", 0),  # a second start on the same port must fail
         ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
