@@ -194,6 +194,7 @@ class Guarded:
                 status = "OK"
             except grpc.aio.AioRpcError as error:
                 status = error.code().name
+                assert status != "INTERNAL", error
         assert self.reached == ([name] if status == "OK" else [])
         return status
 
@@ -328,6 +329,19 @@ def test_who_a_caller_is(tmp_path, peer, shown, with_token, name, trusted):
     assert (caller.name, caller.trusted) == (name, trusted)
 
 
+@pytest.mark.parametrize(
+    ("host", "encrypted", "shown"),
+    [("127.0.0.1", False, True), ("10.0.0.1", True, True), ("10.0.0.1", False, False)],
+)
+def test_metrics_take_a_token_over_tls_or_from_this_machine(tmp_path, host, encrypted, shown):
+    guarded = Guarded(tmp_path)
+    control = AccessControl(guarded.source, [], AuditLog())
+    guarded.set_rules([("right", "observe", "broker")])
+    given = BEARER + guarded.tokens["right"]
+    assert control.observer(given, None, host, encrypted) is shown
+    assert not control.observer(BEARER + guarded.tokens["wrong"], None, host, encrypted)
+
+
 def test_topics_of_an_append_stream_are_asked_for_one_by_one(tmp_path):
     guarded = Guarded(tmp_path)
     control = AccessControl(guarded.source, [], AuditLog())
@@ -344,6 +358,9 @@ def test_topics_of_an_append_stream_are_asked_for_one_by_one(tmp_path):
 
 def test_each_refusal_has_a_line_without_the_token_and_lines_are_bounded(guarded, run, caplog):
     guarded.set_rules([])
+    run(guarded.call("Pull", "right"))  # what was left out before is counted here
+    guarded.now_ns += 1_000_000_000
+    caplog.clear()
     with caplog.at_level(logging.INFO, logger="stratamq.audit"):
         run(guarded.call("Pull", "right"))
         [line] = [record for record in caplog.records if record.name == "stratamq.audit"]

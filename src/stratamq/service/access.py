@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
-from stratamq.rpc.address import is_local
+from stratamq.rpc.address import is_local, is_loopback_host
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER
 from stratamq.rpc.permission_file import LARGEST_FILE_BYTES, Grant, Permissions, parse
 from stratamq.rpc.permissions import Kind, Permission, Rule, Verb, rule_of
@@ -164,14 +164,16 @@ class AccessControl:
         encrypted = bool(shown.get("transport_security_type"))
         return self._by_token(str(given), peer, encrypted or _is_loopback(peer))
 
-    def observer(self, given: str, certificate: Certificate | None, host: str) -> bool:
+    def observer(
+        self, given: str, certificate: Certificate | None, host: str, encrypted: bool
+    ) -> bool:
         """Whether the metrics are shown to who asks over HTTP (`metrics.Allows`)."""
         name = common_name(certificate)
         peer = f"metrics {host}"
         caller = (
             Caller(name, peer, trusted=name in self._members)
             if name
-            else self._by_token(given, peer, allowed=True)
+            else self._by_token(given, peer, encrypted or is_loopback_host(host))
         )
         try:
             self._require(caller, [Permission(Kind.BROKER, Verb.OBSERVE)], "metrics")

@@ -64,9 +64,9 @@ SILENCE_S = 10.0
 """A connection that sends nothing for so long is closed."""
 
 Certificate = dict[str, Any]
-Allows = Callable[[str, Certificate | None, str], bool]
-"""By the Authorization header, the client's verified certificate (`ssl.SSLSocket.getpeercert`) and
-its host."""
+Allows = Callable[[str, Certificate | None, str, bool], bool]
+"""By the Authorization header, the client's verified certificate (`ssl.SSLSocket.getpeercert`), its
+host, and whether the connection is encrypted."""
 
 
 class MetricsEndpoint:
@@ -111,8 +111,8 @@ def _guarded(app: Any, allows: Allows | None) -> Any:
         return app
 
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
-        given = environ.get("HTTP_AUTHORIZATION", "")
-        if allows(given, environ["stratamq.certificate"], environ["REMOTE_ADDR"]):
+        given, host = environ.get("HTTP_AUTHORIZATION", ""), environ["REMOTE_ADDR"]
+        if allows(given, environ["stratamq.certificate"], host, environ["stratamq.encrypted"]):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain")])
         return [b"the permission to observe is needed\n"]
@@ -162,8 +162,11 @@ class _Handler(WSGIRequestHandler):
     def get_environ(self) -> dict[str, Any]:
         environ = super().get_environ()
         connection = self.connection
-        shown = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
-        return {**environ, "stratamq.certificate": shown or None}
+        encrypted = isinstance(connection, ssl.SSLSocket)
+        shown = connection.getpeercert() if encrypted else None
+        environ["stratamq.certificate"] = shown or None
+        environ["stratamq.encrypted"] = encrypted
+        return environ
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing for each scrape."""
