@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from docs_markdown import code, number, table
+from docs_of_alarms import alarms_page
 from docs_of_commands import commands_page
 from docs_of_protos import rpcs_page
 from docs_of_python import python_reference
@@ -63,6 +64,7 @@ def pages() -> dict[Path, str]:
         configuration: with_settings(content(configuration) or f"{BEGIN}\n{END}\n"),
         docs / "metrics.md": metrics_page(),
         docs / "rpcs.md": rpcs_page(ROOT / "protos"),
+        docs / "alarms.md": alarms_page(ROOT),
     }
     python = docs / "python.md"
     found[python] = between(

@@ -1,0 +1,245 @@
+"""The alert rules: each fires for what it is for, and no other one does.
+
+Prometheus' own `promtool` evaluates them: over series that are written here, and over what real
+services answered before and after a fault.
+"""
+
+import re
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from stratamq.client import connect
+from stratamq.rpc import discovery
+from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
+from tests.ha.pairs import Pair
+from tests.support.brokers import Broker
+from tests.support.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "deploy" / "monitoring" / "alerts.yml"
+[GROUP] = yaml.safe_load(RULES.read_text())["groups"]
+NAMES = [rule["alert"] for rule in GROUP["rules"]]
+WHERE = 'job="stratamq",broker="b",member="a",instance="i"'
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)"
+)
+
+HEALTHY = {
+    "up": "1x240",
+    "service_ready": "1x240",
+    "commitlog_flush_failed": "0x240",
+    "commitlog_refused_appends_total": "0x240",
+    "commitlog_disk_used_ratio": "0.6x240",
+    "commitlog_damaged_stretches": "0x240",
+    "commitlog_writable": "1x240",
+    "commitlog_clock_ahead_seconds": "0x240",
+    "commitlog_disk_wait_seconds": "0x240",
+    "index_damaged_files": "0x240",
+    "dispatcher_stopped": "0x240",
+    "index_stopped": "0x240",
+    "dispatcher_lag_bytes": "1000x240",
+    "index_lag_bytes": "1000x240",
+    "ha_slaves": "1x240",
+    "ha_slave_lag_bytes": "1000x240",
+    "ha_follows": "0x240",
+    "janitor_alarm": "0x240",
+    "janitor_looks_total": "0+1x240",
+    "tier_failing_queues": "0x240",
+    "tier_lag_seconds": "30x240",
+    "service_loop_stalled_seconds": "0x240",
+}
+"""A value a minute, for four hours."""
+FIRING = {
+    "StrataMQServiceDown": {"up": "0x240"},
+    "StrataMQNotReady": {"service_ready": "0x240"},
+    "StrataMQFlushFailed": {"commitlog_flush_failed": "1x240"},
+    "StrataMQAppendsRefused": {"commitlog_refused_appends_total": "0+100x240"},
+    "StrataMQDiskFull": {"commitlog_disk_used_ratio": "0.95x240"},
+    "StrataMQDiskFillsSoon": {"commitlog_disk_used_ratio": "0.5+0.001x240"},
+    "StrataMQDamage": {"index_damaged_files": "1x240"},
+    "StrataMQFollowerStopped": {"dispatcher_stopped": "1x240"},
+    "StrataMQFollowerBehind": {"index_lag_bytes": "100000000x240"},
+    "StrataMQSlaveGone": {"ha_slaves": "2x200 1x40"},
+    "StrataMQSlaveBehind": {"ha_slave_lag_bytes": "100000000x240"},
+    "StrataMQMasterGone": {"ha_follows": "1x200 0x40", "commitlog_writable": "0x240"},
+    "StrataMQJanitorAlarm": {"janitor_alarm": "1x240"},
+    "StrataMQJanitorStands": {"janitor_looks_total": "0+1x200 200x40"},
+    "StrataMQTierFails": {"tier_lag_seconds": "0+60x240"},
+    "StrataMQStalled": {"commitlog_disk_wait_seconds": "10x240"},
+    "StrataMQClockDoubted": {"commitlog_clock_ahead_seconds": "7200x240"},
+}
+
+
+def alarms(directory: Path, series: dict[str, str], minute: int = 230) -> set[str]:
+    """Which fire then. `series` by `name{labels}`, each with promtool's values."""
+    directory.mkdir(exist_ok=True)
+    tests = directory / "rules.test.yml"
+    document = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": name, "values": values} for name, values in series.items()
+                ],
+                "alert_rule_test": [
+                    {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
+                    for name in NAMES
+                ],
+            }
+        ],
+    }
+    tests.write_text(yaml.safe_dump(document))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(tests)], capture_output=True, text=True, timeout=60
+    )
+    said = done.stdout + done.stderr
+    fired = set(re.findall(r"alertname: ?(\w+)", said)) if "FAILED" in said else set()
+    assert fired or done.returncode == 0, said
+    return fired
+
+
+def labelled(values: dict[str, str]) -> dict[str, str]:
+    return {f"{name}{{{WHERE}}}": each for name, each in values.items()}
+
+
+@needs_promtool
+def test_nothing_fires_while_all_is_well(tmp_path):
+    assert alarms(tmp_path, labelled(HEALTHY)) == set()
+
+
+@needs_promtool
+@pytest.mark.parametrize("name", NAMES)
+def test_each_alarm_fires_for_what_it_is_for_and_no_other_one(tmp_path, name):
+    assert alarms(tmp_path, labelled(HEALTHY | FIRING[name])) == {name}
+
+
+def test_every_alarm_is_tested_and_says_what_to_do():
+    assert set(FIRING) == set(NAMES)
+    for rule in GROUP["rules"]:
+        assert set(rule["annotations"]) == {"summary", "description", "action"}
+        assert rule["labels"]["severity"] in ("critical", "warning")
+
+
+def test_every_metric_that_a_rule_names_is_there():
+    known = set(
+        re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+    )
+    for rule in GROUP["rules"]:
+        named = set(re.findall(r"(\w+)\{job=", rule["expr"]))
+        assert named and named - {"up"} <= known, rule["alert"]
+
+
+# --- what real services answer ---
+
+
+class Scraped:
+    """The metrics of brokers' services, before and after a fault: as series of promtool."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, float] = {}
+        self._after: dict[str, float] = {}
+
+    def before(self, brokers: dict[str, Broker], rooms) -> None:
+        self._before = _scraped(brokers, rooms)
+
+    def after(self, brokers: dict[str, Broker], rooms) -> None:
+        self._after = _scraped(brokers, rooms)
+
+    def series(self) -> dict[str, str]:
+        """The value before for 200 minutes, the one after from then on; what counts goes on."""
+        found = {}
+        for name, first in self._before.items():
+            gone = "_" if name not in self._after else ""
+            last = gone or f"{self._after[name]:f}"
+            found[name] = f"{first:f}x200 {last}x40"
+            if name.startswith("janitor_looks_total") and not gone:
+                found[name] = f"{first:f}+1x240"
+        return found
+
+
+def _scraped(brokers: dict[str, Broker], rooms) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for member, broker in brokers.items():
+        for room in rooms:
+            where = f'job="stratamq",broker="b",member="{member}",service="{room}"'
+            endpoint = discovery.read(broker.root, room)
+            up = f"up{{{where}}}"
+            found[up] = 0.0
+            try:
+                with urllib.request.urlopen(
+                    f"http://{endpoint.metrics}/metrics", timeout=5
+                ) as page:
+                    text = page.read().decode()
+            except (OSError, AttributeError):
+                continue
+            found[up] = 1.0
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    own = "".join(f',{key}="{value}"' for key, value in sample.labels.items())
+                    if sample.name.startswith(OURS):
+                        found[f"{sample.name}{{{where}{own}}}"] = sample.value
+    return found
+
+
+OURS = ("service_", "commitlog_", "dispatcher_", "index_", "ha_", "janitor_")
+ALL = (COMMITLOG, DISPATCHER, INDEX, JANITOR)
+
+
+@needs_promtool
+def test_a_healthy_broker_lets_nothing_fire_and_a_killed_service_one(tmp_path):
+    scraped = Scraped()
+    with Broker(tmp_path / "store", tmp_path / "logs") as broker:
+        broker.start(ALL)
+        with connect(broker.root) as client:
+            client.send("t", b"x")
+            until(lambda: list(client.consume("t")), "it is dispatched")
+        scraped.before({"a": broker}, ALL)
+        scraped.after({"a": broker}, ALL)
+        assert alarms(tmp_path / "well", scraped.series()) <= ENVIRONMENT
+        broker.kill(INDEX)
+        scraped.after({"a": broker}, ALL)
+        assert alarms(tmp_path / "killed", scraped.series()) - ENVIRONMENT == {
+            "StrataMQServiceDown"
+        }
+
+
+@needs_promtool
+@pytest.mark.parametrize("lost", ["slave", "master"])
+def test_a_lost_slave_and_a_lost_master_have_an_alarm_each(tmp_path, lost):
+    rooms = (COMMITLOG, HA)
+    scraped = Scraped()
+    with Pair(tmp_path) as pair:
+        pair.start()
+        brokers = {"a": pair.master, "b": pair.slave}
+
+        def metric(member: str, name: str) -> float:
+            found = _scraped({member: brokers[member]}, (HA,))
+            return next(value for key, value in found.items() if key.startswith(name + "{"))
+
+        until(lambda: metric("a", "ha_slaves") == 1, "the slave is counted")
+        until(lambda: metric("b", "ha_follows") == 1, "the slave follows")
+        scraped.before(brokers, rooms)
+        if lost == "slave":
+            pair.slave.kill(HA, COMMITLOG)
+            until(lambda: metric("a", "ha_slaves") == 0, "the loss is seen")
+            fires = {"StrataMQSlaveGone"}
+        else:
+            pair.master.kill(HA, COMMITLOG)
+            until(lambda: metric("b", "ha_follows") == 0, "the loss is seen")
+            fires = {"StrataMQMasterGone"}
+        scraped.after(brokers, rooms)
+        fired = alarms(tmp_path / "rules", scraped.series())
+        assert fired - ENVIRONMENT == fires | {"StrataMQServiceDown"}
+
+
+ENVIRONMENT = {"StrataMQDiskFull", "StrataMQDiskFillsSoon"}
+"""Of the volume that the tests run on."""
