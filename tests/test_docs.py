@@ -68,7 +68,8 @@ def test_every_metric_of_the_process_is_documented_under_its_room(gen_docs):
 
 def test_a_page_that_drifted_is_found_and_mended(gen_docs, tmp_path, monkeypatch, capsys):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "protos").symlink_to(ROOT / "protos")
+    for source in ("protos", "deploy"):
+        (tmp_path / source).symlink_to(ROOT / source)
     configuration = tmp_path / "docs" / "configuration.md"
     text = (ROOT / "docs" / "configuration.md").read_text()
     configuration.write_text(text.replace("`5_000`", "`6_000`"))
