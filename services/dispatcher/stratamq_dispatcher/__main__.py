@@ -121,6 +121,7 @@ def tier_of(service: Service[DispatcherConfig], engine: DispatchEngine) -> TierR
 
     return TierReads(
         TierCalls(service.channels, config.tier_timeout_ms),
+        lambda: engine.followed.minimum,
         TierLevel.named(config.tier_level),
         expected=had_one or service.is_given("tier", "target"),
         grow=grow if config.tier_mounted else None,

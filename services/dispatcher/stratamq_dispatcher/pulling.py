@@ -82,7 +82,7 @@ class Puller:
     ) -> None:
         """`tier` None: nothing is read from one."""
         self.limits = limits
-        self._tier = tier or TierReads(None)
+        self._tier = tier or TierReads(None, lambda: engine.followed.minimum)
         self._engine = engine
         self._cold = cold
         self._lane = lane

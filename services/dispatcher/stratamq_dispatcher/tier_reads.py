@@ -47,23 +47,25 @@ class TierReads:
     def __init__(
         self,
         calls: TierCalls | None,
+        log_minimum: Callable[[], int],
         level: TierLevel = TierLevel.NOT_IN_DISK,
         *,
         expected: bool = False,
         grow: Callable[[TierQueue], None] | None = None,
     ) -> None:
-        """`grow`: of a mounted tier, whose queues are this broker's: called with each queue that is
-        new or has changed."""
+        """`log_minimum`: the log's first offset, as far as this service knows. `grow`: of a mounted
+        tier, whose queues are this broker's: called with each queue that is new or has changed."""
         self.level = level
         self.learned = asyncio.Event()
         """Set once all queues of the tier are known."""
         self._grow = grow
+        self._log_minimum = log_minimum
         self._calls = None if level is TierLevel.DISABLE else calls
         self.known = expected and self._calls is not None
         """There is a tier: what is below the local minimum may be there."""
         self._ranges: dict[QueueKey, TierQueue] = {}
-        self._is_current = False
-        """The ranges are those of the last look, which was answered."""
+        self._answered_at: int | None = None
+        """The log's first offset at the last look; None: it was not answered."""
         self._revision = 0
 
     async def follow(self) -> None:
@@ -74,16 +76,22 @@ class TierReads:
                 await self._learn(calls)
                 failing = False
             except StrataError as error:
-                self._is_current = False
+                self._answered_at = None
                 if self.known and not failing:
                     log.warning("the tier does not answer", extra={"reason": str(error)})
                 failing = True
             awaited = self._grow is not None and not self.learned.is_set()
             await asyncio.sleep(FIRST_LOOK_S if awaited else LOOK_S)
 
+    @property
+    def _is_current(self) -> bool:
+        """What the log has no more, the tier had before the last look, and its queue is known."""
+        return self._answered_at is not None and self._answered_at >= self._log_minimum()
+
     def minimum(self, key: QueueKey, local: int, hidden_below: int) -> int:
-        """The queue's first offset in the local log (`local`) or the tier; while the tier does not
-        answer, the first that it might have: who begins there misses nothing."""
+        """The queue's first offset in the local log (`local`) or the tier. While the tier does not
+        answer, or was not asked since the log was cut: the first that it might have, so that who
+        begins there misses nothing."""
         found = self._ranges.get(key)
         if found is not None and found.minimum < min(found.end, local):
             return max(found.minimum, hidden_below)
@@ -146,6 +154,7 @@ class TierReads:
         return in_tier if in_tier < min(found.end, local_minimum) else local
 
     async def _learn(self, calls: TierCalls) -> None:
+        log_minimum = self._log_minimum()
         changed, revision = await calls.changed_queues(self._revision)
         if revision < self._revision:
             # The service was started anew, and counts from the beginning.
@@ -155,7 +164,8 @@ class TierReads:
             if self._grow is not None:
                 self._grow(one)
         self._revision = revision
-        self.known = self._is_current = True
+        self._answered_at = log_minimum
+        self.known = True
         self.learned.set()
 
 
