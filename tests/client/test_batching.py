@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stratamq.api.v1 import commitlog_pb2
+from stratamq.client.append_messages import place_of, shape_of
 from stratamq.client.batching import Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
@@ -264,6 +266,20 @@ def test_what_a_log_would_not_recognise_is_not_sent_again():
     add(box)
     sent = box.next_batch(0)
     assert box.lost(0) == [sent]
+
+
+def test_what_a_slave_did_not_answer_is_sent_again():
+    """Its log is a place like any other, and the frames are numbered, should it become a master."""
+    box = retrying()
+    opened = commitlog_pb2.AppendOpened(
+        generation=7, appended_offset=5000, store_address_bytes=4, born_address=bytes(4)
+    )
+    box.place = place_of(opened, producer=1)
+    assert shape_of(opened, producer=1).producer == 1
+    add(box)
+    sent = box.next_batch(0)
+    assert box.lost(0) == []
+    assert sent.sent_from == LogPlace(7, 5000)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (1, 0), (0, 1, 2), (2, 0, 1)])

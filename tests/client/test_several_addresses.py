@@ -173,3 +173,15 @@ def test_what_was_perhaps_stored_is_not_sent_again(two, opened):
         until(lambda: client.send("t", b"end", queue_id=0).stored, "it is back")
         stored = [message.body for message in client.consume("t")]
         assert stored.count(b"x") <= 1
+
+
+def test_a_stream_that_a_slave_opened_goes_on_with_the_master_it_becomes(two, opened):
+    with opened(two["a"].root) as master:
+        assert master.send("t", b"first", queue_id=0).stored
+    two.shows("b", [b"first"])
+    with opened(two["b"].root, patience_s=PATIENCE_S) as named, named.producer() as producer:
+        with pytest.raises(NotWritableError):
+            producer.send("t", b"to a slave", queue_id=0).result(PATIENCE_S)
+        two.demote("a")
+        two.promote("b")
+        assert producer.send("t", b"to a master", queue_id=0).result(PATIENCE_S).stored

@@ -24,8 +24,10 @@ def opening(client_name: str, require_replicas: bool, producer: int) -> bytes:
 
 
 def place_of(opened: commitlog_pb2.AppendOpened, producer: int) -> LogPlace | None:
-    """Where the log is; None when it would not recognise what is sent again."""
-    if not producer or not opened.HasField("window_offset"):
+    """Where the log is; None for a producer without a number, and of a log that never took a
+    message. A slave's log is a place as well: what its master has stored since then lies behind it,
+    or in a later generation."""
+    if not producer or not opened.generation:
         return None
     return LogPlace(opened.generation, opened.appended_offset)
 
@@ -42,7 +44,7 @@ def shape_of(opened: commitlog_pb2.AppendOpened, producer: int = 0) -> FrameShap
         store_host_bytes=opened.store_address_bytes + _PORT_BYTES,
         property_checksum=opened.property_checksum_bytes > 0,
         version2=opened.version2_frames,
-        producer=producer if opened.HasField("window_offset") else 0,
+        producer=producer,
     )
 
 

@@ -54,8 +54,8 @@ class Outbox:
     ) -> None:
         self.numbering = numbering
         self.place: LogPlace | None = None
-        """Where the log is known to be, at least, while a stream is open to one that recognises
-        what is sent again. None: it does not, or no stream is open."""
+        """Where the log is known to be, at least, while a stream is open. None: no stream is, or
+        the log has no generation, or nothing is numbered."""
         self._delivery_ns = delivery_ns
         self._retry_delay_ns = retry_delay_ns
         self._batch_bytes = batch_bytes

@@ -141,10 +141,10 @@ def number(operation: Operation[list[SendResult]], numbers: Numbers) -> None:
 
 
 def log_place() -> Operation[LogPlace | None]:
-    """Where the log is; None when it recognises nothing that is sent again."""
+    """Where the log is, a slave's as well; None of a log that never took a message."""
 
     def result(response: commitlog_pb2.GetStatusResponse) -> LogPlace | None:
-        if not response.HasField("window_offset") or not response.generations:
+        if not response.generations:
             return None
         return LogPlace(response.generations[-1].generation, response.appended_offset)
 
