@@ -21,6 +21,8 @@ from docs_of_python import python_reference
 
 from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig
+from stratamq.service.client_limits import SECTION as LIMITS
+from stratamq.service.client_limits import LimitsConfig
 from stratamq.service.config import ServiceConfig, Setting, describe
 from stratamq.service.installed import installed_rooms, settings_class
 from stratamq.service.tls import SECTION as TLS
@@ -93,7 +95,7 @@ def configs() -> dict[str, type[ServiceConfig]]:
 def with_settings(page: str) -> str:
     shared = describe(ServiceConfig)
     parts = ["## Every service", "These stand in every section.", settings_table(shared)]
-    for section, own_cls in {TLS: TlsConfig, ACCESS: AccessConfig}.items():
+    for section, own_cls in {TLS: TlsConfig, ACCESS: AccessConfig, LIMITS: LimitsConfig}.items():
         parts += [f"## `[{section}]`", own_cls.__doc__.strip(), settings_table(describe(own_cls))]
     for section, cls in configs().items():
         own = [row for row in describe(cls) if row not in shared]

@@ -2,8 +2,13 @@
 
 A handler raises errors of `stratamq.errors` and never touches status codes. It may be a coroutine,
 an async generator, or a plain function that does not block.
+
+A request is read once its caller is known and may call the method at all: gRPC would read a single
+request before it asks anyone, and hold as much as a peer sends, for as many calls as it opens. So
+every method is offered to gRPC as one that takes a stream; on the wire they are the same.
 """
 
+import asyncio
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,13 +17,15 @@ from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc.aio import AbortError
+from grpc.aio import EOF, AbortError
 
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
+from stratamq.rpc.permissions import Rule
 from stratamq.rpc.status import to_status
 from stratamq.service import metrics
-from stratamq.service.access import AccessControl, begin
+from stratamq.service.access import AccessControl, Caller, begin
+from stratamq.service.client_limits import Client, ClientLimits, host_of
 
 CALLS = metrics.counter(
     "grpc_calls", "Calls answered, by full method name and status.", ("method", "status")
@@ -34,8 +41,6 @@ OPEN_STREAMS = metrics.gauge(
 
 Handler: TypeAlias = grpc.RpcMethodHandler
 Read: TypeAlias = Callable[[Any], Any]
-StillAllowed: TypeAlias = Callable[[], None]
-Admit: TypeAlias = Callable[[Any, Any], StillAllowed]
 
 
 class GuardedHandlers(grpc.GenericRpcHandler):
@@ -43,11 +48,15 @@ class GuardedHandlers(grpc.GenericRpcHandler):
     coroutine."""
 
     def __init__(
-        self, handlers: grpc.GenericRpcHandler, access: AccessControl | None = None
+        self,
+        handlers: grpc.GenericRpcHandler,
+        access: AccessControl | None = None,
+        limits: ClientLimits | None = None,
     ) -> None:
-        """Without `access` everyone may do everything."""
+        """Without `access` everyone may do everything; without `limits` as much as they like."""
         self._handlers = handlers
         self._access = access
+        self._limits = limits
         # Wrapped once per method, not per call. Bounded: unknown methods have no handler.
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
@@ -59,29 +68,126 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = self._wrapped[method] = (handler, _wrap(handler, method, self._access))
+            entrance = Entrance(self._access, self._limits, method, handler)
+            known = self._wrapped[method] = (handler, _wrap(handler, method, entrance))
         return known[1]
 
 
-def _wrap(handler: Handler, method: str, access: AccessControl | None) -> Handler:
+class Entrance:
+    """Of one method."""
+
+    def __init__(
+        self,
+        access: AccessControl | None,
+        limits: ClientLimits | None,
+        method: str,
+        handler: Handler,
+    ) -> None:
+        self.access = access
+        self.method = method
+        self.takes_stream = bool(handler.request_streaming)
+        self.is_stream = bool(handler.request_streaming or handler.response_streaming)
+        self._limits = limits
+
+    def enter(self, context: Any) -> "Call":
+        """UnauthenticatedError, BusyError."""
+        admitted = None if self.access is None else begin(self.access, context, self.method)
+        caller, rule = admitted or (None, None)
+        client = self._client(context, caller)
+        if client is not None:
+            client.begin(stream=self.is_stream)
+        return Call(self, caller, rule, client)
+
+    def _client(self, context: Any, caller: Caller | None) -> Client | None:
+        if self._limits is None or (caller is not None and caller.trusted):
+            return None
+        host = host_of(context.peer())
+        return self._limits.of(f"user {caller.name}" if caller else host) if host else None
+
+
+class Call:
+    """One call from its beginning to its end."""
+
+    __slots__ = ("_caller", "_client", "_entrance", "_request", "_rule", "_version")
+
+    def __init__(
+        self, entrance: Entrance, caller: Caller | None, rule: Rule | None, client: Client | None
+    ) -> None:
+        self._entrance = entrance
+        self._caller = caller
+        self._rule = rule
+        self._client = client
+        self._request: Any = None
+        self._version = -1
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._client.end(stream=self._entrance.is_stream)
+
+    async def receive(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        """The request's bytes."""
+        data = await (read() if self._client is None else self._client.receive(read))
+        if data is EOF:
+            raise InvalidRequestError(f"{self._entrance.method} was called without a request")
+        if self._client is not None:
+            self._client.spend_bytes(len(data))
+        return data
+
+    def require(self, request: Any) -> None:
+        """NotPermittedError. `request` None: of a method that takes a stream."""
+        access = self._entrance.access
+        if access is not None and self._caller is not None and self._rule is not None:
+            self._request = request
+            self._version = access.version
+            access.require(self._caller, self._rule, self._entrance.method, request)
+
+    def recheck(self) -> None:
+        """Of an open stream: the permissions may have changed. NotPermittedError."""
+        access = self._entrance.access
+        if access is None or self._caller is None or self._rule is None:
+            return
+        if access.version != self._version:
+            access.recheck(self._caller, self._rule, self._entrance.method, self._request)
+            self._version = access.version
+
+    def answered(self, response: Any) -> float:
+        """How long its client waits before the next answer."""
+        client = self._client
+        if client is None or not client.counts_bytes:
+            return 0.0
+        size = len(response) if isinstance(response, bytes) else response.ByteSize()
+        return client.spend_bytes(size)
+
+    def metered(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """A stream of requests, as fast as its client may send."""
+        client = self._client
+        return requests if client is None or not client.counts_bytes else _slowed(requests, client)
+
+
+async def _slowed(requests: AsyncIterator[bytes], client: Client) -> AsyncIterator[bytes]:
+    async for data in requests:
+        delay_s = client.spend_bytes(len(data))
+        yield data
+        if delay_s:
+            await asyncio.sleep(delay_s)
+
+
+def _wrap(handler: Handler, method: str, entrance: Entrance) -> Handler:
     """Requests are decoded inside: gRPC answers bytes that are no message with UNKNOWN."""
     read = _reader(handler.request_deserializer, method, handler.request_streaming)
-    admit = _admission(access, method, handler.request_streaming)
     codecs = {"request_deserializer": None, "response_serializer": handler.response_serializer}
-    if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(
-            _single(handler.unary_unary, read, method, admit), **codecs
+    behaviour = (
+        handler.unary_unary or handler.stream_unary or handler.unary_stream or handler.stream_stream
+    )
+    if handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(
+            _stream(behaviour, read, method, entrance), **codecs
         )
-    if handler.stream_unary:
-        return grpc.stream_unary_rpc_method_handler(
-            _single(handler.stream_unary, read, method, admit), **codecs
-        )
-    if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(
-            _stream(handler.unary_stream, read, method, admit), **codecs
-        )
-    return grpc.stream_stream_rpc_method_handler(
-        _stream(handler.stream_stream, read, method, admit), **codecs
+    return grpc.stream_unary_rpc_method_handler(
+        _single(behaviour, read, method, entrance), **codecs
     )
 
 
@@ -109,54 +215,22 @@ def _as_it_is(request: Any) -> Any:
     return request
 
 
-def _admission(access: AccessControl | None, method: str, streaming: bool) -> Admit:
-    """What is called with each call's context and request; its result, with each response."""
-    if access is None:
-        return _everyone
-
-    def admit(context: Any, request: Any) -> StillAllowed:
-        admitted = begin(access, context, method)
-        if admitted is None:
-            return _always
-        caller, rule = admitted
-        named = None if streaming else request
-        access.require(caller, rule, method, named)
-        version = access.version
-
-        def still() -> None:
-            nonlocal version
-            if access.version != version:
-                access.recheck(caller, rule, method, named)
-                version = access.version
-
-        return still
-
-    return admit
-
-
-def _everyone(context: Any, request: Any) -> StillAllowed:
-    return _always
-
-
-def _always() -> None:
-    pass
-
-
 def _single(
-    behaviour: Callable[..., Any], read: Read, method: str, admit: Admit
+    behaviour: Callable[..., Any], read: Read, method: str, entrance: Entrance
 ) -> Callable[..., Awaitable[Any]]:
     answered = CALLS.labels(method, "OK")
     seconds = CALL_SECONDS.labels(method)
     waits = inspect.iscoroutinefunction(behaviour)
 
-    async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
-        started_ns = time.perf_counter_ns()
+    async def call(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
         try:
-            asked = read(request)
-            admit(context, asked)
-            response = behaviour(asked, context)
-            if waits or inspect.isawaitable(response):
-                response = await response
+            with entrance.enter(context) as entered:
+                asked = await _asked(entered, entrance, read, requests, context)
+                started_ns = time.perf_counter_ns()
+                response = behaviour(asked, context)
+                if waits or inspect.isawaitable(response):
+                    response = await response
+                entered.answered(response)
         except AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of an RPC
@@ -169,35 +243,39 @@ def _single(
 
 
 def _stream(
-    behaviour: Callable[..., Any], read: Read, method: str, admit: Admit
+    behaviour: Callable[..., Any], read: Read, method: str, entrance: Entrance
 ) -> Callable[..., Any]:
     answered = CALLS.labels(method, "OK")
     open_streams = OPEN_STREAMS.labels(method)
 
-    async def generate(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+    async def generate(
+        requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[Any]:
         with open_streams.track_inprogress():
             try:
-                asked = read(request)
-                still_allowed = admit(context, asked)
-                # Closed here, or a generator whose caller has gone would wait for the collector.
-                async with aclosing(behaviour(asked, context)) as responses:
-                    async for response in responses:
-                        still_allowed()
-                        yield response
+                with entrance.enter(context) as entered:
+                    asked = await _asked(entered, entrance, read, requests, context)
+                    # Closed here, or a generator whose caller has gone waits for the collector.
+                    async with aclosing(behaviour(asked, context)) as responses:
+                        async for response in responses:
+                            entered.recheck()
+                            yield response
+                            if delay_s := entered.answered(response):
+                                await asyncio.sleep(delay_s)
             except AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the top of an RPC
                 await _abort(context, error, method)
             answered.inc()
 
-    async def write(request: Any, context: grpc.aio.ServicerContext) -> None:
+    async def write(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
         with open_streams.track_inprogress():
             try:
-                asked = read(request)
-                admit(context, asked)
-                outcome = behaviour(asked, context)
-                if inspect.isawaitable(outcome):
-                    await outcome
+                with entrance.enter(context) as entered:
+                    asked = await _asked(entered, entrance, read, requests, context)
+                    outcome = behaviour(asked, context)
+                    if inspect.isawaitable(outcome):
+                        await outcome
             except AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the top of an RPC
@@ -205,6 +283,22 @@ def _stream(
             answered.inc()
 
     return generate if inspect.isasyncgenfunction(behaviour) else write
+
+
+async def _asked(
+    entered: Call,
+    entrance: Entrance,
+    read: Read,
+    requests: AsyncIterator[bytes],
+    context: grpc.aio.ServicerContext,
+) -> Any:
+    """What the handler is called with, and may be."""
+    if entrance.takes_stream:
+        entered.require(None)
+        return read(entered.metered(requests))
+    asked = read(await entered.receive(context.read))
+    entered.require(asked)
+    return asked
 
 
 async def _abort(context: grpc.aio.ServicerContext, error: Exception, method: str) -> None:

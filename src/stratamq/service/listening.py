@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 
 MOST_STREAMS = 4_096
 """Calls and streams that are open on one connection; further ones wait at the client."""
+UNREAD_BYTES = 1 << 18
+"""Of one call or stream, that are taken before the service reads. By default gRPC takes as much as
+the connection carries in a round trip: some MiB, of each call, whoever made it."""
 # Finds a follower whose machine vanished, without a FIN, within 30 s.
 KEEPALIVE_INTERVAL_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -29,6 +32,8 @@ def channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", UNREAD_BYTES),
         ("grpc.so_reuseport", 0),  # a second start on the same port must fail
         ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),

@@ -36,6 +36,8 @@ from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, access_control, listening, require_guarded
 from stratamq.service.arguments import Arguments, parse_arguments
 from stratamq.service.awaiting import finished
+from stratamq.service.client_limits import SECTION as LIMITS
+from stratamq.service.client_limits import LimitsConfig
 from stratamq.service.config import (
     SECTIONS,
     FollowerConfig,
@@ -100,6 +102,7 @@ class Service(Generic[Config]):
             metrics_address=config.metrics_address,
             tls=self.server_tls,
             access=access_control(access, self.tls.members),
+            limits=shared_settings(LimitsConfig, LIMITS, arguments, room),
             max_message_bytes=max_message_bytes(config),
             stop_grace_ms=config.stop_grace_ms,
         )

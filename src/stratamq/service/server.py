@@ -31,6 +31,7 @@ from stratamq.rpc.address import (
 )
 from stratamq.service import metrics
 from stratamq.service.access import AccessControl
+from stratamq.service.client_limits import ClientLimits, LimitsConfig
 from stratamq.service.describing import SERVICE_NAME as BROKER_SERVICE_NAME
 from stratamq.service.describing import BrokerServicer
 from stratamq.service.guarded_handlers import GuardedHandlers
@@ -75,6 +76,7 @@ class Server:
         metrics_address: str = "",
         tls: ServerTls | None = None,
         access: AccessControl | None = None,
+        limits: LimitsConfig | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         stop_grace_ms: int = STOP_GRACE_MS,
         options: Sequence[tuple[str, Any]] = (),
@@ -83,7 +85,8 @@ class Server:
         `advertised_host` stands for the host listened on, and whose run files are what clients are
         told of the broker; an empty `metrics_address` serves no
         metrics; without `tls` everything is in clear, without `access`
-        everyone may do everything; `options` are further gRPC channel arguments.
+        everyone may do everything, without `limits` as much as they like; `options` are further
+        gRPC channel arguments.
 
         ConfigurationError when `advertised_host` is more than a host."""
         if not is_host(advertised_host):
@@ -102,7 +105,9 @@ class Server:
         self._access = access
         self._local = ""
         self._stop_grace_ms = stop_grace_ms
-        self._options = (*channel_options(max_message_bytes), *options)
+        self._limits = None if limits is None else ClientLimits(limits)
+        bounds = () if limits is None else limits.channel_options()
+        self._options = (*channel_options(max_message_bytes), *bounds, *options)
         self._generic: list[grpc.GenericRpcHandler] = []
         self._servicers: list[tuple[Callable[[Any, grpc.aio.Server], None], Any]] = []
         self._service_names: list[str] = []
@@ -264,7 +269,7 @@ class Server:
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=self._options)
-        guarded = _Guarded(server, self._access)
+        guarded = _Guarded(server, self._access, self._limits)
         guarded.add_generic_rpc_handlers(self._generic)
         for add_to_server, servicer in self._servicers:
             add_to_server(servicer, guarded)
@@ -358,12 +363,15 @@ class _Guarded:
     serialisers of one's own would never be found: that one is left empty.
     """
 
-    def __init__(self, server: grpc.aio.Server, access: AccessControl | None) -> None:
+    def __init__(
+        self, server: grpc.aio.Server, access: AccessControl | None, limits: ClientLimits | None
+    ) -> None:
         self._server = server
         self._access = access
+        self._limits = limits
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        guarded = tuple(GuardedHandlers(each, self._access) for each in handlers)
+        guarded = tuple(GuardedHandlers(each, self._access, self._limits) for each in handlers)
         self._server.add_generic_rpc_handlers(guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:

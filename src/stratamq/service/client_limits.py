@@ -1,0 +1,279 @@
+"""What one client may use of a service, so that a slow or hostile one costs nobody else: the
+settings `[limits]`.
+
+    connections       bounded for each listener; one without calls is closed
+    open calls        and streams among them: a further one is refused (BusyError)
+    requests          read once their caller is known, RECEIVED_AT_ONCE at a time; one that is not
+                      there after RECEIVE_S is refused (UnavailableError)
+    calls a second    a further one is refused with the time after which it is taken (BusyError)
+    bytes a second    of requests and answers: streams are slowed down, calls refused
+
+A client is the user who calls, or its host where nobody is asked who they are. Processes of this
+machine (Unix sockets) and members of the cluster have no limits.
+"""
+
+import asyncio
+import logging
+import resource
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from stratamq.errors import BusyError, UnavailableError
+from stratamq.service.config import setting
+
+SECTION = "limits"
+RECEIVED_AT_ONCE = 16
+"""Requests of a client that are being read. One takes as much memory as the largest message."""
+RECEIVE_S = 60.0
+MOST_CLIENTS = 16_384
+"""That are remembered; those that use nothing are forgotten first."""
+MOST_DESCRIPTORS = 1 << 20
+_SECOND_NS = 1_000_000_000
+_OPEN_AGAIN_MS = 1_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """Of every service of a broker."""
+
+    connections: int = setting(
+        10_000,
+        unit="",
+        minimum=16,
+        maximum=1 << 20,
+        doc="Open connections of each listener; at most a quarter of the file descriptors that the "
+        "process may have.",
+    )
+    connection_idle_ms: int = setting(
+        300_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=86_400_000,
+        doc="A connection without an open call is closed after so long; clients connect again with "
+        "their next call.",
+    )
+    open_calls: int = setting(
+        1_024,
+        unit="",
+        minimum=1,
+        maximum=1 << 20,
+        doc="Calls and streams of one client open at a time.",
+    )
+    streams: int = setting(
+        256, unit="", minimum=1, maximum=1 << 20, doc="Streams of one client open at a time."
+    )
+    calls_per_second: int = setting(
+        0, unit="", minimum=0, maximum=1 << 30, doc="Calls of one client; 0: any number."
+    )
+    bytes_per_second: int = setting(
+        0,
+        unit="bytes",
+        minimum=0,
+        maximum=1 << 40,
+        doc="Bytes of requests and answers of one client; 0: any number.",
+    )
+
+    def channel_options(self) -> list[tuple[str, Any]]:
+        """Of the gRPC server."""
+        descriptors = raise_descriptor_limit()
+        return [
+            ("grpc.max_allowed_incoming_connections", min(self.connections, descriptors // 4)),
+            ("grpc.max_connection_idle_ms", self.connection_idle_ms),
+        ]
+
+
+def raise_descriptor_limit() -> int:
+    """As many file descriptors as the process may have without asking; their number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+class Rate:
+    """So much a second, and what a second saved up."""
+
+    __slots__ = ("_each_ns", "_spent_until_ns")
+
+    def __init__(self, per_second: int) -> None:
+        self._each_ns = _SECOND_NS / per_second
+        self._spent_until_ns = 0.0
+
+    def debt_s(self, now_ns: int) -> float:
+        """How long nothing may be spent."""
+        return max(0.0, self._spent_until_ns - now_ns) / _SECOND_NS
+
+    def spend(self, amount: int, now_ns: int) -> None:
+        saved_from = now_ns - _SECOND_NS
+        self._spent_until_ns = max(self._spent_until_ns, saved_from) + amount * self._each_ns
+
+
+class Client:
+    """What one client uses now. Belongs to the event loop."""
+
+    __slots__ = ("_bytes", "_calls", "_limits", "_receiving", "_waiting", "calls", "streams")
+
+    def __init__(self, limits: "ClientLimits") -> None:
+        config = limits.config
+        self._limits = limits
+        self.calls = self.streams = 0
+        self._receiving = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._calls = Rate(config.calls_per_second) if config.calls_per_second else None
+        self._bytes = Rate(config.bytes_per_second) if config.bytes_per_second else None
+
+    @property
+    def counts_bytes(self) -> bool:
+        return self._bytes is not None
+
+    def begin(self, *, stream: bool) -> None:
+        """A call; `end` ends it. BusyError."""
+        config = self._limits.config
+        if self.calls >= config.open_calls:
+            raise self._limits.exceeded("open_calls", config.open_calls, _OPEN_AGAIN_MS)
+        if stream and self.streams >= config.streams:
+            raise self._limits.exceeded("streams", config.streams, _OPEN_AGAIN_MS)
+        if self._calls is not None or self._bytes is not None:
+            self._require_rates(stream=stream)
+        self.calls += 1
+        self.streams += stream
+
+    def _require_rates(self, *, stream: bool) -> None:
+        now_ns, config = self._limits.now_ns(), self._limits.config
+        if self._calls is not None:
+            debt_s = self._calls.debt_s(now_ns)
+            if debt_s:
+                raise self._limits.exceeded(
+                    "calls_per_second", config.calls_per_second, _milliseconds(debt_s)
+                )
+            self._calls.spend(1, now_ns)
+        if self._bytes is not None and not stream:
+            debt_s = self._bytes.debt_s(now_ns)
+            if debt_s:
+                raise self._limits.exceeded(
+                    "bytes_per_second", config.bytes_per_second, _milliseconds(debt_s)
+                )
+
+    def end(self, *, stream: bool) -> None:
+        self.calls -= 1
+        self.streams -= stream
+
+    async def receive(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        """What `read` gives, in turn. UnavailableError when it is not there in time."""
+        with self._limits.in_time():
+            if self._receiving >= RECEIVED_AT_ONCE:
+                await self._turn()
+            else:
+                self._receiving += 1
+            try:
+                return await read()
+            finally:
+                self._hand_on()
+
+    async def _turn(self) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._hand_on()
+            raise
+
+    def _hand_on(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._receiving -= 1
+
+    def spend_bytes(self, size: int) -> float:
+        """How long the client has to wait before its next ones."""
+        if self._bytes is None:
+            return 0.0
+        now_ns = self._limits.now_ns()
+        self._bytes.spend(size, now_ns)
+        return self._bytes.debt_s(now_ns)
+
+
+class ClientLimits:
+    """Of one service."""
+
+    def __init__(self, config: LimitsConfig, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self.config = config
+        self.now_ns = now_ns
+        self._clients: dict[str, Client] = {}
+        self._second = -1
+        self._begun: dict[asyncio.Task[Any], int] = {}
+        """Calls whose requests are not there yet, the oldest first, and since when."""
+        self._overdue: set[asyncio.Task[Any]] = set()
+        self._looking = False
+
+    def of(self, name: str) -> Client:
+        found = self._clients.get(name)
+        if found is None:
+            if len(self._clients) >= MOST_CLIENTS:
+                self._clients = {key: one for key, one in self._clients.items() if one.calls}
+            found = self._clients[name] = Client(self)
+        return found
+
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """UnavailableError when what is done within takes longer than RECEIVE_S. One timer for all:
+        one for each call would cost more than the call's own work."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._begun[task] = self.now_ns()
+        if not self._looking:
+            self._look_again()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task not in self._overdue:
+                raise
+            task.uncancel()
+            raise UnavailableError(f"the request was not there within {RECEIVE_S:.0f} s") from None
+        finally:
+            self._overdue.discard(task)
+            self._begun.pop(task, None)
+
+    def _look_again(self) -> None:
+        self._looking = True
+        asyncio.get_running_loop().call_later(RECEIVE_S / 8, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        before_ns = self.now_ns() - RECEIVE_S * _SECOND_NS
+        for task in list(takewhile(lambda one: self._begun[one] < before_ns, self._begun)):
+            del self._begun[task]
+            self._overdue.add(task)
+            task.cancel()
+        if self._begun:
+            self._look_again()
+
+    def exceeded(self, limit: str, value: int, retry_after_ms: int) -> BusyError:
+        """The error, of which one a second is in the log."""
+        second = self.now_ns() // _SECOND_NS
+        if second != self._second:
+            self._second = second
+            log.warning("a client was refused", extra={"limit": f"{SECTION}.{limit}", "is": value})
+        return BusyError(f"{SECTION}.{limit} is {value} for a client", retry_after_ms)
+
+
+def host_of(peer: str) -> str:
+    """Of gRPC's name for who calls; "" of a Unix socket."""
+    return "" if peer.startswith("unix:") else peer.rpartition(":")[0]
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1_000) + 1
