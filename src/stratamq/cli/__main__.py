@@ -24,11 +24,13 @@ from stratamq.cli import (
     groups,
     janitor,
     listings,
+    logs,
     produce,
     profiles,
     query,
     replica,
     status,
+    support_bundle,
     tier,
     tls,
     topics,
@@ -62,10 +64,11 @@ COMMANDS = (
     groups,
     query,
     dump,
+    logs,
     profiles,
 )
 """What people use every day, in the order in which they are listed."""
-OPERATORS_COMMANDS = (cluster, replica, janitor, tier, clock, acl, tls)
+OPERATORS_COMMANDS = (cluster, replica, janitor, tier, clock, acl, tls, support_bundle)
 COMMANDS_GROUP = "stratamq.commands"
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.

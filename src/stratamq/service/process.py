@@ -21,7 +21,9 @@ import asyncio
 import random
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from functools import partial
+from logging import getLogger
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -51,6 +53,8 @@ from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig, server_tls
 from stratamq.service.worker import ThreadWorker
 from stratamq.store.generations import is_listed
+
+log = getLogger(__name__)
 
 SWITCH_INTERVAL_SECONDS = 0.001
 """How long a worker's Python code may hold up the event loop."""
@@ -83,6 +87,7 @@ class Service(Generic[Config]):
         config = self.config
         logging.configure(room, config.log_format == "json", config.log_level)
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        log.info("settings", extra=chosen(config, room))
         self.clock = SystemClock()
         self.random = random.SystemRandom()
         self.files = RealFiles(config.root)
@@ -213,6 +218,15 @@ def _named_log(config: ServiceConfig) -> dict[str, str]:
     """The log service's address, where the settings name it."""
     named = isinstance(config, FollowerConfig) and config.log_address
     return {COMMITLOG: config.log_address} if named else {}
+
+
+def chosen(config: ServiceConfig, room: str) -> dict[str, object]:
+    """The settings that are not what they are without being set."""
+    return {
+        f"{room}.{field.name}": getattr(config, field.name)
+        for field in fields(config)
+        if getattr(config, field.name) != field.default
+    }
 
 
 def shared_settings(cls: type[Shared], section: str, given: Arguments, room: str) -> Shared:

@@ -1,0 +1,224 @@
+"""`stratamq logs`: what the services of one broker have written, in the order of its time."""
+
+import heapq
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.moments import TIMES, parse_moment
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.formats.store_paths import LOGS_DIRECTORY
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+UP = "up"
+LOOK_S = 0.2
+READ_AT_ONCE = 1 << 16
+
+_EVENT = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z) (?P<level>[A-Z]+) +(?P<service>\S+) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of a service, and the lines behind it that have no time of their own (a traceback)."""
+
+    time: str
+    """As the service wrote it, UTC; "": before the first line with a time."""
+    level: str
+    text: str
+
+
+def register(app: typer.Typer) -> None:
+    app.command("logs")(logs)
+
+
+def logs(
+    services: Annotated[
+        list[str] | None, typer.Argument(help="only of these services", metavar="[SERVICE]...")
+    ] = None,
+    data: Annotated[
+        Path,
+        typer.Option("--data", "-d", envvar=DATA_VARIABLE, help="the broker's store directory"),
+    ] = Path(DEFAULT_DATA),
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="how many events, the newest; 0: all")
+    ] = 200,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"none before: {TIMES}"),
+    ] = None,
+    level: Annotated[str, typer.Option(help="none below: " + ", ".join(LEVELS))] = "DEBUG",
+    match: Annotated[
+        str | None, typer.Option("--match", "-m", help="only those in which this text stands")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until Ctrl-C")] = False,
+) -> None:
+    """The log lines of a broker that `stratamq up` started, of all its services, by time.
+
+    The services of containers write to standard error: `docker compose logs`, `kubectl logs`.
+    """
+    directory = data / LOGS_DIRECTORY
+    if not directory.is_dir():
+        raise NotFoundError(f"{directory} is not there: name a broker's directory with --data")
+    if level.upper() not in LEVELS:
+        raise InvalidRequestError(f"--level {level}: one of {', '.join(LEVELS)}")
+    found = log_files(directory)
+    found.pop(UP, None)  # what the terminal showed: services' lines among others
+    unknown = sorted(set(services or ()) - found.keys())
+    if unknown:
+        known = ", ".join(sorted(found)) or "none"
+        raise NotFoundError(f"no logs of {', '.join(unknown)} in {directory} (there are: {known})")
+    chosen = {name: files for name, files in found.items() if not services or name in services}
+    lowest = LEVELS.index(level.upper())
+    first = _utc(since)
+
+    def wanted(event: Event) -> bool:
+        at_level = event.level not in LEVELS or LEVELS.index(event.level) >= lowest
+        return at_level and event.time >= first and (match is None or match in event.text)
+
+    ends = {files[-1]: files[-1].stat().st_size for files in chosen.values()}
+    for event in reversed(_newest(chosen.values(), ends, first, wanted, lines)):
+        print(event.text)
+    if follow:
+        _follow(ends, wanted)
+
+
+def _newest(
+    services: Iterable[Sequence[Path]],
+    ends: Mapping[Path, int],
+    first: str,
+    wanted: Callable[[Event], bool],
+    count: int,
+) -> list[Event]:
+    """So many (0: all), the newest first, none before `first`."""
+    found: list[Event] = []
+    each = [events_backwards(files, ends.get) for files in services]
+    for event in heapq.merge(*each, key=lambda event: event.time, reverse=True):
+        if event.time < first or (count and len(found) == count):
+            break
+        if wanted(event):
+            found.append(event)
+    return found
+
+
+def log_files(directory: Path) -> dict[str, list[Path]]:
+    """Of each service, the older first."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(directory.glob("*.log")):
+        older = path.with_suffix(".log.1")
+        found[path.stem] = [older, path] if older.exists() else [path]
+    return found
+
+
+def events_backwards(
+    files: Sequence[Path], end_of: Callable[[Path], int | None] = lambda path: None
+) -> Iterator[Event]:
+    """The newest first. Of a file no byte behind its `end_of` is read."""
+    behind: list[str] = []
+    for path in reversed(files):
+        for line in _lines_backwards(path, end_of(path)):
+            head = _head(line)
+            if head is None:
+                behind.append(line)
+                continue
+            yield Event(*head, "\n".join([line, *reversed(behind)]))
+            behind.clear()
+    if behind:
+        yield Event("", "", "\n".join(reversed(behind)))
+
+
+def _head(line: str) -> tuple[str, str] | None:
+    """(time, level) of a line that begins an event."""
+    text = _EVENT.match(line)
+    if text is not None:
+        return text["time"], text["level"]
+    if line.startswith("{"):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return None
+        if isinstance(record, dict) and "time" in record:
+            return str(record["time"]), str(record.get("level", ""))
+    return None
+
+
+def _lines_backwards(path: Path, end: int | None) -> Iterator[str]:
+    with path.open("rb") as file:
+        at = file.seek(0, 2) if end is None else end
+        rest = b""
+        while at > 0:
+            size = min(READ_AT_ONCE, at)
+            at -= size
+            file.seek(at)
+            first, *lines = (file.read(size) + rest).split(b"\n")
+            for line in reversed(lines):
+                if line:
+                    yield line.decode("utf-8", "replace")
+            rest = first
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+
+def _follow(ends: dict[Path, int], wanted: Callable[[Event], bool]) -> None:
+    """What is added behind `ends`."""
+    rests = dict.fromkeys(ends, b"")
+    shown = dict.fromkeys(ends, False)
+    """Whether lines without a time belong to an event that was shown."""
+    pause = threading.Event()
+    while True:
+        events: list[Event] = []
+        for path in ends:
+            for event in _events(_added(path, ends, rests)):
+                if event.time:
+                    shown[path] = wanted(event)
+                if shown[path]:
+                    events.append(event)
+        for event in sorted(events, key=lambda event: event.time):
+            print(event.text)
+        sys.stdout.flush()
+        pause.wait(LOOK_S)
+
+
+def _events(lines: Iterable[str]) -> Iterator[Event]:
+    """The oldest first. What stands before the first line with a time has none."""
+    begun: list[str] = []
+    head = "", ""
+    for line in lines:
+        found = _head(line)
+        if found is not None:
+            if begun:
+                yield Event(*head, "\n".join(begun))
+            begun, head = [], found
+        begun.append(line)
+    if begun:
+        yield Event(*head, "\n".join(begun))
+
+
+def _added(path: Path, ends: dict[Path, int], rests: dict[Path, bytes]) -> Iterable[str]:
+    size = path.stat().st_size if path.exists() else 0
+    if size < ends[path]:  # put aside, and begun anew
+        ends[path], rests[path] = 0, b""
+    if size == ends[path]:
+        return []
+    with path.open("rb") as file:
+        file.seek(ends[path])
+        data = rests[path] + file.read(size - ends[path])
+    ends[path] = size
+    *lines, rests[path] = data.split(b"\n")
+    return [line.decode("utf-8", "replace") for line in lines if line]
+
+
+def _utc(since: str | None) -> str:
+    """As services write times; "" without one."""
+    if since is None:
+        return ""
+    moment = datetime.fromtimestamp(parse_moment(since) / 1_000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,284 @@
+"""`stratamq support-bundle`: one archive of what somebody needs who looks at a broker from afar.
+
+    README.txt            what is in it
+    versions.json         of StrataMQ, Python, its packages, the machine's kernel
+    status.json           what `stratamq status` shows
+    machine.txt           disks, memory; of each service its command line, limits and memory
+    metrics/SERVICE.txt   as a scraper gets them
+    state/…               small state files of the services
+    store.tsv             every file of the store: size, time, path
+    logs/SERVICE.log      the newest lines, up to LOG_BYTES of each service
+
+No message's body or properties, no token, no key. Names of topics and groups, addresses and paths
+are in it. A service that does not answer is noted, and the others are asked all the same.
+"""
+
+import http.client
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import ssl
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.logs import log_files
+from stratamq.cli.status import FURTHER_ROOMS, describe
+from stratamq.client import Client
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
+from stratamq.files.clock import SystemClock
+from stratamq.formats.store_paths import LOGS_DIRECTORY, OWN_DIRECTORY
+from stratamq.rpc import discovery
+from stratamq.rpc.address import is_local, split_address
+from stratamq.rpc.credentials import AUTHORIZATION, BEARER, TlsFiles, credentials_of
+from stratamq.rpc.endpoints import Endpoints
+from stratamq.rpc.methods import ROOMS
+
+LOG_BYTES = 4 << 20
+STATE_BYTES = 1 << 20
+METRICS_BYTES = 16 << 20
+MOST_FILES = 200_000
+ANSWER_S = 3.0
+
+_SECRETS = re.compile(
+    r"(?i)(bearer\s+|(?:token|password|passwd|secret|access_key|account_key|sas)\w*"
+    r"[\"']?\s*[=:]\s*[\"']?|://[^/\s:@]+:)[^\s\"'@,;]+"
+)
+_KEYS = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of the archive, and how its text is made."""
+
+    name: str
+    what: str
+    text: Callable[[], str]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("support-bundle")(support_bundle)
+
+
+def support_bundle(
+    data: Annotated[
+        Path,
+        typer.Option("--data", "-d", envvar=DATA_VARIABLE, help="the broker's store directory"),
+    ] = Path(DEFAULT_DATA),
+    to: Annotated[
+        Path | None,
+        typer.Option(help="the archive; stratamq-support-TIME.tar.gz here without it"),
+    ] = None,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="show what it would hold, and write nothing")
+    ] = False,
+    show: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="print this file as it would stand in it, and no more"),
+    ] = None,
+) -> None:
+    """An archive for whoever is to help: versions, states, metrics, logs, the list of files.
+
+    No bodies, no properties, no tokens, no keys. Names of topics and groups, addresses and paths
+    are in it: read it first (--list, --show NAME).
+    """
+    if not data.is_dir():
+        raise NotFoundError(f"there is no store directory {data}: name one with --data")
+    parts = list(parts_of(data))
+    if list_only:
+        for part in parts:
+            print(f"{part.name:32} {part.what}")
+        return
+    if show is not None:
+        chosen = [part for part in parts if part.name == show]
+        if not chosen:
+            raise NotFoundError(f"it would hold no {show}: see --list")
+        sys.stdout.write(written(chosen[0]))
+        return
+    path = to or Path(f"stratamq-support-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    if path.exists():
+        raise InvalidRequestError(f"{path} is there already: name another with --to")
+    _write(path, parts)
+    print(f"{path}: {len(parts)} files, {path.stat().st_size:,} bytes. Read it before you send it.")
+
+
+def parts_of(data: Path) -> Iterator[Part]:
+    """In the order of the archive."""
+    own = data / OWN_DIRECTORY
+    found = {room: discovery.read(data, room) for room in (*ROOMS, *FURTHER_ROOMS)}
+    running = {room: one for room, one in found.items() if one is not None}
+    parts = [
+        Part("versions.json", "versions of StrataMQ, Python, packages, kernel", _versions),
+        Part("status.json", "what `stratamq status` shows", lambda: _status(data)),
+        Part(
+            "machine.txt",
+            "disks, memory, and each service's command line, limits and memory",
+            lambda: _machine(data, {room: one.pid for room, one in running.items()}),
+        ),
+    ]
+    parts += [
+        Part(f"metrics/{room}.txt", "as a scraper gets them", partial(_metrics, one.metrics))
+        for room, one in running.items()
+        if one.metrics
+    ]
+    parts += [
+        Part(f"state/{path.name}", "a service's state file", partial(_text, path))
+        for path in sorted(own.glob("*.json"))
+        if path.stat().st_size <= STATE_BYTES
+    ]
+    parts.append(Part("store.tsv", "the store's files: bytes, time, path", lambda: _files_of(data)))
+    parts += [
+        Part(
+            f"logs/{room}.log",
+            f"its newest lines, {LOG_BYTES >> 20} MiB at most",
+            partial(_tail, files),
+        )
+        for room, files in log_files(data / LOGS_DIRECTORY).items()
+    ]
+    contents = "".join(f"{part.name:32} {part.what}\n" for part in parts)
+    yield Part("README.txt", "this list", lambda: f"{__doc__}\n{contents}")
+    yield from parts
+
+
+def written(part: Part) -> str:
+    """The part's text without secrets; why it could not be had, in its place."""
+    try:
+        text = part.text()
+    except (OSError, ValueError, StrataError, http.client.HTTPException) as error:
+        text = f"not to be had: {type(error).__name__}: {error}\n"
+    return _KEYS.sub("[removed]", _SECRETS.sub(r"\1[removed]", text))
+
+
+def _write(path: Path, parts: list[Part]) -> None:
+    """The whole archive is there, or none."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    folder = path.name.removesuffix(".tar.gz")
+    now_ms = SystemClock().wall_ms()
+    try:
+        with tarfile.open(unfinished, "x:gz") as archive:
+            unfinished.chmod(0o600)
+            for part in parts:
+                data = written(part).encode("utf-8", "replace")
+                entry = tarfile.TarInfo(f"{folder}/{part.name}")
+                entry.size, entry.mtime, entry.mode = len(data), now_ms // 1_000, 0o600
+                archive.addfile(entry, io.BytesIO(data))
+        os.link(unfinished, path)
+    except FileExistsError as error:
+        raise InvalidRequestError(f"{path} is there already: name another with --to") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+# --- the parts ---
+
+
+def _versions() -> str:
+    packages = {one.metadata["Name"]: one.version for one in distributions()}
+    document = {
+        "stratamq": version("stratamq"),
+        "python": sys.version,
+        "platform": platform.platform(),
+        "libc": " ".join(platform.libc_ver()),
+        "packages": dict(sorted(packages.items())),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _status(data: Path) -> str:
+    rows = []
+    where = Endpoints(data)
+    with Client(where, timeout_s=ANSWER_S) as client:
+        for room in (*ROOMS, *(one for one in FURTHER_ROOMS if one in where.known())):
+            row, notes = describe(room, where, client)
+            rows += [row, *notes]
+    return "".join(json.dumps(row, default=str) + "\n" for row in rows)
+
+
+def _machine(data: Path, processes: dict[str, int]) -> str:
+    usage = shutil.disk_usage(data)
+    lines = [
+        f"processors {os.cpu_count()}",
+        f"disk of {data}: total {usage.total} used {usage.used} free {usage.free}",
+        "",
+        _text(Path("/proc/meminfo")),
+        _text(Path("/proc/mounts")),
+    ]
+    for room, pid in processes.items():
+        lines.append(f"--- {room}, process {pid}")
+        for name in ("cmdline", "status", "limits", "io"):
+            try:
+                text = _text(Path(f"/proc/{pid}/{name}")).replace("\0", " ")
+            except OSError as error:
+                text = f"{name}: {error.strerror}"
+            lines.append(text.rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _metrics(address: str) -> str:
+    credentials = credentials_of()
+    host, port = split_address(address)
+    if credentials.tls is None:
+        connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+    else:
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=ANSWER_S, context=_context(credentials.tls)
+        )
+    shown = credentials.token and (credentials.tls is not None or is_local(address))
+    headers = {AUTHORIZATION: f"{BEARER}{credentials.token}"} if shown else {}
+    try:
+        connection.request("GET", "/metrics", headers=headers)
+        response = connection.getresponse()
+        text = response.read(METRICS_BYTES).decode("utf-8", "replace")
+    finally:
+        connection.close()
+    return text if response.status == 200 else f"{response.status} {response.reason}\n"
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=files.ca)
+    if files.certificate is not None:
+        context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace")
+
+
+def _files_of(data: Path) -> str:
+    lines: list[str] = []
+    for folder, folders, names in os.walk(data):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            try:
+                found = path.lstat()
+            except OSError:
+                continue  # deleted meanwhile
+            lines.append(f"{found.st_size}\t{found.st_mtime:.3f}\t{path.relative_to(data)}")
+            if len(lines) == MOST_FILES:
+                return "\n".join([*lines, f"and more than these {MOST_FILES}", ""])
+    return "\n".join([*lines, ""])
+
+
+def _tail(files: list[Path]) -> str:
+    left, pieces = LOG_BYTES, []
+    for path in reversed(files):
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - left))
+            pieces.append(file.read(left).decode("utf-8", "replace"))
+        left -= min(size, left)
+    return "".join(reversed(pieces))
