@@ -22,6 +22,7 @@ PAGES = {
     "README.md": README[: README.index("## In containers")],
     "coming-from.md": (ROOT / "docs" / "coming-from.md").read_text(),
     "tier.md": (ROOT / "docs" / "tier.md").read_text(),
+    "operations.md": (ROOT / "docs" / "operations.md").read_text(),
 }
 FIRST_HOUR = ("README.md", "coming-from.md")
 
@@ -37,10 +38,12 @@ def place(tmp_path):
 
 
 def free_base_port() -> int:
-    """One with as many free ports behind it as a broker takes."""
+    """One with as many free ports behind it as two brokers take."""
     while True:
         base = random.randrange(20_000, 60_000)
-        if all(listening_problem("127.0.0.1", base + n) is None for n in range(len(ROOMS) + 1)):
+        if all(
+            listening_problem("127.0.0.1", base + n) is None for n in range(20 + len(ROOMS) + 1)
+        ):
             return base
 
 

@@ -17,6 +17,8 @@ RULE = re.compile(r"[\s─━┏┓┗┛┡┩┳┻┴┬└┘├┤╇┼╋
 FRAME = re.compile(r"[\s┃│]+")
 NUMBER = re.compile(r"\d+(?:[.,:_]\d+)*")
 DEFAULT_PORT = 10911
+PORT = re.compile(r"\b109[1-3][0-9]\b")
+"""The default ones, and those of a second broker on the machine, twenty behind them."""
 DEADLINE_S = 240
 
 
@@ -69,7 +71,9 @@ def run(
 
 
 def _with_port(command: str, port: int) -> str:
-    command = command.replace(str(DEFAULT_PORT), str(port))
+    command = PORT.sub(lambda found: str(port + int(found[0]) - DEFAULT_PORT), command)
+    if "--port" in command:
+        return command
     return re.sub(r"\bstratamq up\b", f"stratamq up --port {port}", command)
 
 
