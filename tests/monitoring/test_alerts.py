@@ -51,6 +51,8 @@ HEALTHY = {
     "ha_follows": "0x240",
     "janitor_alarm": "0x240",
     "janitor_looks_total": "0+1x240",
+    "janitor_failed_looks_total": "0x240",
+    "janitor_enabled": "1x240",
     "tier_failing_queues": "0x240",
     "tier_lag_seconds": "30x240",
     "service_loop_stalled_seconds": "0x240",
@@ -71,6 +73,7 @@ FIRING = {
     "StrataMQMasterGone": {"ha_follows": "1x200 0x40", "commitlog_writable": "0x240"},
     "StrataMQJanitorAlarm": {"janitor_alarm": "1x240"},
     "StrataMQJanitorStands": {"janitor_looks_total": "0+1x200 200x40"},
+    "StrataMQRetentionOff": {"janitor_enabled": "0x240"},
     "StrataMQTierFails": {"tier_lag_seconds": "0+60x240"},
     "StrataMQStalled": {"commitlog_disk_wait_seconds": "10x240"},
     "StrataMQClockDoubted": {"commitlog_clock_ahead_seconds": "7200x240"},
@@ -120,6 +123,21 @@ def test_nothing_fires_while_all_is_well(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_alarm_fires_for_what_it_is_for_and_no_other_one(tmp_path, name):
     assert alarms(tmp_path, labelled(HEALTHY | FIRING[name])) == {name}
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("StrataMQSlaveGone", {"ha_slaves": "2x20 1x1000"}),
+        ("StrataMQMasterGone", {"ha_follows": "1x20 0x1000", "commitlog_writable": "0x1020"}),
+        ("StrataMQJanitorStands", {"janitor_failed_looks_total": "0+1x1020"}),
+    ],
+    ids=["slave", "master", "every look fails"],
+)
+def test_an_alarm_lasts_as_long_as_its_cause(tmp_path, name, series):
+    well = {each: re.sub(r"x240$", "x1020", values) for each, values in HEALTHY.items()}
+    assert alarms(tmp_path / name, labelled(well | series), minute=1_000) == {name}
 
 
 def test_every_alarm_is_tested_and_says_what_to_do():

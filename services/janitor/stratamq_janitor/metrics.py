@@ -9,6 +9,9 @@ LOOKS = counter("janitor_looks", "Looks at the log and the volume.")
 FAILED = counter("janitor_failed_looks", "Looks that failed: a service did not answer.")
 HELD = gauge("janitor_held_segments", "1 while a segment that would go is held back.", ["by"])
 ALARM = gauge("janitor_alarm", "1 while an operator must act; the status has the reason.")
+ENABLED = gauge(
+    "janitor_enabled", "1 while segments are deleted by the rule; the status has why they are not."
+)
 DISK_USED = gauge("janitor_disk_used_ratio", "Used part of the volume, as the policy counts.")
 OLDEST_AGE = gauge(
     "janitor_oldest_segment_age_seconds", "Age of the newest message of the oldest segment."
@@ -31,6 +34,7 @@ class Observer:
             self._deleted[reason] = total
         FREED.inc(cleaner.freed_bytes - self._freed)
         self._freed = cleaner.freed_bytes
+        ENABLED.set(not cleaner.disabled)
         look = cleaner.last
         if look is None:
             return
