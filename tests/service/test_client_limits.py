@@ -129,7 +129,7 @@ def test_a_request_that_does_not_arrive_is_refused_and_frees_its_turn(time):
         found._look()
         for call in calls:
             with pytest.raises(UnavailableError, match="not there within"):
-                await call
+                await asyncio.wait_for(call, 10)
         assert await waiting == b"there"
 
     asyncio.run(run())
