@@ -35,3 +35,8 @@ def test_a_replaced_master_that_answers_late_without_confirmation_has_promised_n
 def test_after_a_power_loss_frames_behind_a_hole_in_the_unflushed_end_promise_nothing():
     """Under asynchronous flush: their pages reached the disk, and recovery ends before them."""
     assert Simulation(37).run(OPERATIONS).violation is None
+
+
+def test_what_is_shown_after_a_power_loss_took_its_copy_is_replicated_no_more():
+    """Under asynchronous flush: the slave had acknowledged it, the master still shows it."""
+    assert Simulation(86).run(OPERATIONS).violation is None

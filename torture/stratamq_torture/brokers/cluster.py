@@ -49,6 +49,10 @@ class Cluster(World):
         self.forgetful: set[int] = set()
         """Brokers whose disk was replaced, or put back, since all was whole."""
         self.backups: dict[int, TortureDisk] = {}
+        self._lost_copies: dict[int, set[tuple[int, bytes]]] = {
+            node.number: set() for node in self.nodes
+        }
+        """(offset, bytes) of frames that a power loss took from each broker."""
         self.opened: dict[int, str] = {}
         """Who opened each term by a promotion."""
         self.newest = 0
@@ -81,21 +85,34 @@ class Cluster(World):
     def lose_power(self, node: Node) -> None:
         self.power_losses += 1
         had = self._holding(node)
+        frames = set(log_reader.readable(node.disk, self.settings.log.segment_bytes))
         node.die()
         node.lose_power()
         self._gone(node)
         if not self.settings.sync_flush:
-            missing = [one.offset for one in had if not node.has(one.offset, one.raw)]
-            hole = min(missing, default=INT64_MAX)
+            kept = set(log_reader.readable(node.disk, self.settings.log.segment_bytes))
+            hole = min((offset for offset, _ in frames - kept), default=INT64_MAX)
 
             def is_lost(one: Promise) -> bool:
                 """Recovery ends the log at its first hole, whatever the disk has behind it."""
                 return one.offset >= hole or not node.has(one.offset, one.raw)
 
+            self._lost_copies[node.number] |= frames - kept
             self.ledger.forgotten("", lambda one: one in had and is_lost(one), lambda one: False)
             self.ledger.excuse(
                 lambda one: not one.replicated and one.broker == node.address and is_lost(one)
             )
+
+    def _is_replicated(self, offset: int, raw: bytes) -> bool:
+        """No power loss has taken a copy of the frame from a broker that does not have it again.
+
+        The master still counts what that broker acknowledged, and may answer, and show, the message
+        after the loss.
+        """
+        return not any(
+            (offset, raw) in self._lost_copies[node.number] and not node.has(offset, raw)
+            for node in self.nodes
+        )
 
     def replace(self, node: Node, role: Role) -> None:
         """The machine is gone for good, and a new one takes its place, configured as `role`."""
@@ -286,7 +303,8 @@ class Cluster(World):
                         result.physical_offset,
                         raw,
                         broker=node.address,
-                        sync_master=sync_master,
+                        sync_master=sync_master
+                        and self._is_replicated(result.physical_offset, raw),
                     )
 
         engine.put(messages, False, answered)
@@ -302,7 +320,12 @@ class Cluster(World):
         for offset, raw in log_reader.frames(
             node.disk, offsets.minimum, offsets.confirmed, engine.segment_bytes
         ):
-            self.ledger.pulled(offset, raw, broker=node.address, replicated=replicated)
+            self.ledger.pulled(
+                offset,
+                raw,
+                broker=node.address,
+                replicated=replicated and self._is_replicated(offset, raw),
+            )
         self.check(node)
         return f"{node.address} up to {offsets.confirmed}"
 

@@ -60,6 +60,24 @@ def frames(
         raise Violation("chain", f"the last frame ends at {position}, the log at {end}")
 
 
+def readable(disk: SimulatedDisk, segment_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of every frame from the log's start up to the first place without one."""
+    starts = segments(disk)
+    position = starts[0] if starts else 0
+    while (base := position - position % segment_bytes) in starts:
+        data, at = shown(disk, base), position - base
+        if len(data) - at < BLANK.size:
+            return
+        size, magic = BLANK.unpack_from(data, at)
+        if magic == MAGIC_BLANK and size == segment_bytes - at:
+            position = base + segment_bytes
+        elif magic in (MAGIC_V1, MAGIC_V2) and 0 < size <= len(data) - at:
+            yield position, bytes(data[at : at + size])
+            position += size
+        else:
+            return
+
+
 def messages(
     disk: SimulatedDisk, model: Model, start: int, end: int, segment_bytes: int, where: str
 ) -> list[Message]:
