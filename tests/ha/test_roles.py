@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,7 +13,7 @@ from stratamq.api.v1 import common_pb2
 from stratamq.client import SendStatus, connect
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
 from tests.ha.brokers_of_one_name import Brokers, ignored
-from tests.ha.pairs import log_status, until
+from tests.ha.pairs import ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, INDEX
 
 SYNC = common_pb2.BROKER_ROLE_SYNC_MASTER
@@ -170,6 +171,36 @@ def test_a_master_is_not_demoted_while_no_slave_has_everything(tmp_path):
         assert len(missing) == 1 and "has not acknowledged" in missing[0]
         brokers.wires["a"].release()
         assert log_status(brokers["a"]).role == SLAVE
+
+
+def test_a_planned_change_waits_for_the_member_that_is_to_lead_alone(tmp_path):
+    settings = ["ha.stop_slaves_ms=600000"]
+    with Brokers(tmp_path, "a", "b", "c", settings=settings) as brokers:
+        brokers.start("a", "b", "c")
+        brokers.serving("a")
+        brokers.send("a", 5)
+        brokers.same("a", "b", "c")
+        os.kill(brokers["c"].pid(HA), signal.SIGSTOP)
+        brokers.send("a", 5)
+        assert list(brokers.demote("a", to="b").missing) == []
+        os.kill(brokers["c"].pid(HA), signal.SIGCONT)
+        brokers.promote("b")
+        brokers.same("b", "a", "c")
+
+
+def test_a_demotion_waits_for_a_slave_that_is_about_to_connect(tmp_path):
+    settings = ["ha.stop_slaves_ms=600000"]
+    with Brokers(tmp_path, "a", "b", members=False, settings=settings) as brokers:
+        brokers.start("a", "b")
+        brokers.send("a", 5)
+        brokers.same("a", "b")
+        brokers["b"].kill(HA)
+        until(lambda: not ha_status(brokers["a"]).slaves[0].connected, "the slave is gone")
+        with ThreadPoolExecutor(1) as threads:
+            demoted = threads.submit(brokers.demote, "a", to="b")
+            until(lambda: log_status(brokers["a"]).held_reason, "it is being demoted")
+            brokers["b"].spawn(HA)
+            assert list(demoted.result(120).missing) == []
 
 
 def test_a_slave_follows_another_master_by_command_and_a_second_command_changes_nothing(tmp_path):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor")
+PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
 
 
 class _Server:

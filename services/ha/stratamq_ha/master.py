@@ -113,7 +113,12 @@ class Master:
 
     async def caught_up(self) -> None:
         """Until every connected slave has everything."""
-        while any(state.connected and state.lag_bytes for state in self._known()):
+        await self.until(lambda connected: not any(one.lag_bytes for one in connected))
+
+    async def until(self, fulfilled: Callable[[list[SlaveState]], bool]) -> None:
+        """Until what is true of the connected slaves; asked again whenever one of them comes, goes
+        or acknowledges."""
+        while not fulfilled([one for one in self._known() if one.connected]):
             self._acknowledged.clear()
             await self._acknowledged.wait()
 

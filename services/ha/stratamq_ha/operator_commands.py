@@ -235,8 +235,8 @@ class OperatorCommands:
         return Role.ASYNC_MASTER
 
     async def demote(self, master: str, *, force: bool) -> tuple[str, list[str]]:
-        """Whom it follows now, and what its slaves did not have. NotWritableError if no slave has
-        everything."""
+        """Whom it follows now, and what its slaves did not have, if that one lacks anything.
+        NotWritableError if no slave has everything after `ha.stop_slaves_ms`."""
         async with self._cluster.one_at_a_time:
             facts = await self._cluster.facts_soon()
             if facts.role is Role.SLAVE:
@@ -246,13 +246,16 @@ class OperatorCommands:
                     "name the master to follow (--master HOST:PORT): there are no members "
                     "(ha.members) to ask"
                 )
+            members = facts.members.active if facts.members is not None else ()
+            successor = next((one.name for one in members if one.address == master), "")
             await self._own.hold("it is being demoted", has_peers=facts.has_peers)
             if not facts.held:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._config.stop_slaves_ms / 1000):
-                        await self._shipped_all()
-            missing = self._lagging()
+                        await self._shipped_all(successor, force=force)
             whole = [one for one in self._slaves() if one.connected and not one.lag_bytes]
+            is_handed_over = any(one.member == successor for one in whole if successor)
+            missing = [] if is_handed_over else self._lagging()
             if not (whole or force or facts.held):
                 await self._own.hold("", has_peers=facts.has_peers)
                 raise NotWritableError(
@@ -277,14 +280,22 @@ class OperatorCommands:
         self._slave.drop()
         return master
 
-    async def _shipped_all(self) -> None:
-        """Until everything that was stored can be shipped, and every slave has it."""
+    async def _shipped_all(self, successor: str, *, force: bool) -> None:
+        """Until everything that was stored can be shipped, and the member that is to lead has it;
+        without one: every connected slave, and one at least is connected unless `force`."""
         while True:
             facts = await self._cluster.facts()
             if self._view.view.shippable >= facts.appended:
                 break
             await asyncio.sleep(0.02)
-        await self._master.caught_up()
+
+        def fulfilled(connected: list[SlaveState]) -> bool:
+            whole = [one for one in connected if not one.lag_bytes]
+            if successor and not force:
+                return any(one.member == successor for one in whole)
+            return (force or bool(whole)) and len(whole) == len(connected)
+
+        await self._master.until(fulfilled)
 
     def _slaves(self) -> list[SlaveState]:
         return self._master.slaves.known(self._now_ms())
