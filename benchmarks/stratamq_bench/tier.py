@@ -236,12 +236,15 @@ def _count_requests(broker: Broker, client: Client) -> tuple[list[int], list[int
 
 
 def _until_writing(client: Client) -> None:
-    """Until it has read what the tier has, and asks the storage for nothing by itself."""
+    """Until it has read what the tier has, has held the end of the log against it, and asks the
+    storage for nothing by itself."""
     deadline, before = time.monotonic() + DEADLINE_S, -1
+    end = client.log_state().appended_offset
     while True:
         try:
             state = client.admin.tier_state()
-            at_work = state.not_writing_reason or state.queues_not_indexed
+            behind = state.waiting_messages or state.committed_offset < end
+            at_work = state.not_writing_reason or state.queues_not_indexed or behind
             if not at_work and state.request_count == before:
                 return
             before = state.request_count
