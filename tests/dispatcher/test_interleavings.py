@@ -50,7 +50,7 @@ class Scenario:
         self.told = {0: 0, 1: 0}
         puller = Puller(self._broker.engine, limits, ColdReads(place.files), self._lane)
         cursors = [Cursor("t", queue_id, 0) for queue_id in (0, 1)]
-        self._stream = puller.stream(cursors, TagFilter(tags) if tags else None, 1 << 16)
+        self._stream = puller.stream(cursors, TagFilter(tags) if tags else None, 1 << 16, 1 << 16)
         self._reader = self._read()
         self._blocked_on: asyncio.Future[Any] | None = None
 
@@ -183,7 +183,9 @@ async def calls_for_a_message(queue_count: int) -> int:
     puller = Puller(
         broker.engine, IN_MEMORY, ColdReads(place.files), SimulatedWorker(random.Random(0))
     )
-    stream = puller.stream([Cursor("t", number, 0) for number in range(queue_count)], None, 1 << 16)
+    stream = puller.stream(
+        [Cursor("t", number, 0) for number in range(queue_count)], None, 1 << 16, 1 << 16
+    )
     for queue_id in (queue_count // 2, queue_count - 1):
         calls = 0
 

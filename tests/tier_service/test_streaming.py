@@ -3,6 +3,9 @@
 import os
 import signal
 
+import pytest
+from stratamq_dispatcher.tier_fetches import answer_bytes
+
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import Message
 from tests.support.waiting import until, until_dispatched
@@ -14,6 +17,13 @@ from tests.tier_service.test_reading import (  # noqa: F401
     send,
     tier,
 )
+
+
+@pytest.mark.parametrize(
+    ("queues", "each"), [(1, 1 << 20), (16, 1 << 20), (64, 1 << 18), (10_000, 1 << 16)]
+)
+def test_answers_that_wait_in_a_stream_of_many_queues_are_smaller(queues, each):
+    assert answer_bytes(queues) == each
 
 
 def test_a_queue_that_has_ended_may_grow_while_others_are_read_on(broker, client):  # noqa: F811

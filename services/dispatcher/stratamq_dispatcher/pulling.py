@@ -202,10 +202,16 @@ class Puller:
                     in_time = await _within(grown, deadline)
 
     async def stream(
-        self, cursors: Iterable[Cursor], tag_filter: TagFilter | None, max_bytes: int
+        self,
+        cursors: Iterable[Cursor],
+        tag_filter: TagFilter | None,
+        max_bytes: int,
+        tier_max_bytes: int,
     ) -> AsyncGenerator[tuple[int, PullAnswer], None]:
         """Everything from the cursors on, a piece of each queue in turn; ends when all have ended
         or the service stops. Answers that hold no message tell of offsets that moved.
+
+        `tier_max_bytes`: of a piece that comes from the tier.
 
         The work for a message does not depend on the number of cursors.
         """
@@ -234,7 +240,8 @@ class Puller:
                     continue
                 if self._reads_tier(cursor) and not fetches.has(ready):
                     # Other cursors do not wait for the tier.
-                    fetches.begin(ready, self._look_until_answered(cursor, tag_filter, max_bytes))
+                    fetch = self._look_until_answered(cursor, tag_filter, tier_max_bytes)
+                    fetches.begin(ready, fetch)
                     continue
                 answer = fetches.take(ready) or await self._look(cursor, tag_filter, max_bytes)
                 if answer.status not in _NOTHING_YET:

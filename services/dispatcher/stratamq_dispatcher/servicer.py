@@ -41,6 +41,7 @@ from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Cursor, Puller
+from stratamq_dispatcher.tier_fetches import answer_bytes
 from stratamq_dispatcher.time_search import Boundary
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DispatcherService"].full_name
@@ -151,7 +152,12 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             read.setdefault(queue.topic, set()).add(queue.queue_id)
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
-        stream = self._puller.stream(cursors, _filter(request), request.max_bytes or STREAM_BYTES)
+        stream = self._puller.stream(
+            cursors,
+            _filter(request),
+            request.max_bytes or STREAM_BYTES,
+            request.max_bytes or answer_bytes(len(cursors)),
+        )
         # Closed with this call and not some time later: it watches its queues until then.
         with self._membership(request, context, read):
             async with contextlib.aclosing(stream):

@@ -7,6 +7,16 @@ from typing import Any
 
 from stratamq_dispatcher.pull import PullAnswer
 
+STREAM_BYTES = 16 << 20
+LARGEST_ANSWER_BYTES = 1 << 20
+"""Larger ones cost as much processor time for each message."""
+SMALLEST_ANSWER_BYTES = 65_536
+
+
+def answer_bytes(queues: int) -> int:
+    """Of one answer, in a stream over so many queues: each of them may wait with one."""
+    return max(SMALLEST_ANSWER_BYTES, min(LARGEST_ANSWER_BYTES, STREAM_BYTES // queues))
+
 
 class TierFetches:
     """By the number of the cursor; cancelled at the end. Belongs to the event loop.
