@@ -17,6 +17,7 @@ from pathlib import Path
 from stratamq.files import system_calls
 from stratamq.files.paths import ancestors, base_name, checked, parent
 from stratamq.files.port import Entry, Kind, Space
+from stratamq.files.write_probe import WriteProbe
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 
 _ZEROS = bytes(1 << 20)
@@ -30,8 +31,11 @@ _registry_lock = threading.Lock()
 class RealFile:
     """`File` over one descriptor. See the port for the promises."""
 
-    def __init__(self, path: str, descriptor: int, size: int, writable: bool) -> None:
+    def __init__(
+        self, path: str, descriptor: int, size: int, writable: bool, probe: WriteProbe
+    ) -> None:
         self.path = path
+        self._probe = probe
         self.size = size
         self._descriptor = descriptor
         self._writable = writable
@@ -107,6 +111,7 @@ class RealFile:
 
     def flush(self, position: int = 0, length: int | None = None) -> None:
         os.fdatasync(self._fd())
+        self._probe.require_writable()
 
     def drop_cache(self, position: int, length: int) -> None:
         with contextlib.suppress(OSError):
@@ -160,6 +165,7 @@ class RealFiles:
         self._known_durable: set[str] = set()
         """Directories whose own entry this object has seen synced."""
         self._serial = 0
+        self._probe = WriteProbe(self._root_text)
         self._sync_descriptor = -1
         if self.root.is_dir():
             self._open_sync_descriptor()
@@ -212,7 +218,7 @@ class RealFiles:
         except OSError:
             os.close(descriptor)
             raise
-        return RealFile(path, descriptor, status.st_size, writable)
+        return RealFile(path, descriptor, status.st_size, writable, self._probe)
 
     def entry(self, path: str) -> Entry | None:
         try:
@@ -276,11 +282,13 @@ class RealFiles:
 
     def sync_directory(self, path: str) -> None:
         _sync_directory(self._absolute(path))
+        self._probe.require_writable()
 
     def sync_all(self) -> None:
         if self._sync_descriptor < 0:
             self._open_sync_descriptor()
         system_calls.sync_file_system(self._sync_descriptor)
+        self._probe.require_writable()
         if system_calls.is_fuse(self._sync_descriptor):
             self._sync_below("")
 
