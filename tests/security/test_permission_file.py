@@ -1,7 +1,10 @@
 """The permissions file: what a rule allows, what is no file, what a service makes of changes."""
 
+import errno
 import json
 import os
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from stratamq.errors import ConfigurationError, InvalidRequestError
 from stratamq.rpc.permission_file import Permissions, Token, digest_of, dump, grant_of, parse
 from stratamq.rpc.permissions import Kind, Permission, Verb
-from stratamq.service.access import LOOK_NS, PermissionSource
+from stratamq.service.permission_source import LOOK_NS, PermissionSource, PermissionTable
 
 
 def allowed(what: str, verb: Verb, kind: Kind, name: str = "", may: str = "consume") -> bool:
@@ -73,9 +76,9 @@ def test_a_token_is_kept_as_its_digest_alone():
     token = permissions.add_token("alice", "2026-11-23")
     content = dump(permissions)
     assert token.encode() not in content and digest_of(token).encode() in content
-    assert parse(content, "it").user_of(token) == "alice"
-    assert parse(content, "it").user_of(digest_of(token)) == ""
-    assert permissions.user_of("") == ""
+    table = PermissionTable(parse(content, "it"), 0)
+    assert table.user_of(digest_of(token)) == "alice"
+    assert table.user_of(digest_of(digest_of(token))) == table.user_of("") == ""
 
 
 names = st.text("abcdefghijklmnop-._[?]é", min_size=1, max_size=20)
@@ -139,7 +142,7 @@ class Source:
         self.path = directory / "access.json"
         self.now_ns = 0
         self.write(dump(Permissions()))
-        self.source = PermissionSource(self.path, lambda: self.now_ns)
+        self.source = PermissionSource(self.path, lambda: self.now_ns, lambda look: look())
 
     def write(self, content: bytes) -> None:
         temporary = self.path.with_suffix(".tmp")
@@ -147,8 +150,10 @@ class Source:
         os.replace(temporary, self.path)
 
     def rules(self, later_ns: int = LOOK_NS) -> int:
+        """How many there are: of the one that the tests write, or none."""
         self.now_ns += later_ns
-        return len(self.source.current().rules)
+        wanted = Permission(Kind.TOPIC, Verb.CONSUME, "t")
+        return int(self.source.current().allows("a", wanted))
 
 
 def test_a_change_is_used_within_a_second(tmp_path):
@@ -156,7 +161,7 @@ def test_a_change_is_used_within_a_second(tmp_path):
     it.write(dump(Permissions(rules=[grant_of("a", "consume", "topic:t")])))
     assert it.rules(LOOK_NS - 1) == 0
     assert it.rules(1) == 1
-    assert it.source.version == 1
+    assert it.source.current().version == 1
 
 
 @pytest.mark.parametrize("bad", ["other", "gone", "a directory"])
@@ -177,6 +182,71 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one(tmp_path, bad, capl
         it.path.rmdir()
     it.write(dump(Permissions()))
     assert it.rules() == 0
+
+
+def test_a_file_that_could_not_be_read_is_used_once_it_may_be(tmp_path, monkeypatch, caplog):
+    """Giving it to the service changes neither its time of writing nor its size."""
+    it = Source(tmp_path)
+    it.write(dump(Permissions(rules=[grant_of("a", "consume", "topic:t")])))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", _refused)
+        assert it.rules() == 0
+    assert "the old ones are kept" in caplog.text
+    it.path.chmod(0o640)
+    assert it.rules() == 1
+
+
+def _refused(*_: object) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_names_that_nothing_can_have_are_refused_and_not_remembered():
+    table = PermissionTable(Permissions(rules=[grant_of("a", "consume", "topic:*")]), 0)
+    before = tracemalloc_size(
+        lambda: [
+            table.allows("a", Permission(Kind.TOPIC, Verb.CONSUME, f"{number}" + "x" * 1_000_000))
+            for number in range(20)
+        ]
+    )
+    assert before < 1_000_000
+    assert not table.allows("a", Permission(Kind.TOPIC, Verb.CONSUME, "x" * 256))
+    assert table.allows("a", Permission(Kind.TOPIC, Verb.CONSUME, "x" * 255))
+
+
+def tracemalloc_size(work: Callable[[], object]) -> int:
+    """What is left of the memory that it took."""
+    tracemalloc.start()
+    work()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return size
+
+
+def test_a_service_decides_as_the_command_line_does():
+    permissions = Permissions(
+        teams={"shop": ["alice", "bob"]},
+        rules=[
+            grant_of("@shop", "consume", "topic:orders-*"),
+            grant_of("alice", "produce", "topic:a[b]?"),
+            grant_of("*", "consume", "group:*"),
+            grant_of("ops", "operate", "broker"),
+        ],
+    )
+    table = PermissionTable(permissions, 0)
+    names = ("", "orders-eu", "orders", "a[b]?", "ab?", "group")
+    wanted = [Permission(kind, verb, name) for kind in Kind for verb in Verb for name in names]
+    for who in ("alice", "bob", "ops", "nobody", "@shop", "*"):
+        for each in wanted:
+            for _ in range(2):
+                assert table.allows(who, each) is (permissions.allowing(who, each) is not None)
+
+
+@pytest.mark.parametrize("name", ["@shop", "*"])
+def test_a_certificate_whose_name_looks_like_a_team_gives_what_everyone_has(name):
+    rules = [grant_of("@shop", "produce", "topic:t"), grant_of("*", "consume", "topic:t")]
+    table = PermissionTable(Permissions(teams={"shop": ["alice"]}, rules=rules), 0)
+    assert table.allows(name, Permission(Kind.TOPIC, Verb.CONSUME, "t"))
+    assert not table.allows(name, Permission(Kind.TOPIC, Verb.PRODUCE, "t"))
 
 
 def test_a_service_does_not_start_on_what_is_no_permissions_file(tmp_path):

@@ -1,6 +1,7 @@
 """Every method of every service: who may call it. The guard, the table and the file are the
 production's; handlers stand behind them that record that they were reached."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -22,11 +23,13 @@ from stratamq.api.v1 import (
     replication_pb2,
     tier_pb2,
 )
+from stratamq.errors import NotPermittedError, UnauthenticatedError
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from stratamq.rpc.permissions import OPERATE, RULES, Kind, Verb, rule_of
-from stratamq.service.access import AccessControl, AuditLog, PermissionSource, require_topics
+from stratamq.service.access import AccessControl, AuditLog, require_topics
+from stratamq.service.permission_source import PermissionSource
 from stratamq.service.server import Server
 
 MODULES = (
@@ -126,9 +129,9 @@ class Guarded:
         self.now_ns = 0
         self.reached: list[str] = []
         self.write()
-        self.source = PermissionSource(self.path, lambda: self.now_ns)
-        control = AccessControl(self.source, [MEMBER], AuditLog(lambda: self.now_ns))
-        self.server = Server("test", stop_grace_ms=100, access=control)
+        self.source = PermissionSource(self.path, lambda: self.now_ns, lambda look: look())
+        self.control = AccessControl(self.source, [MEMBER], AuditLog(lambda: self.now_ns))
+        self.server = Server("test", stop_grace_ms=100, access=self.control)
         for module in MODULES:
             for service in module.DESCRIPTOR.services_by_name.values():
                 self.server.add_generic(self._handlers(service))
@@ -250,7 +253,8 @@ def test_what_needs_an_identity_alone_is_open_to_every_user(guarded, run, name):
     assert run(guarded.call(name, "right")) == "OK"
 
 
-def test_an_open_stream_ends_when_its_permission_is_taken(run, tmp_path):
+@pytest.mark.parametrize("taken", ["permission", "token"])
+def test_an_open_stream_ends_when_what_gave_it_is_taken(run, tmp_path, taken):
     """At its next answer, once the file was read again."""
     guarded = Guarded(tmp_path)
     answers: list[int] = []
@@ -258,8 +262,11 @@ def test_an_open_stream_ends_when_its_permission_is_taken(run, tmp_path):
     async def endless(request, context):
         while True:
             answers.append(1)
-            if len(answers) == 3:
+            if len(answers) == 3 and taken == "permission":
                 guarded.set_rules([])
+            elif len(answers) == 3:
+                guarded.permissions.users["right"] = []
+                guarded.set_rules(right("PullStream"))
             yield b""
 
     guarded._stream = lambda name: endless
@@ -288,8 +295,44 @@ def test_an_open_stream_ends_when_its_permission_is_taken(run, tmp_path):
                 await guarded.server.stop()
         return "OK"
 
-    assert run(scenario()) == "PERMISSION_DENIED"
+    refused = {"permission": "PERMISSION_DENIED", "token": "UNAUTHENTICATED"}
+    assert run(scenario()) == refused[taken]
     assert len(answers) == 3
+
+
+def test_a_token_that_was_taken_back_sends_nothing_more_on_an_open_append_stream(tmp_path):
+    guarded = Guarded(tmp_path)
+    control = AccessControl(guarded.source, [], AuditLog())
+    guarded.set_rules([("right", "produce", f"topic:{TOPIC}")])
+    caller = control.caller(context("ipv4:127.0.0.1:5", None, guarded.tokens["right"]))
+    control.require_topics(caller, [TOPIC], "AppendStream")
+    guarded.permissions.users["right"] = []
+    guarded.set_rules([("right", "produce", f"topic:{TOPIC}")])
+    with pytest.raises(UnauthenticatedError, match="was taken back"):
+        control.require_topics(caller, [TOPIC], "AppendStream")
+
+
+def test_a_request_of_very_many_names_lets_others_in_between(guarded, run):
+    """The event loop is everybody's."""
+    guarded.set_rules([("right", "consume", "topic:*"), ("right", "consume", "group:*")])
+    control = AccessControl(guarded.source, [], AuditLog())
+    caller = control.caller(context("ipv4:127.0.0.1:5", None, guarded.tokens["right"]))
+    request = dispatcher_pb2.PullStreamRequest(
+        queues=[dispatcher_pb2.PullQueue(topic=f"t{number}") for number in range(10_000)]
+    )
+
+    async def turns() -> int:
+        asking = asyncio.create_task(
+            control.require(caller, RULES["PullStream"], "PullStream", request)
+        )
+        count = 0
+        while not asking.done():
+            count += 1
+            await asyncio.sleep(0)
+        await asking
+        return count
+
+    assert run(turns()) >= 10_000 // 256
 
 
 # --- identities ---
@@ -380,6 +423,37 @@ def test_each_refusal_has_a_line_without_the_token_and_lines_are_bounded(guarded
         run(guarded.call("Pull", "right"))
         assert [record.message for record in caplog.records] == ["lines left out", "refused"]
         assert caplog.records[0].count == 40
+
+
+def test_a_flood_of_nobodys_calls_hides_no_users_refusal_and_no_operators_act(tmp_path, caplog):
+    guarded = Guarded(tmp_path)
+    guarded.set_rules([("right", "operate", "broker")])
+    nobody = guarded.control.caller(context("ipv4:127.0.0.1:5"))
+    user = guarded.control.caller(context("ipv4:127.0.0.1:5", None, guarded.tokens["right"]))
+    for _ in range(60):
+        with pytest.raises(UnauthenticatedError):
+            guarded.control.admit(nobody, "Pull")
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="stratamq.audit"):
+        asyncio.run(guarded.control.require(user, RULES["RunCleaning"], "RunCleaning", None))
+        with pytest.raises(NotPermittedError):
+            asyncio.run(guarded.control.require(user, RULES["Follow"], "Follow", None))
+    assert [record.message for record in caplog.records] == ["operator's act", "refused"]
+
+
+def test_a_call_of_no_method_has_a_line(guarded, run, caplog):
+    guarded.now_ns += 1_000_000_000
+
+    async def called() -> str:
+        async with grpc.aio.insecure_channel(guarded.server.address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await channel.unary_unary("/some.Other/../../Method")(b"", timeout=20)
+            return refused.value.code().name
+
+    with caplog.at_level(logging.INFO, logger="stratamq.audit"):
+        assert run(called()) == "UNIMPLEMENTED"
+    [line] = [record for record in caplog.records if record.message == "refused"]
+    assert (line.method, line.reason) == ("Method", "there is no such method")
 
 
 def test_each_operators_act_has_a_line(guarded, run, caplog):

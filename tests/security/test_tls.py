@@ -1,5 +1,7 @@
 """TLS on every listener, and what it keeps out. The services are processes."""
 
+import errno
+import os
 import shutil
 import ssl
 import urllib.error
@@ -13,6 +15,7 @@ from stratamq.client import Client, Credentials, SendStatus, TlsFiles, connect
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc import discovery
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX
+from stratamq.service.tls import ServerTls
 from tests.ha.pairs import Pair
 from tests.security.conftest import HOSTS, Pki, made
 from tests.security.recording import Recorder
@@ -128,6 +131,12 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path):
                 another.topics()
             for name in ("broker.pem", "broker.key", "ca.pem"):
                 shutil.copy(second.directory / name, used.directory / name)
+            # Whoever is the first to look: a scraper comes every few seconds.
+            endpoint = discovery.read(broker.root, COMMITLOG)
+            trusting = ssl.create_default_context(cafile=str(second.directory / "ca.pem"))
+            url = f"https://{endpoint.metrics}/metrics"
+            with urllib.request.urlopen(url, context=trusting, timeout=20) as answer:
+                assert answer.status == 200
             with connect(address, credentials=second.token(), patience_s=5) as another:
                 another.topics()
             client.topics()  # what is open goes on
@@ -135,6 +144,59 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path):
             client.topics()
         assert broker.pid(COMMITLOG) == pid
         assert "the old ones are kept" in broker.output(COMMITLOG)
+
+
+def handshake(server: ssl.SSLContext, pki: Pki, name: str) -> str:
+    """What a server says to who shows a certificate; "" when it takes it."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.load_cert_chain(pki.directory / f"{name}.pem", pki.directory / f"{name}.key")
+    ours, theirs = (ssl.MemoryBIO(), ssl.MemoryBIO()), (ssl.MemoryBIO(), ssl.MemoryBIO())
+    ends = [client.wrap_bio(*ours), server.wrap_bio(*theirs, server_side=True)]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                return error.reason or str(error)
+            theirs[0].write(ours[1].read())
+            ours[0].write(theirs[1].read())
+    return ""
+
+
+def test_an_authority_that_was_replaced_is_trusted_no_more(tmp_path):
+    first, second = made(tmp_path / "first", "alice"), made(tmp_path / "second", "alice")
+    used = Pki(tmp_path / "used")
+    shutil.copytree(first.directory, used.directory)
+    files = TlsFiles(*(used.directory / name for name in ("ca.pem", "broker.pem", "broker.key")))
+    tls = ServerTls(files)
+    contexts = tls.contexts(require_client_certificates=True)
+    assert handshake(contexts(), first, "alice") == ""
+    assert handshake(contexts(), second, "alice") == "CERTIFICATE_VERIFY_FAILED"
+    for name in ("broker.key", "broker.pem", "ca.pem"):
+        shutil.copy(second.directory / name, used.directory / name)
+    assert handshake(contexts(), first, "alice") == "CERTIFICATE_VERIFY_FAILED"
+    assert handshake(contexts(), second, "alice") == ""
+
+
+def test_files_that_could_not_be_read_are_used_once_they_may_be(tmp_path, monkeypatch):
+    """Giving them to the service changes neither their time of writing nor their size."""
+    first, second = made(tmp_path / "first", "alice"), made(tmp_path / "second", "alice")
+    files = TlsFiles(*(first.directory / name for name in ("ca.pem", "broker.pem", "broker.key")))
+    contexts = ServerTls(files).contexts(require_client_certificates=True)
+    for name in ("broker.key", "broker.pem", "ca.pem"):
+        os.replace(second.directory / name, first.directory / name)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", _refused)
+        assert handshake(contexts(), second, "alice") == "CERTIFICATE_VERIFY_FAILED"
+    (first.directory / "broker.key").chmod(0o640)
+    assert handshake(contexts(), second, "alice") == ""
+
+
+def _refused(*_: object) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def test_metrics_are_served_over_tls_alone(broker, pki):

@@ -36,11 +36,10 @@ class Encryption:
     def __init__(
         self, tls: ServerTls, members: Collection[str], rocketmq_slaves: Collection[str]
     ) -> None:
-        self._tls = tls
         self._members = frozenset(members)
         self._in_clear = frozenset(rocketmq_slaves)
-        self._server = tls.context(require_client_certificates=True)
-        self._client = tls.client_context()
+        self._server = tls.contexts(require_client_certificates=True)
+        self._client = tls.client_contexts()
         self._ends: set[asyncio.Task[None]] = set()
 
     async def accepted(self, connection: socket.socket, address: str) -> tuple[socket.socket, bool]:
@@ -55,15 +54,13 @@ class Encryption:
                         "it speaks in clear, and its address is not among ha.rocketmq_slaves"
                     )
                 return connection, True
-            self._tls.refresh()
-            reader, writer = await _encrypted(connection, self._server, None)
+            reader, writer = await _encrypted(connection, self._server(), None)
         return self._joined(reader, writer), False
 
     async def connected(self, connection: socket.socket, host: str) -> socket.socket:
         """As `accepted`, of a connection to a member at `host`, whose certificate names it."""
         async with asyncio.timeout(HANDSHAKE_S):
-            self._tls.refresh()
-            reader, writer = await _encrypted(connection, self._client, host)
+            reader, writer = await _encrypted(connection, self._client(), host)
         return self._joined(reader, writer)
 
     def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> socket.socket:

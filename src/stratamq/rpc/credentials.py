@@ -36,7 +36,8 @@ BEARER = "Bearer "
 LARGEST_PEM_BYTES = 1 << 20
 LARGEST_TOKEN_BYTES = 256
 
-Stamp = tuple[tuple[int, int, int], ...]
+FileStamp = tuple[int, int, int, int]
+Stamp = tuple[FileStamp, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +180,17 @@ def checked_token(token: str) -> str:
     return token
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
+def stamp_of(path: Path) -> FileStamp:
+    """Differs after the file was written, replaced, or given to others to read. OSError."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
+
+
+def _stamp(path: Path) -> FileStamp:
     try:
-        found = path.stat()
+        return stamp_of(path)
     except OSError as error:
         raise ConfigurationError([f"{path}: {_reason(error)}"]) from error
-    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def _read(path: Path, limit: int = LARGEST_PEM_BYTES) -> bytes:

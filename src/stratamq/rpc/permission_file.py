@@ -13,6 +13,7 @@ refused. A name that is a certificate's subject needs no entry among the users.
 """
 
 import fnmatch
+import functools
 import hashlib
 import json
 import re
@@ -57,7 +58,7 @@ class Grant:
             return False
         if self.verb is not wanted.verb and self.verb not in IMPLIED.get(wanted.verb, ()):
             return False
-        return self.kind is Kind.BROKER or fnmatch.fnmatchcase(wanted.name, _glob(self.pattern))
+        return self.kind is Kind.BROKER or bool(_expression(self.pattern).match(wanted.name))
 
     def row(self) -> dict[str, str]:
         what = self.kind.value if self.kind is Kind.BROKER else f"{self.kind.value}:{self.pattern}"
@@ -81,12 +82,10 @@ class Permissions:
     teams: dict[str, list[str]] = field(default_factory=dict)
     rules: list[Grant] = field(default_factory=list)
 
-    def user_of(self, token: str) -> str:
-        """Whose it is; "" of nobody."""
-        return self._digests().get(digest_of(token), "")
-
     def names_of(self, who: str) -> set[str]:
-        """Under which rules name them."""
+        """Under which rules name them. A certificate's name that looks like a team is none."""
+        if who == EVERYONE or who.startswith(TEAM):
+            return {EVERYONE}
         teams = {TEAM + team for team, users in self.teams.items() if who in users}
         return {who, EVERYONE} | teams
 
@@ -96,9 +95,6 @@ class Permissions:
         return next(
             (rule for rule in self.rules if rule.who in names and rule.allows(wanted)), None
         )
-
-    def _digests(self) -> dict[str, str]:
-        return {token.digest: user for user, tokens in self.users.items() for token in tokens}
 
     def add_token(self, user: str, made: str) -> str:
         """A new one, which is nowhere kept."""
@@ -189,6 +185,7 @@ def _token(entry: dict[str, Any]) -> Token:
     return Token(str(entry.get("id", digest[:8])), digest, str(entry.get("made", "")))
 
 
-def _glob(pattern: str) -> str:
-    """Only `*` is special."""
-    return pattern.replace("[", "[[]").replace("?", "[?]")
+@functools.lru_cache(maxsize=1 << 16)
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Only `*` is special. Cached: `fnmatch` forgets what it compiled after a few hundred rules."""
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]").replace("?", "[?]")))

@@ -69,10 +69,12 @@ class Need:
         if not self.path:
             yield Permission(self.kind, self.verb)
             return
-        names = {name for name in _at(request, self.path.split(".")) if name}
-        for name in names:
-            yield Permission(self.kind, self.verb, name)
-        if not names and self.otherwise is not None:
+        is_named = False
+        for name in _at(request, self.path.split(".")):
+            if name:
+                is_named = True
+                yield Permission(self.kind, self.verb, name)
+        if not is_named and self.otherwise is not None:
             yield Permission(Kind.BROKER, self.otherwise)
 
 

@@ -8,33 +8,36 @@
 Local callers and members have every permission. Without `access.file` everyone has.
 """
 
+import asyncio
 import dataclasses
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
 from stratamq.rpc.address import is_local, is_loopback_host
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER
-from stratamq.rpc.permission_file import LARGEST_FILE_BYTES, Grant, Permissions, parse
+from stratamq.rpc.permission_file import digest_of
 from stratamq.rpc.permissions import Kind, Permission, Rule, Verb, rule_of
 from stratamq.service.config import setting
 from stratamq.service.metrics import Certificate
+from stratamq.service.permission_source import PermissionSource
 from stratamq.service.tls import common_name
 
 log = logging.getLogger(__name__)
 audit = logging.getLogger("stratamq.audit")
 
 SECTION = "access"
-LOOK_NS = 1_000_000_000
-MOST_ANSWERS = 65_536
 LINES_A_SECOND = 20
 LOCAL = "local"
 LISTENING = ("address", "metrics_address", "replication_address")
 LONGEST_SHOWN = 200
+NAMES_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,81 +66,43 @@ class Caller:
     trusted: bool = False
     problem: str = ""
     """Why a token that was shown counts for nothing."""
+    digest: str = ""
+    """Of the token that gave the name."""
 
 
-class PermissionSource:
-    """The permissions file as it is now. What cannot be understood is not used: the last good one
-    is. Used on one event loop."""
+class Line(Enum):
+    """Kinds of lines of the audit log. Each has `LINES_A_SECOND` of its own, so that a flood of one
+    kind hides none of another."""
 
-    def __init__(self, path: Path, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """ConfigurationError when the file is not there, or is none."""
-        self._path = path
-        self._now_ns = now_ns
-        self._looked_ns = now_ns()
-        self._stamp = self._stamped()
-        self._permissions = self._read()
-        self.version = 0
-        """Grows with each change."""
-
-    def current(self) -> Permissions:
-        now = self._now_ns()
-        if now - self._looked_ns >= LOOK_NS:
-            self._looked_ns = now
-            self._look()
-        return self._permissions
-
-    def _look(self) -> None:
-        try:
-            stamp = self._stamped()
-            if stamp == self._stamp:
-                return
-            self._stamp = stamp
-            self._permissions = self._read()
-        except ConfigurationError as error:
-            log.error("permissions not used, the old ones are kept", extra={"reason": str(error)})
-            return
-        self.version += 1
-        log.info("permissions read again", extra={"file": str(self._path)})
-
-    def _stamped(self) -> tuple[int, int, int]:
-        try:
-            found = self._path.stat()
-        except OSError as error:
-            raise ConfigurationError([f"access.file {self._path}: {error.strerror}"]) from error
-        return found.st_mtime_ns, found.st_ino, found.st_size
-
-    def _read(self) -> Permissions:
-        try:
-            with self._path.open("rb") as file:
-                text = file.read(LARGEST_FILE_BYTES + 1)
-        except OSError as error:
-            raise ConfigurationError([f"access.file {self._path}: {error.strerror}"]) from error
-        if len(text) > LARGEST_FILE_BYTES:
-            raise ConfigurationError([f"{self._path} is larger than {LARGEST_FILE_BYTES} bytes"])
-        return parse(text, str(self._path))
+    ACT = "operator's act"
+    REFUSED = "refused"
+    NOBODY = "refused, of callers without an identity"
 
 
 class AuditLog:
-    """One line for each refusal and each operator's act, at most `LINES_A_SECOND`; then how many
-    were left out."""
+    """One line for each refusal and each operator's act, at most `LINES_A_SECOND` of each kind;
+    then how many were left out."""
 
     def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._now_ns = now_ns
-        self._second = 0
-        self._written = 0
-        self._left_out = 0
+        self._lock = threading.Lock()
+        """Scrapers are refused in threads of their own."""
+        self._second = dict.fromkeys(Line, 0)
+        self._written = dict.fromkeys(Line, 0)
 
-    def line(self, level: int, text: str, **fields: object) -> None:
+    def line(self, kind: Line, level: int, text: str, **fields: object) -> None:
         second = self._now_ns() // 1_000_000_000
-        if second != self._second:
-            if self._left_out:
-                audit.warning("lines left out", extra={"count": self._left_out})
-            self._second, self._written, self._left_out = second, 0, 0
-        if self._written >= LINES_A_SECOND:
-            self._left_out += 1
-            return
-        self._written += 1
-        audit.log(level, text, extra=fields)
+        with self._lock:
+            left_out = 0
+            if second != self._second[kind]:
+                left_out = max(0, self._written[kind] - LINES_A_SECOND)
+                self._second[kind], self._written[kind] = second, 0
+            self._written[kind] += 1
+            is_shown = self._written[kind] <= LINES_A_SECOND
+        if left_out:
+            audit.warning("lines left out", extra={"count": left_out, "kind": kind.value})
+        if is_shown:
+            audit.log(level, text, extra=fields)
 
 
 class AccessControl:
@@ -147,8 +112,6 @@ class AccessControl:
         self._source = source
         self._members = frozenset(members)
         self._lines = lines
-        self._version = -1
-        self._answers: dict[tuple[str, Permission], Grant | None] = {}
 
     def caller(self, context: Any) -> Caller:
         """Of a call, by its context (grpc.aio)."""
@@ -175,8 +138,11 @@ class AccessControl:
             if name
             else self._by_token(given, peer, encrypted or is_loopback_host(host))
         )
+        if caller.trusted:
+            return True
         try:
-            self._require(caller, [Permission(Kind.BROKER, Verb.OBSERVE)], "metrics")
+            self._require_known(caller, "metrics")
+            self._require(caller, Permission(Kind.BROKER, Verb.OBSERVE), "metrics")
         except (NotPermittedError, UnauthenticatedError):
             return False
         return True
@@ -191,54 +157,66 @@ class AccessControl:
                 "certificate (STRATAMQ_TLS_CERTIFICATE)"
             )
 
-    def require(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
-        """NotPermittedError, naming what is missing."""
-        if not caller.trusted:
-            wanted = [each for need in rule.needs for each in need.permissions(request)]
-            self._require(caller, wanted, method)
+    async def require(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
+        """NotPermittedError, naming what is missing. UnauthenticatedError: the caller's token was
+        taken back."""
+        await self.recheck(caller, rule, method, request)
         if rule.audited:
             self._lines.line(
-                logging.INFO, "operator's act", who=caller.name, method=method, peer=caller.peer
+                Line.ACT,
+                logging.INFO,
+                Line.ACT.value,
+                who=caller.name,
+                method=method,
+                peer=caller.peer,
             )
 
     @property
     def version(self) -> int:
         """Of the permissions: another one after they have changed."""
-        self._source.current()
-        return self._source.version
+        return self._source.current().version
 
-    def recheck(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
-        """Of a stream that is open, after the permissions have changed. NotPermittedError."""
-        self.require(caller, dataclasses.replace(rule, audited=False), method, request)
-
-    def require_topics(self, caller: Caller, topics: Iterable[str], method: str) -> None:
-        """To produce to each of them. NotPermittedError."""
-        if not caller.trusted:
-            wanted = [Permission(Kind.TOPIC, Verb.PRODUCE, topic) for topic in topics]
-            self._require(caller, wanted, method)
-
-    def _require(self, caller: Caller, wanted: Iterable[Permission], method: str) -> None:
+    async def recheck(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
+        """As `require`, of a stream that is open, after the permissions have changed."""
         if caller.trusted:
             return
-        if not caller.name:
-            self._refused(caller, method, caller.problem or "no identity")
-            raise UnauthenticatedError(caller.problem or "no identity was shown")
-        for each in wanted:
-            if self._granted(caller.name, each) is None:
-                self._refused(caller, method, f"may not {each}")
-                raise NotPermittedError(
-                    f"{caller.name} may not {_shown(each)}: `stratamq acl grant` gives permissions"
-                )
+        self._require_known(caller, method)
+        number = 0
+        for need in rule.needs:
+            for wanted in need.permissions(request):
+                self._require(caller, wanted, method)
+                number += 1
+                if number % NAMES_AT_ONCE == 0:  # a request may have very many names
+                    await asyncio.sleep(0)
 
-    def _granted(self, name: str, wanted: Permission) -> Grant | None:
-        permissions = self._source.current()
-        if self._version != self._source.version or len(self._answers) >= MOST_ANSWERS:
-            self._answers.clear()
-            self._version = self._source.version
-        key = name, wanted
-        if key not in self._answers:
-            self._answers[key] = permissions.allowing(name, wanted)
-        return self._answers[key]
+    def require_topics(self, caller: Caller, topics: Iterable[str], method: str) -> None:
+        """To produce to each of them. As `require`."""
+        if caller.trusted:
+            return
+        self._require_known(caller, method)
+        for topic in topics:
+            self._require(caller, Permission(Kind.TOPIC, Verb.PRODUCE, topic), method)
+
+    def no_such_method(self, method: str) -> None:
+        """Somebody has called it; gRPC does not say who."""
+        self._refused(Caller("", ""), method, "there is no such method")
+
+    def _require_known(self, caller: Caller, method: str) -> None:
+        problem = caller.problem
+        if caller.digest and self._source.current().user_of(caller.digest) != caller.name:
+            problem = "this token was taken back"
+        if problem or not caller.name:
+            problem = problem or "no identity was shown"
+            self._refused(caller, method, problem)
+            raise UnauthenticatedError(problem)
+
+    def _require(self, caller: Caller, wanted: Permission, method: str) -> None:
+        if caller.trusted or self._source.current().allows(caller.name, wanted):
+            return
+        self._refused(caller, method, f"may not {_shown(wanted)}")
+        raise NotPermittedError(
+            f"{caller.name} may not {_shown(wanted)}: `stratamq acl grant` gives permissions"
+        )
 
     def _by_token(self, given: str, peer: str, allowed: bool) -> Caller:
         if not given.startswith(BEARER):
@@ -246,15 +224,19 @@ class AccessControl:
         if not allowed:
             problem = "a token that came in clear from another machine counts for nothing: use TLS"
             return Caller("", peer, problem=problem)
-        name = self._source.current().user_of(given.removeprefix(BEARER))
-        return Caller(name, peer, problem="" if name else "this token is nobody's")
+        digest = digest_of(given.removeprefix(BEARER))
+        name = self._source.current().user_of(digest)
+        if not name:
+            return Caller("", peer, problem="this token is nobody's")
+        return Caller(name, peer, digest=digest)
 
     def _refused(self, caller: Caller, method: str, why: str) -> None:
         self._lines.line(
+            Line.REFUSED if caller.name else Line.NOBODY,
             logging.WARNING,
             "refused",
             who=caller.name,
-            method=method.rpartition("/")[2],
+            method=method.rpartition("/")[2][:LONGEST_SHOWN],
             reason=why[:LONGEST_SHOWN],
             peer=caller.peer,
         )

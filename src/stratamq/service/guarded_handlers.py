@@ -73,6 +73,16 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         return known[1]
 
 
+class UnknownMethods(grpc.GenericRpcHandler):
+    """Asked when no other handler has the method: gRPC refuses the call, and it is noted."""
+
+    def __init__(self, access: AccessControl) -> None:
+        self._access = access
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> None:
+        self._access.no_such_method(str(handler_call_details.method))
+
+
 class Entrance:
     """Of one method."""
 
@@ -136,22 +146,23 @@ class Call:
             self._client.spend_bytes(len(data))
         return data
 
-    def require(self, request: Any) -> None:
-        """NotPermittedError. `request` None: of a method that takes a stream."""
+    async def require(self, request: Any) -> None:
+        """NotPermittedError, UnauthenticatedError. `request` None: the method takes a stream."""
         access = self._entrance.access
         if access is not None and self._caller is not None and self._rule is not None:
             self._request = request
             self._version = access.version
-            access.require(self._caller, self._rule, self._entrance.method, request)
+            await access.require(self._caller, self._rule, self._entrance.method, request)
 
-    def recheck(self) -> None:
-        """Of an open stream: the permissions may have changed. NotPermittedError."""
+    async def recheck(self) -> None:
+        """Of an open stream: the permissions may have changed. As `require`."""
         access = self._entrance.access
         if access is None or self._caller is None or self._rule is None:
             return
-        if access.version != self._version:
-            access.recheck(self._caller, self._rule, self._entrance.method, self._request)
-            self._version = access.version
+        version = access.version
+        if version != self._version:
+            await access.recheck(self._caller, self._rule, self._entrance.method, self._request)
+            self._version = version
 
     def answered(self, response: Any) -> float:
         """How long its client waits before the next answer."""
@@ -258,7 +269,7 @@ def _stream(
                     # Closed here, or a generator whose caller has gone waits for the collector.
                     async with aclosing(behaviour(asked, context)) as responses:
                         async for response in responses:
-                            entered.recheck()
+                            await entered.recheck()
                             yield response
                             if delay_s := entered.answered(response):
                                 await asyncio.sleep(delay_s)
@@ -294,10 +305,10 @@ async def _asked(
 ) -> Any:
     """What the handler is called with, and may be."""
     if entrance.takes_stream:
-        entered.require(None)
+        await entered.require(None)
         return read(entered.metered(requests))
     asked = read(await entered.receive(context.read))
-    entered.require(asked)
+    await entered.require(asked)
     return asked
 
 

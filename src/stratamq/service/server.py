@@ -9,7 +9,6 @@ import errno
 import logging
 import os
 import signal
-import ssl
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -34,7 +33,7 @@ from stratamq.service.access import AccessControl
 from stratamq.service.client_limits import ClientLimits, LimitsConfig
 from stratamq.service.describing import SERVICE_NAME as BROKER_SERVICE_NAME
 from stratamq.service.describing import BrokerServicer
-from stratamq.service.guarded_handlers import GuardedHandlers
+from stratamq.service.guarded_handlers import GuardedHandlers, UnknownMethods
 from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
 from stratamq.service.listening import channel_options, listen, listen_locally
@@ -159,7 +158,7 @@ class Server:
         if self._metrics_wanted:
             self._metrics = metrics.serve(
                 self._metrics_wanted,
-                tls=self._metrics_context(),
+                tls=self._tls and self._tls.contexts(require_client_certificates=False),
                 allows=self._access.observer if self._access is not None else None,
             )
             self.metrics_address = self._metrics.address
@@ -277,18 +276,9 @@ class Server:
         names = (*self._service_names, HEALTH_SERVICE_NAME, reflection.SERVICE_NAME)
         reflecting = reflection.aio.ReflectionServicer(names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, guarded)
+        if self._access is not None:
+            server.add_generic_rpc_handlers((UnknownMethods(self._access),))
         return server
-
-    def _metrics_context(self) -> Callable[[], ssl.SSLContext] | None:
-        if self._tls is None:
-            return None
-        tls, context = self._tls, self._tls.context(require_client_certificates=False)
-
-        def refreshed() -> ssl.SSLContext:
-            tls.refresh()
-            return context
-
-        return refreshed
 
     async def _stop_calls(self) -> None:
         if self._grpc is not None:

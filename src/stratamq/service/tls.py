@@ -9,8 +9,9 @@ import dataclasses
 import logging
 import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -78,9 +79,20 @@ def common_name(certificate: Certificate | None) -> str:
     return ""
 
 
+class ContextKind(NamedTuple):
+    """`required`: a peer without a certificate of `ca` is refused."""
+
+    protocol: int
+    required: bool
+
+
+Contexts = Callable[[], ssl.SSLContext]
+"""The context for the next connection: of the files as they are now."""
+
+
 class ServerTls:
     """What listens with a broker's certificate. `files` are read at once: ConfigurationError.
-    Thread-safe: gRPC asks from threads of its own."""
+    Thread-safe: gRPC and the metrics ask from threads of their own."""
 
     def __init__(self, files: TlsFiles, *, require_client_certificates: bool = False) -> None:
         self._files = files
@@ -88,61 +100,70 @@ class ServerTls:
         self._lock = threading.Lock()
         self._stamp: Stamp = files.stamp()
         self._bytes = files.read()
-        self._contexts: list[ssl.SSLContext] = []
+        self._contexts: dict[ContextKind, ssl.SSLContext] = {}
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
         """For `add_secure_port`."""
+        given = self._bytes
+
+        def fetched() -> Any:
+            """gRPC asks before each handshake; None: nothing has changed since it was told."""
+            nonlocal given
+            found = self._refreshed()
+            if found is given:
+                return None
+            given = found
+            return _configuration(found)
+
         return grpc.dynamic_ssl_server_credentials(
-            _configuration(self._bytes), self._fetched, require_client_authentication=self._requires
+            _configuration(given), fetched, require_client_authentication=self._requires
         )
 
-    def context(self, *, require_client_certificates: bool) -> ssl.SSLContext:
-        """For a listening socket. `refresh` renews it."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self._files.certificate or "", self._files.key)
-        if self._files.ca is not None:
-            context.load_verify_locations(self._files.ca)
-            required = require_client_certificates or self._requires
-            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
-        self._contexts.append(context)
-        return context
+    def contexts(self, *, require_client_certificates: bool) -> Contexts:
+        """For a listening socket: asked for its context at each connection."""
+        required = require_client_certificates or self._requires
+        return self._each(ContextKind(ssl.PROTOCOL_TLS_SERVER, required))
 
-    def client_context(self) -> ssl.SSLContext:
+    def client_contexts(self) -> Contexts:
         """For connections to other brokers, with this one's certificate."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return self._each(ContextKind(ssl.PROTOCOL_TLS_CLIENT, True))
+
+    def _each(self, kind: ContextKind) -> Contexts:
+        self._contexts[kind] = self._made(kind)
+
+        def current() -> ssl.SSLContext:
+            self._refreshed()
+            return self._contexts[kind]
+
+        return current
+
+    def _made(self, kind: ContextKind) -> ssl.SSLContext:
+        """A new one each time: an authority is never taken out of a context again."""
+        context = ssl.SSLContext(kind.protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self._files.certificate or "", self._files.key)
         if self._files.ca is not None:
             context.load_verify_locations(self._files.ca)
-        self._contexts.append(context)
+            context.verify_mode = ssl.CERT_REQUIRED if kind.required else ssl.CERT_OPTIONAL
         return context
 
-    def refresh(self) -> TlsBytes | None:
-        """After the files were replaced: use them from now on, and return them. None: they are as
-        they were, or do not fit together."""
+    def _refreshed(self) -> TlsBytes:
+        """What the files hold, or held when they last fitted together. All who listen find out for
+        themselves, whoever was the first to look."""
         with self._lock:
             try:
                 stamp = self._files.stamp()
                 if stamp == self._stamp:
-                    return None
+                    return self._bytes
                 self._stamp = stamp
                 found = self._files.read()
-                for context in self._contexts:
-                    context.load_cert_chain(self._files.certificate or "", self._files.key)
-                    if self._files.ca is not None:
-                        context.load_verify_locations(self._files.ca)
+                contexts = {kind: self._made(kind) for kind in self._contexts}
             except (ConfigurationError, OSError) as error:
                 log.error("TLS files not used, the old ones are kept", extra={"reason": str(error)})
-                return None
-            self._bytes = found
+                return self._bytes
+            self._bytes, self._contexts = found, contexts
         log.info("TLS files read again", extra={"certificate": str(self._files.certificate)})
         return found
-
-    def _fetched(self) -> Any:
-        """gRPC asks before each handshake; None: nothing has changed."""
-        found = self.refresh()
-        return None if found is None else _configuration(found)
 
 
 def _configuration(found: TlsBytes) -> Any:

@@ -161,8 +161,13 @@ class AppendStream:
                 raise InvalidRequestError("a stream is opened once")
             if len(lengths) % 4:
                 raise InvalidRequestError("packed_lengths must hold four bytes for each frame")
+            most = self._engine.config.max_batch_messages
+            if len(head.runs) > most:
+                raise InvalidRequestError(
+                    f"a batch has at most {most} messages, and runs no more, not {len(head.runs)}"
+                )
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
-            require_topics(run.topic for run in runs)
+            require_topics({run.topic for run in runs})
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
             batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
             self._engine.puts.batch(batch, done, self._require_replicas)

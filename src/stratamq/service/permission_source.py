@@ -1,0 +1,135 @@
+"""The permissions file as a service uses it: read again when it has changed, and quick to ask."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stratamq.errors import ConfigurationError
+from stratamq.rpc.credentials import FileStamp, stamp_of
+from stratamq.rpc.permission_file import (
+    EVERYONE,
+    LARGEST_FILE_BYTES,
+    LARGEST_NAME,
+    TEAM,
+    Grant,
+    Permissions,
+    parse,
+)
+from stratamq.rpc.permissions import Permission
+
+log = logging.getLogger(__name__)
+
+LOOK_NS = 1_000_000_000
+MOST_ANSWERS = 65_536
+
+
+class PermissionTable:
+    """What one version of the file says, with an index by user: a call costs the same however many
+    users there are. Thread-safe."""
+
+    def __init__(self, permissions: Permissions, version: int) -> None:
+        self.version = version
+        self._users = {
+            token.digest: user for user, tokens in permissions.users.items() for token in tokens
+        }
+        self._teams: dict[str, list[str]] = {}
+        for team, users in permissions.teams.items():
+            for user in users:
+                self._teams.setdefault(user, []).append(TEAM + team)
+        self._rules: dict[str, list[Grant]] = {}
+        for rule in permissions.rules:
+            self._rules.setdefault(rule.who, []).append(rule)
+        self._answers: dict[tuple[str, Permission], bool] = {}
+
+    def user_of(self, digest: str) -> str:
+        """Whose token it is; "" of nobody."""
+        return self._users.get(digest, "")
+
+    def allows(self, who: str, wanted: Permission) -> bool:
+        """Whether a rule gives it."""
+        if len(wanted.name) > LARGEST_NAME:
+            return False  # nothing has such a name, and nobody makes us remember it
+        key = who, wanted
+        known = self._answers.get(key)
+        if known is not None:
+            return known
+        found = any(
+            rule.allows(wanted)
+            for name in self._names_of(who)
+            for rule in self._rules.get(name, ())
+        )
+        if len(self._answers) >= MOST_ANSWERS:
+            self._answers.clear()
+        self._answers[key] = found
+        return found
+
+    def _names_of(self, who: str) -> list[str]:
+        """As `Permissions.names_of`."""
+        is_user = who != EVERYONE and not who.startswith(TEAM)
+        return [EVERYONE, *([who, *self._teams.get(who, ())] if is_user else [])]
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="permissions", daemon=True).start()
+
+
+class PermissionSource:
+    """The table of the file as it is now. What cannot be understood is not used: the last good one
+    is. Thread-safe."""
+
+    def __init__(
+        self,
+        path: Path,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        start: Callable[[Callable[[], None]], None] = in_thread,
+    ) -> None:
+        """`start` reads the changed file: a large one takes longer than an event loop may stand
+        still. ConfigurationError when the file is not there, or is none."""
+        self._path = path
+        self._now_ns = now_ns
+        self._start = start
+        self._looking = threading.Lock()
+        self._looked_ns = now_ns()
+        self._stamp = self._stamped()
+        self._table = PermissionTable(self._read(), 0)
+
+    def current(self) -> PermissionTable:
+        now = self._now_ns()
+        if now - self._looked_ns >= LOOK_NS and self._looking.acquire(blocking=False):
+            self._looked_ns = now
+            try:
+                self._start(self._look)
+            except RuntimeError:  # the process may have no more threads now
+                self._looking.release()
+        return self._table
+
+    def _look(self) -> None:
+        try:
+            stamp = self._stamped()
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp
+            self._table = PermissionTable(self._read(), self._table.version + 1)
+            log.info("permissions read again", extra={"file": str(self._path)})
+        except ConfigurationError as error:
+            log.error("permissions not used, the old ones are kept", extra={"reason": str(error)})
+        finally:
+            self._looking.release()
+
+    def _stamped(self) -> FileStamp:
+        try:
+            return stamp_of(self._path)
+        except OSError as error:
+            raise ConfigurationError([f"access.file {self._path}: {error.strerror}"]) from error
+
+    def _read(self) -> Permissions:
+        try:
+            with self._path.open("rb") as file:
+                text = file.read(LARGEST_FILE_BYTES + 1)
+        except OSError as error:
+            raise ConfigurationError([f"access.file {self._path}: {error.strerror}"]) from error
+        if len(text) > LARGEST_FILE_BYTES:
+            raise ConfigurationError([f"{self._path} is larger than {LARGEST_FILE_BYTES} bytes"])
+        return parse(text, str(self._path))
