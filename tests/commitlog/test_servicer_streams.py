@@ -254,6 +254,15 @@ def test_a_batch_over_the_limits_is_refused(stream):
     assert_works(stream)
 
 
+def test_a_batch_of_more_runs_than_messages_is_refused_before_they_are_looked_at(stream):
+    lengths, frames = stream.batch(1)
+    stream.send_batch(1, lengths, frames, [(f"t{number}", 0, 0) for number in range(100_000)])
+    refused = stream.result()
+    assert refused.error_name == "INVALID_REQUEST" and "and runs no more" in refused.error
+    stream.send_batch(2, *stream.batch(1))
+    assert stream.result().status == OK
+
+
 def test_batches_never_span_segments(broker, stream):
     lengths, frames = stream.batch(100)
     for number in range(60):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.client import connect
 from stratamq.rpc import discovery
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, METHODS
@@ -40,13 +41,15 @@ HALF_SENT_S = 2.0
 class Attacked:
     """A broker, its ports, and a client whose messages are counted."""
 
-    def __init__(self, broker: Broker, tls: bool) -> None:
+    def __init__(self, broker: Broker, tls: bool, rooms: tuple[str, ...] = ROOMS) -> None:
         self.broker = broker
         self.tls = tls
-        found = {room: discovery.read(broker.root, room) for room in ROOMS}
+        self.rooms = rooms
+        found = {room: discovery.read(broker.root, room) for room in rooms}
         self.ports = {room: one.address for room, one in found.items()}
         self.ports |= {f"metrics of {room}": one.metrics for room, one in found.items()}
-        self.ports["replication"] = until(self._replication, "the replication's address")
+        if HA in rooms:
+            self.ports["replication"] = until(self._replication, "the replication's address")
         self.client = connect(broker.root, patience_s=20)
         self.sent = 0
 
@@ -62,15 +65,18 @@ class Attacked:
         return context.wrap_socket(connection, server_hostname="127.0.0.1")
 
     def before(self) -> None:
-        self.pids = {room: self.broker.pid(room) for room in ROOMS}
+        self.pids = {room: self.broker.pid(room) for room in self.rooms}
         self.resident = {room: _resident(pid) for room, pid in self.pids.items()}
+
+    def refused(self, room: str) -> int:
+        return self.broker.output(room).count("a client was refused")
 
     def send(self) -> None:
         self.client.send("t", b"%d" % self.sent)
         self.sent += 1
 
     def unharmed(self, growth_bytes: int = GROWTH_BYTES) -> None:
-        assert {room: self.broker.pid(room) for room in ROOMS} == self.pids
+        assert {room: self.broker.pid(room) for room in self.rooms} == self.pids
         for room, pid in self.pids.items():
             grown = _resident(pid) - self.resident[room]
             assert grown < growth_bytes, (room, grown)
@@ -329,8 +335,6 @@ def test_a_peer_that_reads_nothing_holds_up_nobody(attacked, pki):
     def stuck() -> None:
         import grpc
 
-        from stratamq.api.v1 import dispatcher_pb2 as pb
-
         credentials = pki.token() if attacked.tls else None
         address = attacked.ports[DISPATCHER]
         with (
@@ -354,6 +358,41 @@ def test_a_peer_that_reads_nothing_holds_up_nobody(attacked, pki):
         stop.set()
         thread.join()
     attacked.unharmed()
+
+
+UNTAKEN_CALLS = 1_000
+
+
+@pytest.mark.parametrize("kind", ["Pull", "PullStream"])
+def test_answers_that_are_never_taken_take_little_memory(tmp_path, pki, kind):
+    """gRPC keeps each answer until its client gives it room: 1.6 GB a second in this test."""
+    settings = ["limits.bytes_in_flight=33554432", *pki.settings()]
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG, DISPATCHER])
+        attacked = Attacked(broker, True, (COMMITLOG, DISPATCHER))
+        body = b"x" * (1 << 20)
+        for _ in range(8):
+            attacked.client.send("large", body, queue_id=0)
+        asked = {"topic": "large", "queue_id": 0}
+        request = {
+            "Pull": pb.PullRequest(**asked, max_messages=32, max_bytes=8 << 20),
+            "PullStream": pb.PullStreamRequest(queues=[pb.PullQueue(**asked)], max_bytes=8 << 20),
+        }[kind].SerializeToString()
+        until(lambda: len(list(attacked.client.consume("large"))) == 8, "all can be read")
+        attacked.before()
+        with attacked.http2(DISPATCHER, pki) as connection:
+            # No window: nothing of an answer may be sent.
+            connection.sendall(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
+            head = headers_of(METHODS[kind].path.encode())
+            for stream in range(1, 2 * UNTAKEN_CALLS, 2):
+                connection.sendall(frame(1, 4, stream, head))
+                connection.sendall(
+                    frame(0, 1, stream, b"\0" + struct.pack(">I", len(request)) + request)
+                )
+            refused = until(lambda: attacked.refused(DISPATCHER), "some are refused")
+            assert refused > 0
+            attacked.unharmed((32 << 20) + GROWTH_BYTES)
+        attacked.client.close()
 
 
 @pytest.mark.parametrize("attack", [b"\x16", b"\x16\x03\x01\x02\x00\x01", b"\0\0\0"])

@@ -99,6 +99,7 @@ def right(name: str) -> list[tuple[str, str, str]]:
 def wrong(name: str) -> list[tuple[str, str, str]]:
     """Everything but what the method needs."""
     needed = {(need.kind, need.verb) for need in RULES[name].needs}
+    of_any = {(need.kind, need.verb.value) for need in RULES[name].needs if not need.path}
     kinds = {
         Kind.TOPIC: (["produce", "consume", "manage"], "topic:"),
         Kind.GROUP: (["consume", "manage"], "group:"),
@@ -112,6 +113,8 @@ def wrong(name: str) -> list[tuple[str, str, str]]:
             if kind is Kind.BROKER:
                 if (not gives & needs and "member" not in needs) or "member" in needs:
                     rules.append(("wrong", verb, what))
+            elif (kind, verb) in of_any:
+                continue  # of any topic at all
             elif needs and gives & needs:
                 rules.append(("wrong", verb, what + "another"))
             else:

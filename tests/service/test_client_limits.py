@@ -83,6 +83,19 @@ def test_bytes_are_paid_for_by_calls_and_slow_streams_down(time):
     one.begin(stream=False)
 
 
+def test_answers_that_a_client_does_not_take_are_bounded(time):
+    found = limits(time, bytes_in_flight=8 << 20)
+    one = found.of("alice")
+    one.hold(9 << 20)  # a single one is always given
+    one.let_go(9 << 20)
+    one.hold(8 << 20)
+    with pytest.raises(BusyError, match="bytes_in_flight"):
+        one.hold(1)
+    found.of("bob").hold(1)
+    one.let_go(8 << 20)
+    one.hold(1)
+
+
 def test_only_so_many_requests_are_received_at_once_and_the_others_in_their_order(time):
     one = limits(time).of("alice")
     read: list[int] = []

@@ -58,7 +58,9 @@ class Grant:
             return False
         if self.verb is not wanted.verb and self.verb not in IMPLIED.get(wanted.verb, ()):
             return False
-        return self.kind is Kind.BROKER or bool(_expression(self.pattern).match(wanted.name))
+        if self.kind is Kind.BROKER or not wanted.name:
+            return True
+        return _expression(self.pattern).match(wanted.name) is not None
 
     def row(self) -> dict[str, str]:
         what = self.kind.value if self.kind is Kind.BROKER else f"{self.kind.value}:{self.pattern}"

@@ -44,13 +44,15 @@ class Kind(Enum):
 
 
 class Permission(NamedTuple):
-    """`name` of a topic or a group; "" for the broker."""
+    """`name` of a topic or a group; "" for the broker, and for any topic or group at all."""
 
     kind: Kind
     verb: Verb
     name: str = ""
 
     def __str__(self) -> str:
+        if self.kind is not Kind.BROKER and not self.name:
+            return f"{self.verb.value} any {self.kind.value}"
         return f"{self.verb.value} {self.kind.value}{':' * bool(self.name)}{self.name}"
 
 
@@ -108,8 +110,9 @@ SCAN, MEMBER = _broker(Verb.SCAN), _broker(Verb.MEMBER)
 RULES = {
     # --- the log ---
     "Append": Rule((_topics(PRODUCE, "messages.topic"),)),
-    # Asked for again for each topic that a batch names: `service.access.require_topics`.
-    "AppendStream": KNOWN,
+    # Who may produce to no topic opens none. Asked for again for each topic that a batch names:
+    # `service.access.require_topics`.
+    "AppendStream": Rule((Need(Kind.TOPIC, PRODUCE),)),
     "AppendRaw": MEMBER,
     "AppendData": MEMBER,
     "GetFrame": SCAN,

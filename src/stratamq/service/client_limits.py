@@ -7,6 +7,7 @@ settings `[limits]`.
                       there after RECEIVE_S is refused (UnavailableError)
     calls a second    a further one is refused with the time after which it is taken (BusyError)
     bytes a second    of requests and answers: streams are slowed down, calls refused
+    bytes in flight   of answers that it has not taken: a further one is not given (BusyError)
 
 A client is the user who calls, or its host where nobody is asked who they are. Processes of this
 machine (Unix sockets) and members of the cluster have no limits.
@@ -79,6 +80,13 @@ class LimitsConfig:
         maximum=1 << 40,
         doc="Bytes of requests and answers of one client; 0: any number.",
     )
+    bytes_in_flight: int = setting(
+        128 << 20,
+        unit="bytes",
+        minimum=8 << 20,
+        maximum=1 << 40,
+        doc="Answers to one client that it has asked for and does not take.",
+    )
 
     def channel_options(self) -> list[tuple[str, Any]]:
         """Of the gRPC server."""
@@ -120,12 +128,16 @@ class Rate:
 class Client:
     """What one client uses now. Belongs to the event loop."""
 
-    __slots__ = ("_bytes", "_calls", "_limits", "_receiving", "_waiting", "calls", "streams")
+    __slots__ = (
+        "_bytes", "_calls", "_limits", "_receiving", "_waiting", "calls", "in_flight", "streams"
+    )  # fmt: skip
 
     def __init__(self, limits: "ClientLimits") -> None:
         config = limits.config
         self._limits = limits
         self.calls = self.streams = 0
+        self.in_flight = 0
+        """Bytes of answers that were made and are not with the client."""
         self._receiving = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._calls = Rate(config.calls_per_second) if config.calls_per_second else None
@@ -166,6 +178,17 @@ class Client:
     def end(self, *, stream: bool) -> None:
         self.calls -= 1
         self.streams -= stream
+
+    def hold(self, size: int) -> None:
+        """An answer of so many bytes is there; `let_go` when the client has it. One always fits.
+        BusyError."""
+        most = self._limits.config.bytes_in_flight
+        if self.in_flight and self.in_flight + size > most:
+            raise self._limits.exceeded("bytes_in_flight", most, _OPEN_AGAIN_MS)
+        self.in_flight += size
+
+    def let_go(self, size: int) -> None:
+        self.in_flight -= size
 
     async def receive(self, read: Callable[[], Awaitable[Any]]) -> Any:
         """What `read` gives, in turn. UnavailableError when it is not there in time."""

@@ -164,13 +164,40 @@ class Call:
             await access.recheck(self._caller, self._rule, self._entrance.method, self._request)
             self._version = version
 
-    def answered(self, response: Any) -> float:
-        """How long its client waits before the next answer."""
+    def answer_alone(self, response: Any) -> None:
+        """The one answer of the call, which ends with it once the client has taken it: gRPC keeps
+        an answer as long as its client gives it no room. BusyError."""
         client = self._client
-        if client is None or not client.counts_bytes:
+        if client is None:
+            return
+        size = _size(response)
+        client.hold(size)
+        client.spend_bytes(size)
+        task = asyncio.current_task()
+        assert task is not None
+        self._client = None  # it ends with the task, and not with the handler
+        is_stream = self._entrance.is_stream
+
+        def taken(_: object) -> None:
+            client.let_go(size)
+            client.end(stream=is_stream)
+
+        task.add_done_callback(taken)
+
+    def hold(self, response: Any) -> int:
+        """One of several answers is about to be given; its size, for `given`. BusyError."""
+        if self._client is None:
+            return 0
+        size = _size(response)
+        self._client.hold(size)
+        return size
+
+    def given(self, size: int) -> float:
+        """The client has taken it; how long it waits before the next one."""
+        if self._client is None:
             return 0.0
-        size = len(response) if isinstance(response, bytes) else response.ByteSize()
-        return client.spend_bytes(size)
+        self._client.let_go(size)
+        return self._client.spend_bytes(size)
 
     def metered(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """A stream of requests, as fast as its client may send."""
@@ -184,6 +211,10 @@ async def _slowed(requests: AsyncIterator[bytes], client: Client) -> AsyncIterat
         yield data
         if delay_s:
             await asyncio.sleep(delay_s)
+
+
+def _size(response: Any) -> int:
+    return len(response) if isinstance(response, bytes) else int(response.ByteSize())
 
 
 def _wrap(handler: Handler, method: str, entrance: Entrance) -> Handler:
@@ -241,7 +272,7 @@ def _single(
                 response = behaviour(asked, context)
                 if waits or inspect.isawaitable(response):
                     response = await response
-                entered.answered(response)
+                entered.answer_alone(response)
         except AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of an RPC
@@ -270,8 +301,12 @@ def _stream(
                     async with aclosing(behaviour(asked, context)) as responses:
                         async for response in responses:
                             await entered.recheck()
-                            yield response
-                            if delay_s := entered.answered(response):
+                            size, delay_s = entered.hold(response), 0.0
+                            try:
+                                yield response
+                            finally:
+                                delay_s = entered.given(size)
+                            if delay_s:
                                 await asyncio.sleep(delay_s)
             except AbortError:
                 raise
