@@ -20,6 +20,7 @@ from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.client import connect
 from stratamq.rpc import discovery
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, METHODS
+from stratamq.rpc.permission_file import Permissions, dump
 from stratamq.service.client_limits import RECEIVED_AT_ONCE
 from stratamq.service.listening import UNREAD_BYTES
 from tests.security.conftest import Pki
@@ -358,6 +359,36 @@ def test_a_peer_that_reads_nothing_holds_up_nobody(attacked, pki):
         stop.set()
         thread.join()
     attacked.unharmed()
+
+
+RESET_CALLS = 20_000
+
+
+def test_streams_that_are_opened_and_reset_end_the_connection_and_delay_nobody(tmp_path, pki):
+    """Before anyone is asked who calls; without an end, other calls waited for eleven seconds."""
+    access = tmp_path / "access.json"
+    access.write_bytes(dump(Permissions()))
+    settings = [f"access.file={access}", *pki.settings()]
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG, DISPATCHER])
+        attacked = Attacked(broker, True, (COMMITLOG, DISPATCHER))
+        attacked.before()
+        path = METHODS["Append"].path.encode()
+        with attacked.http2(COMMITLOG, pki) as connection:
+            connection.sendall(PREFACE + SETTINGS)
+            connection.settimeout(60)
+            with pytest.raises(OSError):
+                for stream in range(1, 2 * RESET_CALLS, 2):
+                    opened = frame(1, 4, stream, headers_of(path))
+                    connection.sendall(opened + frame(3, 0, stream, b"\0\0\0\x08"))
+                while connection.recv(65536):
+                    pass
+                raise ConnectionError("the service has closed it")
+        attacked.unharmed()
+        said = broker.output(COMMITLOG)
+        assert "the connection is closed" in said
+        assert said.count("refused who=") < 200
+        attacked.client.close()
 
 
 UNTAKEN_CALLS = 1_000

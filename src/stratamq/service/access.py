@@ -112,6 +112,9 @@ class AccessControl:
         self._source = source
         self._members = frozenset(members)
         self._lines = lines
+        self.on_stranger: Callable[[str], bool] = lambda peer: False
+        """A call of that peer was refused, because nobody knows who it is. True: it was one too
+        many, and its connection is closed."""
 
     def caller(self, context: Any) -> Caller:
         """Of a call, by its context (grpc.aio)."""
@@ -151,6 +154,8 @@ class AccessControl:
         """UnauthenticatedError: this method is not for nobody."""
         if not caller.name:
             self._refused(caller, method, caller.problem or "no identity")
+            if self.on_stranger(caller.peer):
+                self._refused(caller, method, "too many such calls: the connection is closed")
             raise UnauthenticatedError(
                 caller.problem
                 or "this broker asks who calls: show a token (STRATAMQ_TOKEN_FILE) or a client "

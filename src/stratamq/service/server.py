@@ -26,7 +26,9 @@ from stratamq.rpc import discovery
 from stratamq.rpc.address import (
     advertised_address,
     is_host,
+    is_unix,
     reachable_address,
+    split_address,
 )
 from stratamq.service import metrics
 from stratamq.service.access import AccessControl
@@ -38,6 +40,7 @@ from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
 from stratamq.service.listening import channel_options, listen, listen_locally
 from stratamq.service.loop_watch import LoopWatch
+from stratamq.service.strangers import Closing, Strangers
 from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -153,6 +156,9 @@ class Server:
         """
         self._grpc = self._build()
         self.address = listen(self._grpc, address, self._room, self._tls)
+        if self._access is not None and not is_unix(self.address):
+            _, port = split_address(self.address)
+            self._access.on_stranger = Strangers(Closing(port)).refused
         if self._root is not None:
             self._local = listen_locally(self._grpc, self._root, self._room)
         if self._metrics_wanted:
