@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from stratamq.client import connect
 from stratamq.formats.replication import REPORT, TRANSFER_HEAD
 from stratamq.formats.replication_opening import (
     LENGTH,
@@ -18,6 +19,7 @@ from stratamq.formats.replication_opening import (
     encode_master_answer,
     encode_slave_opening,
 )
+from stratamq.rpc.permission_file import Permissions, dump
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, segments, until
 from tests.support.brokers import COMMITLOG, HA, Broker
 
@@ -100,6 +102,61 @@ def test_a_slave_that_acknowledges_beyond_the_end_is_disconnected_and_reported(t
         )
         assert gone.acknowledged_offset == end
         assert f"the slave has the log up to {end + 8}" in gone.problem
+
+
+def test_connections_that_say_nothing_keep_no_slave_out_and_are_few_lines_and_states(tmp_path):
+    with Pair(tmp_path) as pair:
+        pair.start_master()
+        pair.send(100)
+        host, _, port = pair.replication_address().rpartition(":")
+        with contextlib.ExitStack() as stack:
+            for number in range(600):
+                peer = socket.create_connection((host, int(port)), DEADLINE_S)
+                stack.enter_context(peer)
+                if number % 2:
+                    peer.sendall(MARK + LENGTH.pack(0xFFFFFFFF))
+            pair.start_slave()
+            pair.send(20)
+            pair.caught_up()
+            assert len(ha_status(pair.master).slaves) < 70
+            for _ in range(600):
+                stack.enter_context(socket.create_connection((host, int(port)), DEADLINE_S))
+            pair.send(20)
+            pair.caught_up()  # over the connection that it has
+        lines = pair.master.output(HA).splitlines()
+        assert sum("slave left" in line for line in lines) < 600
+        pair.assert_equal()
+
+
+@pytest.mark.parametrize("kind", ["STRATAMQ", "ROCKETMQ"])
+def test_who_may_what_without_tls_gives_the_log_to_nobody_but_named_addresses(tmp_path, kind):
+    """Slaves can show nothing there: the port would give every body to who connects."""
+    access = tmp_path / "access.json"
+    access.write_bytes(dump(Permissions()))
+    with Pair(tmp_path, both=[f"access.file={access}"]) as pair:
+        pair.start_master()
+        with connect(pair.master.root) as client:
+            client.send("t", b"a body")
+        host, _, port = pair.replication_address().rpartition(":")
+        with (
+            socket.create_connection((host, int(port)), DEADLINE_S) as peer,
+            contextlib.suppress(ConnectionError),
+        ):
+            peer.sendall(MARK if kind == "STRATAMQ" else REPORT.pack(0))
+            assert peer.recv(1 << 16) == b""
+        until(lambda: "set tls.certificate" in pair.master.output(HA), "it says what to do")
+
+
+def test_named_addresses_get_the_log_without_tls(tmp_path):
+    access = tmp_path / "access.json"
+    access.write_bytes(dump(Permissions()))
+    settings = [f"access.file={access}", "ha.allowed_slaves=127.0.0.1"]
+    with Pair(tmp_path, both=settings) as pair:
+        pair.start()
+        with connect(pair.master.root) as client:
+            client.send("t", b"a body")
+        with connect(pair.slave.root) as client:
+            until(lambda: client.log_state().appended_offset > 0, "the slave follows")
 
 
 class HostileMaster:

@@ -74,7 +74,7 @@ class Broker:
         self.root = root
         self._logs = logs
         self._settings = [*PATIENCE, *ANY_VOLUME, *settings]
-        self._encrypted = any(text.startswith("tls.") for text in self._settings)
+        self._guarded = any(text.startswith(("tls.", "access.")) for text in self._settings)
         self._processes: dict[str, Forked] = {}
         self._channels: dict[str, grpc.Channel] = {}
         self._starts = 0
@@ -140,7 +140,7 @@ class Broker:
         while True:
             endpoint = discovery.read(self.root, room)
             if endpoint is not None and endpoint.pid == process.pid:
-                return endpoint.nearest() if self._encrypted else endpoint.address
+                return endpoint.nearest() if self._guarded else endpoint.address
             if self._now() > deadline:
                 raise self.failed(room, "announced no address")
             try:

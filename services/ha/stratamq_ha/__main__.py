@@ -14,7 +14,7 @@ from stratamq.service.server import run_service
 from stratamq_ha import metrics
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
-from stratamq_ha.encryption import Encryption
+from stratamq_ha.encryption import Encryption, InClear
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.metadata import MetadataFollower, answer
@@ -40,6 +40,8 @@ async def main() -> None:
         encryption = Encryption(*members)
         master.secure = encryption.accepted
         encrypt(encryption.connected)
+    elif service.asks_who_calls and not config.allowed_slaves:
+        master.secure = InClear(config.rocketmq_slaves).accepted
     slave = Slave(config, own, clock, chance)
     instance, member = chance.getrandbits(64), config.own_member(master.address)
     cluster = Cluster(config, own, view, master, slave, instance, member)

@@ -32,7 +32,8 @@ class HaConfig(FollowerConfig):
         (),
         unit="",
         doc="Addresses or networks (`10.0.0.0/8`) from which slaves may connect; none: from "
-        "anywhere. The protocol has no other protection.",
+        "anywhere, but from nowhere with access.file and without TLS. Without TLS the protocol has "
+        "no other protection.",
     )
     master: str = setting(
         "",

@@ -30,6 +30,23 @@ class NotAMember(ConnectionError):
     """The peer is not one that may connect; the text has the reason."""
 
 
+class InClear:
+    """What is made of connections where callers are asked who they are, and TLS is not set: who
+    connects can show nothing. Nobody is served but slaves whose addresses are named."""
+
+    def __init__(self, rocketmq_slaves: Collection[str]) -> None:
+        self._in_clear = frozenset(rocketmq_slaves)
+
+    async def accepted(self, connection: socket.socket, address: str) -> tuple[socket.socket, bool]:
+        """As `Encryption.accepted`. NotAMember."""
+        if split_address(address)[0] not in self._in_clear:
+            raise NotAMember(
+                "this broker asks who calls (access.file), and its slaves cannot tell without TLS: "
+                "set tls.certificate, or name their addresses in ha.allowed_slaves"
+            )
+        return connection, True
+
+
 class Encryption:
     """Of one replication service, on its event loop. Ends are closed with their connections."""
 

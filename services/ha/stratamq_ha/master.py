@@ -19,6 +19,7 @@ from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import reachable_address
+from stratamq.service.access import AuditLog, Line
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.encryption import NotAMember
@@ -35,6 +36,9 @@ MAX_REPORT_INTERVAL_S = 2.0
 """The log receives a report at least so often: after five seconds without one it counts no slave as
 connected."""
 MAX_PEERS = 64
+MAX_STRANGERS = 64
+"""Connections that are no slave's yet. A further one takes the oldest one's place: a slave tells
+who it is at once."""
 _ACCEPT_AGAIN_S = 0.1
 
 
@@ -75,6 +79,8 @@ class Master:
             config.master_settings(ours=True), config.master_settings(ours=False)
         )
         self._tasks: dict[asyncio.Task[None], Peer] = {}
+        """The oldest connection first."""
+        self._lines = AuditLog(clock.monotonic_ns)
         self._acknowledged = asyncio.Event()
         self._remembered: dict[int, int] = {}
         """How much each directory has acknowledged, by identity, in `_remembered_term`."""
@@ -136,11 +142,12 @@ class Master:
             address = address_of(name)
             refusal = self._refusal(address)
             if refusal:
-                log.warning("slave refused", extra={"slave": address, "reason": refusal})
+                self._note(logging.WARNING, "slave refused", address, refusal)
                 metrics.CLOSED.labels("refused").inc()
                 connection.close()
                 continue
             prepare(connection)
+            self._make_room()
             peer = Peer(
                 connection,
                 address,
@@ -161,9 +168,23 @@ class Master:
         host = ipaddress.ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0])
         if self._networks and not any(host in network for network in self._networks):
             return "its address is not among ha.allowed_slaves"
-        if len(self._tasks) >= MAX_PEERS:
+        if len(self._tasks) - len(self._strangers()) >= MAX_PEERS:
             return f"{MAX_PEERS} are connected"
         return ""
+
+    def _strangers(self) -> list[asyncio.Task[None]]:
+        """The oldest first."""
+        slaves = set(self.slaves.peers())
+        return [
+            task
+            for task, peer in self._tasks.items()
+            if not (peer in slaves or peer.asked or peer.recovers_tail)
+        ]
+
+    def _make_room(self) -> None:
+        strangers = self._strangers()
+        for task in strangers[: max(0, len(strangers) - MAX_STRANGERS + 1)]:
+            task.cancel("others that have not told who they are took its place")
 
     def _asked(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
         return self.asked(theirs, source)
@@ -175,6 +196,9 @@ class Master:
             if self.secure is not None:
                 await peer.secure(self.secure)
             await peer.run()
+        except asyncio.CancelledError as cancelled:
+            problem = str(cancelled) or problem
+            raise
         except NotAMember as refusal:
             problem, reason = str(refusal), "refused"
         except PeerClosed as closed:
@@ -189,11 +213,19 @@ class Master:
                 self._left(peer, problem, reason)
 
     def _left(self, peer: Peer, problem: str, reason: str) -> None:
+        was_slave = peer in self.slaves.peers()
         self.slaves.left(peer, problem, self._now_ms())
         self._acknowledged.set()
         metrics.CLOSED.labels(reason).inc()
         level = logging.INFO if reason in ("lost", "stopped") else logging.WARNING
-        log.log(level, "slave left", extra={"slave": peer.address, "reason": problem})
+        if was_slave:
+            log.log(level, "slave left", extra={"slave": peer.address, "reason": problem})
+        else:
+            self._note(level, "slave left", peer.address, problem)
+
+    def _note(self, level: int, text: str, address: str, reason: str) -> None:
+        """Of one that was never a slave: so many lines a second, and then their number."""
+        self._lines.line(Line.NOBODY, level, text, slave=address, reason=reason)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

@@ -8,6 +8,8 @@ from stratamq.formats.members import Members
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer
 
+MOST_GONE = 64
+"""Of those that disconnected the newest ones are remembered."""
 FORGOTTEN_MS = 600_000
 """A slave that disconnected so long ago is left out of reports and of the status."""
 
@@ -65,11 +67,16 @@ class Slaves:
 
     def left(self, peer: Peer, problem: str, now_ms: int) -> None:
         state = self._states.pop(peer, None)
-        state = state or SlaveState(peer.address, peer.name, member=peer.member)
+        if state is None:
+            state = SlaveState(peer.address, peer.name, member=peer.member)
+            self._gone = [old for old in self._gone if not _is_again(old, state, problem)]
         state.connected, state.problem, state.left_ms = False, problem, now_ms
         state.acknowledged = max(state.acknowledged, peer.offset)
         state.bytes_per_second = 0.0
         self._gone.append(state)
+        if len(self._gone) > MOST_GONE:
+            strangers = (old for old in self._gone if not (old.member or old.acknowledged >= 0))
+            self._gone.remove(next(strangers, self._gone[0]))
 
     def measure(self, elapsed_s: float) -> None:
         """Once a second: how fast each is."""
@@ -123,6 +130,13 @@ class Slaves:
         if has is not None:
             return has.identity
         return host if host in self._rocketmq_hosts else None
+
+
+def _is_again(old: SlaveState, new: SlaveState, problem: str) -> bool:
+    """A connection that was never a slave's, of the same host and for the same reason: whoever
+    connects a thousand times is one line of the status."""
+    same = (old.name, old.member, old.problem) == (new.name, new.member, problem)
+    return same and old.acknowledged < 0 and _host(old.address) == _host(new.address)
 
 
 def _host(address: str) -> str:

@@ -100,6 +100,7 @@ class Service(Generic[Config]):
         self.server_tls = server_tls(self.tls)
         access = shared_settings(AccessConfig, ACCESS, arguments, room)
         require_guarded(access, room, listening(config))
+        self.asks_who_calls = access.file is not None
         self.server = Server(
             room,
             root=config.root,
