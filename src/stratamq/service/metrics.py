@@ -4,12 +4,14 @@ A room declares its metrics at module level in `metrics.py`, and `docs/metrics.m
 that module. Names begin with the room and end with their unit; labels are bounded.
 """
 
+import collections
+import contextlib
 import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
 from socketserver import ThreadingMixIn
-from threading import BoundedSemaphore, Thread
+from threading import Lock, Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -121,13 +123,16 @@ def _guarded(app: Any, allows: Allows | None) -> Any:
 
 
 def _bound_server(host: str, tls: Callable[[], ssl.SSLContext] | None) -> type[WSGIServer]:
-    """A thread for each connection, at most `MOST_CONNECTIONS`: further ones are closed."""
+    """A thread for each connection, at most `MOST_CONNECTIONS`. For a further one the oldest of the
+    host that has the most is closed: who sends nothing keeps no scraper out."""
+    lock = Lock()
+    served: dict[socket.socket, str] = {}
+    """Connections and their hosts, the oldest first."""
 
     class Server(ThreadingMixIn, WSGIServer):
         daemon_threads = True
         request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        free = BoundedSemaphore(MOST_CONNECTIONS)
 
         def get_request(self) -> tuple[Any, Any]:
             connection, name = super().get_request()
@@ -140,16 +145,22 @@ def _bound_server(host: str, tls: Callable[[], ssl.SSLContext] | None) -> type[W
             return connection, name
 
         def process_request(self, request: Any, client_address: Any) -> None:
-            if self.free.acquire(blocking=False):
-                super().process_request(request, client_address)
-            else:
-                self.shutdown_request(request)
+            with lock:
+                if len(served) >= MOST_CONNECTIONS:
+                    [(host, _)] = collections.Counter(served.values()).most_common(1)
+                    oldest = next(one for one, of in served.items() if of == host)
+                    del served[oldest]
+                    with contextlib.suppress(OSError):  # its thread notices
+                        socket.socket.shutdown(oldest, socket.SHUT_RDWR)
+                served[request] = client_address[0]
+            super().process_request(request, client_address)
 
         def process_request_thread(self, request: Any, client_address: Any) -> None:
             try:
                 super().process_request_thread(request, client_address)
             finally:
-                self.free.release()
+                with lock:
+                    served.pop(request, None)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Of one connection: what it sent was no request, or it went away."""
