@@ -128,7 +128,8 @@ def test_a_rule_that_is_none_is_refused(rule):
     [b"", b"[]", b"{}", b"\xff", b'{"version": 2, "rules": []}', b'{"version": 1}',
      b'{"version": 1, "rules": [{"who": "a"}]}', b'{"version": 1, "rules": 5}',
      b'{"version": 1, "rules": [], "users": {"a": {"tokens": [{"sha256": "x"}]}}}',
-     b'{"version": 1, "rules": [], "teams": {"a b": []}}', b"[" * 100_000],
+     b'{"version": 1, "rules": [], "teams": {"a b": []}}', b"[" * 100_000,
+     b'{"version": 1, "rules": [], "teams": {"shop": "alice"}}', b'{"version": 1, "rules": {}}'],
 )  # fmt: skip
 def test_what_is_no_permissions_file_is_refused_by_name(content):
     with pytest.raises(ConfigurationError, match="is no permissions file"):

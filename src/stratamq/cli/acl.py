@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
 @acl_app.command("init")
 def init(file: FileOption = DEFAULT) -> None:
     """Make an empty permissions file: nobody may do anything."""
-    if file.exists():
+    if file.exists() or file.is_symlink():
         raise InvalidRequestError(f"{file} is there already, and is not replaced")
     file.parent.mkdir(parents=True, exist_ok=True)
     _write(file, Permissions())
@@ -207,7 +207,7 @@ def _read(file: Path) -> Permissions:
     """ConfigurationError, with what to do."""
     try:
         with file.open("rb") as opened:
-            return parse(opened.read(LARGEST_FILE_BYTES), str(file))
+            return parse(opened.read(LARGEST_FILE_BYTES + 1), str(file))
     except FileNotFoundError as error:
         raise ConfigurationError(
             [f"there is no permissions file {file}: `stratamq acl init`, or name one with --file"]
@@ -217,6 +217,7 @@ def _read(file: Path) -> Permissions:
 @contextlib.contextmanager
 def _changing(file: Path) -> Iterator[Permissions]:
     """What is there; written when the block ends without an error, one process at a time."""
+    file = file.resolve()  # what a link names is changed, as the service reads it
     _read(file)
     lock = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -231,14 +232,25 @@ def _changing(file: Path) -> Iterator[Permissions]:
 
 
 def _write(file: Path, permissions: Permissions) -> None:
-    """The old file or the new one is there, whatever happens. As many as before may read it."""
+    """The old file or the new one is there, whatever happens. The same as before may read it: it
+    keeps its owner and its mode, or nothing is changed."""
     content = dump(permissions)
+    if len(content) > LARGEST_FILE_BYTES:
+        raise InvalidRequestError(f"{file} would be larger than {LARGEST_FILE_BYTES} bytes")
     parse(content, str(file))
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    os.replace(temporary, file)
+    old = file.stat() if file.exists() else None
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            if old is not None:
+                if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(opened.fileno(), old.st_uid, old.st_gid)
+                os.fchmod(opened.fileno(), old.st_mode & 0o777)
+            os.fsync(opened.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

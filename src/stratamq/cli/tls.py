@@ -28,6 +28,8 @@ LONGEST_DAYS = 3650
 EARLIER = datetime.timedelta(hours=1)
 """Clocks of other machines may be behind."""
 BROKER = "broker"
+CA = "ca"
+LARGEST_COMMON_NAME = 64
 HERE = ("localhost", "127.0.0.1", "::1")
 
 tls_app = typer.Typer(help="Certificates for TLS.", no_args_is_help=True)
@@ -53,8 +55,9 @@ def init(
 ) -> None:
     """Make an authority, and a broker's certificate for this machine and every --host."""
     authority = Authority(directory)
-    authority.make()
     hosts = [*dict.fromkeys((*HERE, socket.gethostname(), *(host or ())))]
+    authority.check(hosts)
+    authority.make()
     authority.issue(BROKER, MEMBER, hosts, days)
     where = directory.absolute()
     typer.echo(f"{where}: ca.pem, ca.key, {BROKER}.pem and {BROKER}.key for {', '.join(hosts)}")
@@ -78,13 +81,31 @@ def issue(
 ) -> None:
     """Make a certificate by the authority of DIRECTORY: of a user, or of a broker on another
     machine (`issue DIRECTORY broker --host NAME`). Services read replaced files by themselves."""
-    checked_name(name)
+    _check_name(name)
     subject = MEMBER if name == BROKER else name
     hosts = [*(host or ())]
     if name == BROKER:
         hosts = [*dict.fromkeys((*HERE, *hosts))]
     Authority(directory).issue(name, subject, hosts, days, replace=replace)
     typer.echo(f"{directory.absolute() / name}.pem and .key: {subject}, for {days} days")
+
+
+def _check_name(name: str) -> None:
+    """InvalidRequestError for one that is no user's, or no file's."""
+    checked_name(name)
+    if "/" in name or name.startswith("."):
+        raise InvalidRequestError(f"{name!r}: the name is also a file's: no / and no . in front")
+    if len(name.encode()) > LARGEST_COMMON_NAME:
+        raise InvalidRequestError(
+            f"{name!r}: certificates have names of {LARGEST_COMMON_NAME} bytes"
+        )
+    if name == CA:
+        raise InvalidRequestError(f"{CA}.pem and {CA}.key are the authority's: take another name")
+    if name == MEMBER:
+        raise InvalidRequestError(
+            f"{MEMBER} is the name of brokers, who may do everything: `stratamq tls issue "
+            f"DIRECTORY {BROKER}` makes a certificate for one"
+        )
 
 
 class Authority:
@@ -102,6 +123,11 @@ class Authority:
             ) from error
         self._x509, self._hashes, self._serialization, self._ec = x509, hashes, serialization, ec
 
+    def check(self, hosts: list[str]) -> None:
+        """InvalidRequestError for what is no host's name, before anything is made."""
+        for host in hosts:
+            _host_name(self._x509, host)
+
     def make(self) -> None:
         """InvalidRequestError when there is one."""
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -114,7 +140,7 @@ class Authority:
         builder = builder.add_extension(_usage(x509, signs=True), critical=True)
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = builder.add_extension(own, critical=False)
-        self._write("ca", builder.sign(key, self._hashes.SHA256()), key)
+        self._write(CA, builder.sign(key, self._hashes.SHA256()), key)
 
     def issue(
         self, file: str, subject: str, hosts: list[str], days: int, *, replace: bool = False
@@ -218,6 +244,8 @@ def _host_name(x509: Any, host: str) -> Any:
     except ValueError:
         pass
     try:
+        if not host:
+            raise ValueError
         return x509.DNSName(host)
     except ValueError:
         raise InvalidRequestError(f"--host {host}: a name or an IP address is expected") from None

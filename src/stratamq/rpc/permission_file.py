@@ -138,6 +138,8 @@ def grant_of(who: str, may: str, what: str) -> Grant:
         raise InvalidRequestError(f"{may!r} is nothing that a {kind.value} can be done: {known}")
     if (kind is Kind.BROKER) is bool(colon) or (colon and not pattern):
         raise InvalidRequestError(f"{what!r}: topic:NAME, group:NAME or broker is expected")
+    if not pattern.isprintable():
+        raise InvalidRequestError(f"{what!r}: a name has no control characters")
     if len(pattern) > LARGEST_NAME:
         raise InvalidRequestError(f"a name has at most {LARGEST_NAME} characters")
     return Grant(who, Verb(may), kind, pattern)
@@ -149,6 +151,9 @@ def parse(text: bytes, source: str) -> Permissions:
         document = json.loads(text)
         if document["version"] != 1:
             raise ValueError(f"version {document['version']!r} is not known")
+        teams = document.get("teams", {})
+        if not all(isinstance(users, list) for users in (*teams.values(), document["rules"])):
+            raise ValueError("rules, and the users of a team, are lists")
         return Permissions(
             {
                 checked_name(user): [_token(one) for one in entry.get("tokens", ())]
@@ -156,7 +161,7 @@ def parse(text: bytes, source: str) -> Permissions:
             },
             {
                 checked_name(team): [checked_name(user) for user in users]
-                for team, users in document.get("teams", {}).items()
+                for team, users in teams.items()
             },
             [grant_of(rule["who"], rule["may"], rule["what"]) for rule in document["rules"]],
         )

@@ -261,6 +261,12 @@ def begin(control: AccessControl, context: Any, method: str) -> tuple[Caller, Ru
     return caller, rule
 
 
+def calling() -> Caller | None:
+    """Within a call: who calls. None: nobody is asked."""
+    call = _calls.get()
+    return None if call is None else call[1]
+
+
 def require_topics(topics: Iterable[str]) -> None:
     """Within a call that names topics as it goes: whether its caller may produce to them.
     NotPermittedError."""

@@ -30,6 +30,7 @@ from stratamq_commitlog.messages import (
     Run,
     StoredPart,
 )
+from stratamq_commitlog.servicer.producer_owners import ProducerOwners
 from stratamq_commitlog.servicer.values import check_sequences, place_of, put_status, role
 
 MAX_IN_FLIGHT_BYTES = 32 << 20
@@ -231,8 +232,9 @@ class AppendStreams:
     """All open streams of the service. A numbered producer has one: what still comes in on an older
     one, it has sent again on the newer."""
 
-    def __init__(self, engine: CommitLog) -> None:
+    def __init__(self, engine: CommitLog, owners: ProducerOwners) -> None:
         self._engine = engine
+        self._owners = owners
         self._streams: set[AppendStream] = set()
         self._of_producers: dict[int, AppendStream] = {}
 
@@ -252,6 +254,7 @@ class AppendStreams:
 
     def _opened(self, stream: AppendStream, producer: int) -> None:
         if producer:
+            self._owners.require(producer)
             older = self._of_producers.get(producer)
             if older is not None:
                 older.stop("its producer opened another append stream")

@@ -32,6 +32,7 @@ from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
+from stratamq_commitlog.servicer.producer_owners import ProducerOwners
 from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.servicer.values import (
     changed_topic,
@@ -57,7 +58,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     def __init__(self, engine: CommitLog, reading: ThreadWorker) -> None:
         self._engine = engine
         self._reading = reading
-        self._appends = AppendStreams(engine)
+        self._owners = ProducerOwners()
+        self._appends = AppendStreams(engine, self._owners)
         self._follows = FollowStreams(engine)
         self.opening = "starting"
         self.reopen: Callable[[], Awaitable[None]] | None = None
@@ -102,6 +104,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         if not request.messages:
             raise InvalidRequestError("no messages")
         _require_call_size(engine, len(request.messages))
+        self._owners.require(request.producer_id)
         born = peer_host(context.peer())
         numbers = numbers_of(request)
         messages = (

@@ -1,0 +1,33 @@
+"""Whose a producer's number is. It lies in every message, so that those who read them know it; who
+sent with another's number would end that producer's stream, and have its next messages taken for
+ones that were sent before."""
+
+from stratamq.errors import NotPermittedError
+from stratamq.service.access import calling
+
+MOST_OWNERS = 65_536
+
+
+class ProducerOwners:
+    """The users of the numbers that were used last. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._users: dict[int, str] = {}
+        """The longest unused first."""
+
+    def require(self, producer: int) -> None:
+        """Within a call: the number is its caller's from now on, if it is nobody's. Services of the
+        broker and members may take any. NotPermittedError."""
+        caller = calling()
+        if not producer or caller is None:
+            return
+        user = self._users.pop(producer, caller.name)
+        if caller.trusted:
+            user = caller.name
+        self._users[producer] = user
+        if len(self._users) > MOST_OWNERS:
+            del self._users[next(iter(self._users))]
+        if user != caller.name:
+            raise NotPermittedError(
+                f"{caller.name} may not send with this producer's number: another user does"
+            )

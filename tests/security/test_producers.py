@@ -1,0 +1,90 @@
+"""A producer's number is its user's, although whoever reads the messages knows it."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.rpc import discovery
+from stratamq.rpc.credentials import AUTHORIZATION, BEARER
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.methods import COMMITLOG, METHODS
+from stratamq.rpc.permission_file import Permissions, dump, grant_of
+from tests.support.brokers import Broker
+
+NUMBER = 12_345
+
+
+class Guarded:
+    """A log without TLS on loopback; `alice` and `mallory` may produce, each to a topic."""
+
+    def __init__(self, broker: Broker, tokens: dict[str, str]) -> None:
+        self._tokens = tokens
+        self.channel = grpc.insecure_channel(discovery.read(broker.root, COMMITLOG).address)
+
+    def metadata(self, user: str) -> list[tuple[str, str]]:
+        return [(AUTHORIZATION, BEARER + self._tokens[user])]
+
+    def stream(self, user: str, number: int) -> Any:
+        opening = pb.AppendStreamRequest(open=pb.AppendOpen(producer_id=number))
+        until_the_end = threading.Event()
+
+        def requests() -> Iterator[bytes]:
+            yield APPEND_STREAM_REQUEST.encode(opening, b"", b"")
+            until_the_end.wait()
+
+        call = METHODS["AppendStream"].on(self.channel)(requests(), metadata=self.metadata(user))
+        call.add_callback(until_the_end.set)
+        return call
+
+    def append(self, user: str, topic: str, number: int) -> object:
+        message = pb.Message(topic=topic, body=b"x")
+        request = pb.AppendRequest(messages=[message], producer_id=number, first_sequence=1)
+        return METHODS["Append"].on(self.channel)(request, metadata=self.metadata(user))
+
+
+@pytest.fixture
+def guarded(tmp_path: Path):
+    permissions = Permissions()
+    tokens = {user: permissions.add_token(user, "") for user in ("alice", "mallory", "nobody")}
+    permissions.rules = [
+        grant_of("alice", "produce", "topic:orders"),
+        grant_of("mallory", "produce", "topic:own"),
+    ]
+    (tmp_path / "access.json").write_bytes(dump(permissions))
+    settings = [f"access.file={tmp_path}/access.json", "commitlog.followers="]
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG])
+        found = Guarded(broker, tokens)
+        yield found
+        found.channel.close()
+
+
+def test_nobody_ends_anothers_stream_or_takes_its_sequences(guarded):
+    open_one = guarded.stream("alice", NUMBER)
+    assert next(open_one).HasField("opened")
+    with pytest.raises(grpc.RpcError) as refused:
+        next(guarded.stream("mallory", NUMBER))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises(grpc.RpcError) as refused:
+        guarded.append("mallory", "own", NUMBER)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert open_one.is_active()
+    # Its own user may go on on another stream, as after a broken connection.
+    second = guarded.stream("alice", NUMBER)
+    assert next(second).HasField("opened")
+    guarded.append("alice", "orders", NUMBER)
+    second.cancel()
+    guarded.append("mallory", "own", NUMBER + 1)
+
+
+def test_who_may_produce_to_no_topic_opens_no_append_stream(guarded):
+    """Each may have the log hold eight mebibytes of a message that is never sent whole."""
+    with pytest.raises(grpc.RpcError) as refused:
+        next(guarded.stream("nobody", 0))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "may not produce any topic" in refused.value.details()
