@@ -74,6 +74,15 @@ def test_a_broker_without_logs_is_said(tmp_path):
     assert "is not there" in stratamq("logs", data=tmp_path).stderr.decode()
 
 
+def test_nothing_that_a_terminal_obeys_is_shown(store):
+    """A traceback has the text that a peer has sent."""
+    with (store / "stratamq/log/commitlog.log").open("a") as log:
+        log.write(f"{LAST}\nValueError: \x1b]0;owned\x07\x9b31m\rhidden\n")
+    done = stratamq("logs", data=store)
+    assert b"ValueError: \\x1b]0;owned\\x07\\x9b31m\\rhidden" in done.stdout
+    assert not set(done.stdout.decode()) & {"\x1b", "\x07", "\r", "\x9b"}
+
+
 @pytest.mark.parametrize("size", [1, READ_AT_ONCE - 40, READ_AT_ONCE, 3 * READ_AT_ONCE])
 def test_lines_are_whole_wherever_a_read_ends(tmp_path, size):
     path = tmp_path / "commitlog.log"

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import socket
 import urllib.request
 
 import pytest
@@ -11,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_host, join_address, reachable_address, split_address
-from stratamq.rpc.discovery import Endpoint
+from stratamq.rpc.discovery import Endpoint, boot_of_machine
 from stratamq.service import metrics
 
 HERE = Endpoint("127.0.0.1:10911", "127.0.0.1:9100", 42)
@@ -130,3 +131,28 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_p
 
 def _no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("kind", ["its own", "a link's", "another user's", "another user's folder"])
+def test_a_socket_is_used_that_the_announcing_user_has_made(tmp_path, kind):
+    """A folder under the temporary one goes when that is cleared, and anybody may make it again."""
+    if os.geteuid() != 0 and kind.startswith("another"):
+        pytest.skip("needs root")
+    folder = tmp_path / "sockets"
+    folder.mkdir(mode=0o700)
+    path = folder / "index.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        local = f"unix:{path}"
+        if kind == "a link's":
+            folder.rename(tmp_path / "elsewhere")
+            folder.symlink_to(tmp_path / "elsewhere")
+        elif kind == "another user's":
+            os.chown(path, 12_345, 12_345)
+            os.chown(folder, 12_345, 12_345)
+        elif kind == "another user's folder":
+            os.chown(folder, 12_345, 12_345)
+        here = Endpoint("127.0.0.1:1", "", 42, local=local, boot=boot_of_machine())
+        discovery.write(tmp_path, "index", here)
+        found = discovery.read(tmp_path, "index")
+        assert found.nearest() == (local if kind == "its own" else "127.0.0.1:1")

@@ -36,6 +36,7 @@ from stratamq.cli import (
     topics,
     up,
 )
+from stratamq.cli.dump_output import printable
 from stratamq.cli.exit_codes import (
     EXIT_BROKEN_PIPE,
     EXIT_ERROR,
@@ -96,7 +97,7 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as exit_:
         return exit_.exit_code
     except StrataError as error:
-        print(*lines_of(error), sep="\n", file=sys.stderr)
+        print(*map(printable, lines_of(error)), sep="\n", file=sys.stderr)
         return code_of(error)
     except BrokenPipeError:
         # Python flushes standard output once more at exit; its reader has gone.

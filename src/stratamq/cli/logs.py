@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.dump_output import printable
 from stratamq.cli.moments import TIMES, parse_moment
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.store_paths import LOGS_DIRECTORY
@@ -86,9 +87,14 @@ def logs(
 
     ends = {files[-1]: files[-1].stat().st_size for files in chosen.values()}
     for event in reversed(_newest(chosen.values(), ends, first, wanted, lines)):
-        print(event.text)
+        _show(event)
     if follow:
         _follow(ends, wanted)
+
+
+def _show(event: Event) -> None:
+    """What peers have sent may stand in it: nothing that a terminal obeys."""
+    print("\n".join(printable(line) for line in event.text.split("\n")))
 
 
 def _newest(
@@ -182,7 +188,7 @@ def _follow(ends: dict[Path, int], wanted: Callable[[Event], bool]) -> None:
                 if shown[path]:
                     events.append(event)
         for event in sorted(events, key=lambda event: event.time):
-            print(event.text)
+            _show(event)
         sys.stdout.flush()
         pause.wait(LOOK_S)
 

@@ -51,11 +51,18 @@ STATE_BYTES = 1 << 20
 METRICS_BYTES = 16 << 20
 MOST_FILES = 200_000
 ANSWER_S = 3.0
+REMOVED = "[removed]"
 
-_SECRETS = re.compile(
-    r"(?i)(bearer\s+|(?:token|password|passwd|secret|access_key|account_key|sas)\w*"
-    r"[\"']?\s*[=:]\s*[\"']?|://[^/\s:@]+:)[^\s\"'@,;]+"
+_NAMES = (
+    r"(?:token|password|passwd|secret|access_?key|account_?key|access_?signature|credential|"
+    r"(?<![a-z])(?:sig|sas)(?![a-z])|signature)[\w-]*"
 )
+_SECRETS = re.compile(
+    # `password = x`, `"token": "x"`, `--secret x`, `bearer x`
+    rf"(?i)({_NAMES}[\"']?\s*[=:]\s*|--[\w.-]*{_NAMES}\s+(?!-)|bearer\s+|basic\s+(?=\S{{8}}))"
+    r"(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"'&}]+)"
+)
+_URLS = re.compile(r"(://[^/\s:@]*:)[^/\s\"']+(?=@)")
 _KEYS = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
 
 
@@ -158,7 +165,12 @@ def written(part: Part) -> str:
         text = part.text()
     except (OSError, ValueError, StrataError, http.client.HTTPException) as error:
         text = f"not to be had: {type(error).__name__}: {error}\n"
-    return _KEYS.sub("[removed]", _SECRETS.sub(r"\1[removed]", text))
+    return without_secrets(text)
+
+
+def without_secrets(text: str) -> str:
+    """Passwords in URLs, keys in PEM, and what is set to a name that says it is secret."""
+    return _SECRETS.sub(rf"\1{REMOVED}", _URLS.sub(rf"\1{REMOVED}", _KEYS.sub(REMOVED, text)))
 
 
 def _write(path: Path, parts: list[Part]) -> None:
@@ -167,8 +179,8 @@ def _write(path: Path, parts: list[Part]) -> None:
     folder = path.name.removesuffix(".tar.gz")
     now_ms = SystemClock().wall_ms()
     try:
-        with tarfile.open(unfinished, "x:gz") as archive:
-            unfinished.chmod(0o600)
+        made = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(made, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for part in parts:
                 data = written(part).encode("utf-8", "replace")
                 entry = tarfile.TarInfo(f"{folder}/{part.name}")

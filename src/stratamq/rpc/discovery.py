@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from stratamq.files.clock import machine_boot
@@ -45,14 +45,25 @@ class Endpoint:
     """`unix:` and the path of a socket, for processes of this machine that may use it."""
     boot: str = ""
     """Of the machine, as its kernel names it: the socket means nothing elsewhere."""
+    owner: int = field(default=-1, compare=False)
+    """The user whose run file it is, as found by `read`; −1: not read."""
 
     def nearest(self) -> str:
-        """The socket where this process may use it, else the address."""
+        """The socket where this process may use it, and the announcing user has made it; else the
+        address."""
         if self.local and self.boot == boot_of_machine():
             path = self.local.removeprefix(UNIX)
-            if os.access(path, os.R_OK | os.W_OK):
-                return self.local
+            with contextlib.suppress(OSError):
+                if self._is_ours(Path(path)) and os.access(path, os.R_OK | os.W_OK):
+                    return self.local
         return self.address
+
+    def _is_ours(self, path: Path) -> bool:
+        """A directory under the temporary one may have been cleared, and made by somebody else."""
+        socket, directory = path.lstat(), path.parent.lstat()
+        return stat.S_ISDIR(directory.st_mode) and (
+            self.owner in (-1, socket.st_uid) and socket.st_uid == directory.st_uid
+        )
 
 
 def socket_directory(root: Path) -> Path:
@@ -101,7 +112,7 @@ def write(root: Path, room: str, endpoint: Endpoint) -> Path:
     temporary = path.with_name(f"{room}-{endpoint.pid}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        temporary.write_text(json.dumps(asdict(endpoint)) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(_document(endpoint)) + "\n", encoding="utf-8")
         os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -109,11 +120,18 @@ def write(root: Path, room: str, endpoint: Endpoint) -> Path:
     return path
 
 
+def _document(endpoint: Endpoint) -> dict[str, object]:
+    document = asdict(endpoint)
+    del document["owner"]
+    return document
+
+
 def read(root: Path, room: str) -> Endpoint | None:
     """The last announcement, perhaps stale; None when there is none that can be understood."""
     try:
         with open(run_file(root, room), "rb", opener=_without_waiting) as file:
             document = json.loads(file.read(_LIMIT_BYTES))
+            owner = os.fstat(file.fileno()).st_uid
         return Endpoint(
             str(document["address"]),
             str(document.get("metrics", "")),
@@ -123,6 +141,7 @@ def read(root: Path, room: str) -> Endpoint | None:
             int(document.get("broker_id", 0)),
             str(document.get("local", "")),
             str(document.get("boot", "")),
+            owner,
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
