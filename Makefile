@@ -80,6 +80,7 @@ torture-ci: venv  ## what every change must pass of it: 1 000 seeds, 50 rounds o
 	$(BIN)/stratamq torture tier --seeds 100
 	$(BIN)/stratamq torture agents --seeds 200
 	$(BIN)/stratamq torture kill --rounds 50
+	$(BIN)/stratamq torture hostile --messages 50000
 	$(PYTEST) -n 2 --every-call -k "call or crash or damaged or interrupted or anew or los" \
 	  tests/commitlog/test_recovery_crashes.py tests/commitlog/test_cutting.py \
 	  tests/commitlog/test_closing.py tests/commitlog/test_bad_directories.py \

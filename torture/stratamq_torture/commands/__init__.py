@@ -11,6 +11,7 @@ from stratamq_torture.commands.brokers import brokers
 from stratamq_torture.commands.damage import damage
 from stratamq_torture.commands.disk import disk
 from stratamq_torture.commands.everything import everything
+from stratamq_torture.commands.hostile import hostile
 from stratamq_torture.commands.kill import kill
 from stratamq_torture.commands.order import order
 from stratamq_torture.commands.power import power
@@ -33,6 +34,7 @@ def register(app: typer.Typer) -> None:
     torture.command("brokers")(brokers)
     torture.command("damage")(damage)
     torture.command("disk")(disk)
+    torture.command("hostile")(hostile)
     torture.command("kill")(kill)
     torture.command("order")(order)
     torture.command("power")(power)

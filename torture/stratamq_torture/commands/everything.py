@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 PLENTY = 1_000_000
 """More rounds than any time is enough for: the seconds end a trial."""
 SHARES = {
-    "sim": 0.2,
+    "sim": 0.18,
     "tier": 0.06,
     "agents": 0.04,
     "brokers": 0.09,
     "kill": 0.11,
     "resend": 0.04,
+    "hostile": 0.02,
     "replicas": 0.1,
     "power": 0.11,
     "power async": 0.05,
@@ -62,6 +63,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     from stratamq_torture.brokers.trial import TRIAL as BROKERS
     from stratamq_torture.damage.trial import DamageOptions, run_damage
     from stratamq_torture.disks.trial import DiskOptions, run_disks
+    from stratamq_torture.processes.hostile import HostileOptions, run_hostile
     from stratamq_torture.processes.kill import KillOptions, run_kills
     from stratamq_torture.processes.order import OrderOptions, run_order
     from stratamq_torture.processes.power import PowerOptions, run_power_losses
@@ -82,6 +84,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     tiers = replace(seeds, seconds=share["tier"])
     kills = KillOptions(PLENTY, first_seed, share["kill"])
     resends = ResendOptions(PLENTY, first_seed, share["resend"])
+    hostile = HostileOptions(PLENTY, first_seed, share["hostile"])
     replicas = ReplicasOptions(PLENTY, first_seed, share["replicas"])
     power = PowerOptions(PLENTY, first_seed, "SYNC_FLUSH", share["power"])
     power_async = PowerOptions(PLENTY, first_seed, "ASYNC_FLUSH", share["power async"])
@@ -94,6 +97,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
         "brokers": lambda progress: BROKERS.simulate(brokers, progress),
         "kill": lambda progress: run_kills(kills, progress),
         "resend": lambda progress: run_resends(resends, progress),
+        "hostile": lambda progress: run_hostile(hostile, progress),
         "replicas": lambda progress: run_replicas(replicas, progress),
         "power": lambda progress: run_power_losses(power, progress),
         "power async": lambda progress: run_power_losses(power_async, progress),
