@@ -83,6 +83,13 @@ def test_bytes_are_paid_for_by_calls_and_slow_streams_down(time):
     one.begin(stream=False)
 
 
+def test_a_client_that_is_not_counted_has_any_number_open(time):
+    one = limits(time, open_calls=2, streams=2).of("ipv4:127.0.0.1", counted=False)
+    for _ in range(10):
+        one.begin(stream=True)
+    assert one.calls == 10
+
+
 def test_answers_that_a_client_does_not_take_are_bounded(time):
     found = limits(time, bytes_in_flight=8 << 20)
     one = found.of("alice")

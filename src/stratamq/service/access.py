@@ -128,7 +128,7 @@ class AccessControl:
             return Caller(name, peer, trusted=name in self._members)
         given = dict(context.invocation_metadata() or ()).get(AUTHORIZATION, "")
         encrypted = bool(shown.get("transport_security_type"))
-        return self._by_token(str(given), peer, encrypted or _is_loopback(peer))
+        return self._by_token(str(given), peer, encrypted or is_loopback(peer))
 
     def observer(
         self, given: str, certificate: Certificate | None, host: str, encrypted: bool
@@ -308,7 +308,8 @@ def unguarded(where: str) -> str:
     )
 
 
-def _is_loopback(peer: str) -> bool:
+def is_loopback(peer: str) -> bool:
+    """By gRPC's name of it."""
     return peer.startswith(("ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D", "ipv4:[::ffff:127."))
 
 

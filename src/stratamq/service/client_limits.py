@@ -10,7 +10,8 @@ settings `[limits]`.
     bytes in flight   of answers that it has not taken: a further one is not given (BusyError)
 
 A client is the user who calls, or its host where nobody is asked who they are. Processes of this
-machine (Unix sockets) and members of the cluster have no limits.
+machine (Unix sockets) and members of the cluster have no limits; those that come by loopback where
+nobody is asked may have any number of open calls: they are many, and one host.
 """
 
 import asyncio
@@ -129,12 +130,15 @@ class Client:
     """What one client uses now. Belongs to the event loop."""
 
     __slots__ = (
-        "_bytes", "_calls", "_limits", "_receiving", "_waiting", "calls", "in_flight", "streams"
+        "_bytes", "_calls", "_counted", "_limits", "_receiving", "_waiting", "calls", "in_flight",
+        "streams",
     )  # fmt: skip
 
-    def __init__(self, limits: "ClientLimits") -> None:
+    def __init__(self, limits: "ClientLimits", *, counted: bool = True) -> None:
+        """Not `counted`: any number of calls and streams may be open."""
         config = limits.config
         self._limits = limits
+        self._counted = counted
         self.calls = self.streams = 0
         self.in_flight = 0
         """Bytes of answers that were made and are not with the client."""
@@ -150,9 +154,9 @@ class Client:
     def begin(self, *, stream: bool) -> None:
         """A call; `end` ends it. BusyError."""
         config = self._limits.config
-        if self.calls >= config.open_calls:
+        if self._counted and self.calls >= config.open_calls:
             raise self._limits.exceeded("open_calls", config.open_calls, _OPEN_AGAIN_MS)
-        if stream and self.streams >= config.streams:
+        if self._counted and stream and self.streams >= config.streams:
             raise self._limits.exceeded("streams", config.streams, _OPEN_AGAIN_MS)
         if self._calls is not None or self._bytes is not None:
             self._require_rates(stream=stream)
@@ -242,12 +246,12 @@ class ClientLimits:
         self._overdue: set[asyncio.Task[Any]] = set()
         self._looking = False
 
-    def of(self, name: str) -> Client:
+    def of(self, name: str, *, counted: bool = True) -> Client:
         found = self._clients.get(name)
         if found is None:
             if len(self._clients) >= MOST_CLIENTS:
                 self._clients = {key: one for key, one in self._clients.items() if one.calls}
-            found = self._clients[name] = Client(self)
+            found = self._clients[name] = Client(self, counted=counted)
         return found
 
     @contextmanager

@@ -24,7 +24,7 @@ from stratamq.rpc.framing import identity
 from stratamq.rpc.permissions import Rule
 from stratamq.rpc.status import to_status
 from stratamq.service import metrics
-from stratamq.service.access import AccessControl, Caller, begin
+from stratamq.service.access import AccessControl, Caller, begin, is_loopback
 from stratamq.service.client_limits import Client, ClientLimits, host_of
 
 CALLS = metrics.counter(
@@ -111,8 +111,12 @@ class Entrance:
     def _client(self, context: Any, caller: Caller | None) -> Client | None:
         if self._limits is None or (caller is not None and caller.trusted):
             return None
-        host = host_of(context.peer())
-        return self._limits.of(f"user {caller.name}" if caller else host) if host else None
+        peer = context.peer()
+        if caller is not None:
+            return self._limits.of(f"user {caller.name}")
+        host = host_of(peer)
+        counted = self.access is not None or not is_loopback(peer)
+        return self._limits.of(host, counted=counted) if host else None
 
 
 class Call:
