@@ -176,7 +176,9 @@ class _Replication:
         self._chance = chance
         state = client.log_state()
         end = state.appended_offset
-        history = [(state.generation, 0)]
+        # Not this log's: a slave that claims more of it than there is holds up its master, as it
+        # is to, and without TLS whoever connects may claim that.
+        history = [(state.generation ^ 1, 0)]
         opening = encode_slave_opening(
             SlaveOpening(end, 0, SEGMENT_BYTES, state.broker_name, history, identity=7)
         )
