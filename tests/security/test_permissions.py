@@ -4,6 +4,7 @@ production's; handlers stand behind them that record that they were reached."""
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,12 +24,18 @@ from stratamq.api.v1 import (
     replication_pb2,
     tier_pb2,
 )
-from stratamq.errors import NotPermittedError, UnauthenticatedError
+from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from stratamq.rpc.permissions import OPERATE, RULES, Kind, Verb, rule_of
-from stratamq.service.access import AccessControl, AuditLog, require_topics
+from stratamq.service.access import (
+    AccessConfig,
+    AccessControl,
+    AuditLog,
+    require_guarded,
+    require_topics,
+)
 from stratamq.service.permission_source import PermissionSource
 from stratamq.service.server import Server
 
@@ -349,6 +356,7 @@ def context(peer: str, shown: dict | None = None, token: str = "") -> SimpleName
 
 
 TLS = {"transport_security_type": [b"ssl"]}
+IN_CLEAR = {"transport_security_type": [b"insecure"], "security_level": [b"TSI_SECURITY_NONE"]}
 
 
 @pytest.mark.parametrize(
@@ -361,6 +369,8 @@ TLS = {"transport_security_type": [b"ssl"]}
         ("ipv6:%5B::1%5D:5", None, True, "right", False),
         ("ipv4:10.0.0.1:5", None, True, "", False),
         ("ipv4:1.127.0.0:5", None, True, "", False),
+        ("ipv4:10.0.0.1:5", IN_CLEAR, True, "", False),
+        ("ipv4:127.0.0.1:5", IN_CLEAR, True, "right", False),
         ("ipv4:10.0.0.1:5", TLS, True, "right", False),
         ("ipv4:10.0.0.1:5", TLS, False, "", False),
         ("ipv4:10.0.0.1:5", {**TLS, "x509_common_name": [b"alice"]}, False, "alice", False),
@@ -373,6 +383,38 @@ def test_who_a_caller_is(tmp_path, peer, shown, with_token, name, trusted):
     control = AccessControl(guarded.source, [MEMBER], AuditLog())
     caller = control.caller(context(peer, shown, guarded.tokens["right"] if with_token else ""))
     assert (caller.name, caller.trusted) == (name, trusted)
+
+
+def test_a_token_that_really_comes_in_clear_by_another_address_is_refused(run, tmp_path):
+    """As gRPC describes the connection, and not as we imagine it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        host = probe.getsockname()[0]
+    guarded = Guarded(tmp_path)
+
+    async def scenario() -> list[str]:
+        await guarded.server.start("0.0.0.0:0")
+        port = guarded.server.address.rpartition(":")[2]
+        answers = []
+        for guarded.server.address in (f"127.0.0.1:{port}", f"{host}:{port}"):
+            answers.append(await guarded.call("GetStatus", "right"))
+        await guarded.server.stop()
+        return answers
+
+    assert run(scenario()) == ["OK", "UNAUTHENTICATED"]
+
+
+def test_an_abstract_socket_is_refused_where_callers_are_asked_who_they_are(tmp_path):
+    """No directory guards it, and who comes by a socket is trusted."""
+    require_guarded(AccessConfig(file=tmp_path), "commitlog", ["unix:/run/x.sock"])
+    require_guarded(AccessConfig(), "commitlog", ["unix-abstract:x"])
+    with pytest.raises(ConfigurationError, match="every process of the machine"):
+        require_guarded(
+            AccessConfig(file=tmp_path), "commitlog", ["127.0.0.1:1", "unix-abstract:x"]
+        )
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ audit = logging.getLogger("stratamq.audit")
 SECTION = "access"
 LINES_A_SECOND = 20
 LOCAL = "local"
+TLS = b"ssl"
+"""gRPC's name of it."""
 LISTENING = ("address", "metrics_address", "replication_address")
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
@@ -127,7 +129,8 @@ class AccessControl:
         if name:
             return Caller(name, peer, trusted=name in self._members)
         given = dict(context.invocation_metadata() or ()).get(AUTHORIZATION, "")
-        encrypted = bool(shown.get("transport_security_type"))
+        # Of a connection in clear it is `insecure`.
+        encrypted = TLS in shown.get("transport_security_type", ())
         return self._by_token(str(given), peer, encrypted or is_loopback(peer))
 
     def observer(
@@ -286,6 +289,10 @@ def access_control(config: AccessConfig, members: Collection[str]) -> AccessCont
 def require_guarded(config: AccessConfig, room: str, addresses: Iterable[str]) -> None:
     """ConfigurationError for a service that asks nobody who they are, and that others reach."""
     if config.file is not None:
+        abstract = [one for one in addresses if one.startswith("unix-abstract:")]
+        if abstract:
+            fault = f"{abstract[0]}: every process of the machine reaches it: use unix:PATH"
+            raise ConfigurationError([fault])
         return
     reached = [one for one in addresses if one and not is_local(one)]
     if not reached:
