@@ -14,7 +14,7 @@ SHELLS = ("Client", "AdminClient", "Producer", "Delivery", "Consumer")
 """Each has a twin `Async…` with the same methods, to be awaited."""
 BESIDE = (
     ("stratamq", ("scan",)),
-    ("stratamq.client.tracing", ("TraceContext", "context_of")),
+    ("stratamq.client.tracing", ("Tracing", "TraceContext", "context_of")),
 )
 
 
@@ -24,6 +24,7 @@ def python_reference() -> str:
     parts = ["## Connecting", *_function(client.connect), *_function(client.connect_async)]
     for name in SHELLS:
         parts += _class(getattr(client, name))
+    parts += _function(client.one_request)
     parts += ["## Values", "Each is importable from `stratamq.client`."]
     for name in client.__all__:
         value = getattr(client, name)

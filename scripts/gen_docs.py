@@ -27,15 +27,20 @@ from stratamq.service.config import ServiceConfig, Setting, describe
 from stratamq.service.installed import installed_rooms, settings_class
 from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig
+from stratamq.service.tracing import SECTION as TRACING
+from stratamq.service.tracing import TracingConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
 END = "<!-- generated from the settings by scripts/gen_docs.py: end -->"
 REFERENCE_BEGIN = "<!-- generated from the docstrings by scripts/gen_docs.py: begin -->"
 REFERENCE_END = "<!-- generated from the docstrings by scripts/gen_docs.py: end -->"
+SHARED = {TLS: TlsConfig, ACCESS: AccessConfig, LIMITS: LimitsConfig, TRACING: TracingConfig}
+"""Settings of every service of a broker, by section."""
 RUNTIME_METRICS = (
     "stratamq.service.guarded_handlers",
     "stratamq.service.loop_watch",
+    "stratamq.service.recorder",
     "stratamq.service.server",
 )
 
@@ -95,7 +100,7 @@ def configs() -> dict[str, type[ServiceConfig]]:
 def with_settings(page: str) -> str:
     shared = describe(ServiceConfig)
     parts = ["## Every service", "These stand in every section.", settings_table(shared)]
-    for section, own_cls in {TLS: TlsConfig, ACCESS: AccessConfig, LIMITS: LimitsConfig}.items():
+    for section, own_cls in SHARED.items():
         parts += [f"## `[{section}]`", own_cls.__doc__.strip(), settings_table(describe(own_cls))]
     for section, cls in configs().items():
         own = [row for row in describe(cls) if row not in shared]

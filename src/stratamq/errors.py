@@ -20,7 +20,12 @@ timed out* is no error: it is a `PutStatus`, `SendStatus` for clients, beside th
 
 
 class StrataError(Exception):
-    """Base of every deliberate error. `fields` travel with it across gRPC."""
+    """Base of every deliberate error. `fields` travel with it across gRPC.
+
+    `request_id`: of one that a call raised, under which the service's log has the call, if it has
+    it (`stratamq logs --request`); "": not known."""
+
+    request_id = ""
 
     def __init__(self, message: str, **fields: object) -> None:
         super().__init__(message)

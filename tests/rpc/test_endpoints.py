@@ -21,7 +21,7 @@ class FakeChannel:
         return cls(address, options)
 
     def unary_unary(self, path, **_):
-        return (self.address, path)
+        return lambda: (self.address, path)
 
 
 def announce(root, room, port):
@@ -76,13 +76,13 @@ def test_a_service_that_moved_is_found_again(tmp_path):
     channels = Channels(Endpoints(tmp_path), FakeChannel)
     method = METHODS["GetStatus"]
     before = channels.callable(method)
-    assert before == ("127.0.0.1:4000", method.path)
+    assert before() == ("127.0.0.1:4000", method.path)
     assert not channels.renew(COMMITLOG)
     assert channels.callable(method) is before
     announce(tmp_path, COMMITLOG, 4001)
     assert channels.callable(method) is before
     assert channels.renew(COMMITLOG)
-    assert channels.callable(method) == ("127.0.0.1:4001", method.path)
+    assert channels.callable(method)() == ("127.0.0.1:4001", method.path)
     assert sorted(channel.address for channel in channels.close()) == [
         "127.0.0.1:4000",
         "127.0.0.1:4001",
@@ -95,4 +95,4 @@ def test_a_service_that_took_back_its_announcement_stays_where_it_was(tmp_path):
     channels.callable(METHODS["GetStatus"])
     discovery.remove(tmp_path, COMMITLOG, 1)
     assert not channels.renew(COMMITLOG)
-    assert channels.callable(METHODS["GetStatus"])[0] == "127.0.0.1:4000"
+    assert channels.callable(METHODS["GetStatus"])()[0] == "127.0.0.1:4000"

@@ -10,6 +10,7 @@ import pytest
 
 from stratamq import errors
 from stratamq.rpc import status
+from stratamq.rpc.request_ids import ERROR_KEY
 from stratamq.rpc.status import from_rpc_error, to_status
 from stratamq.service.server import Server
 
@@ -115,7 +116,8 @@ def assert_same(rebuilt: errors.StrataError, error: errors.StrataError) -> None:
     assert type(rebuilt) is type(error)
     assert rebuilt.message == error.message
     assert rebuilt.fields == error.fields
-    assert vars(rebuilt) == vars(error)
+    received = {"request_id": rebuilt.request_id} if rebuilt.request_id else {}
+    assert vars(rebuilt) == vars(error) | received
 
 
 @pytest.mark.parametrize(("error", "code"), EVERY_ERROR, ids=NAMES)
@@ -162,7 +164,8 @@ def test_a_bug_is_logged_with_traceback_and_its_message_withheld(raiser, caplog)
     assert "swordfish" not in received.details()
     [record] = [record for record in caplog.records if record.name == status.__name__]
     assert record.exc_info[1] is raiser.error
-    assert record.error_id in received.details()
+    [(_, request_id)] = [one for one in received.trailing_metadata() if one[0] == ERROR_KEY]
+    assert request_id in received.details()
     assert type(from_rpc_error(received)) is errors.StrataError
 
 

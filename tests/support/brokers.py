@@ -53,7 +53,7 @@ class BrokerFailedError(AssertionError):
     """A service did not start or stop as it should; the sentence holds what it wrote."""
 
 
-OF_ALL = ("tls.", "access.", "limits.")
+OF_ALL = ("tls.", "access.", "limits.", "tracing.")
 """Settings that every service has."""
 
 

@@ -4,6 +4,7 @@ while there is nothing to do. A pass that `pass_timing` holds back waits no long
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 
 from stratamq.files.port import Worker
@@ -23,6 +24,7 @@ class Driver:
         self._on_second = on_second
         self._loop = asyncio.get_running_loop()
         self._scheduled = False
+        self._of_no_request = Context()
         self._timing = PassTiming(
             engine.appender,
             engine.commit,
@@ -61,7 +63,8 @@ class Driver:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._run)
+            # A pass works for all requests that wait, not for the one that woke it.
+            self._loop.call_soon(self._run, context=self._of_no_request)
 
     def _run(self) -> None:
         self._scheduled = False

@@ -48,6 +48,7 @@ from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.status import status_of
+from stratamq_commitlog.write.append_stages import AppendStages
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +74,10 @@ class CommitLog:
         pid: int = 0,
         boot: str = "",
         incarnation: int = 1,
+        stages: AppendStages | None = None,
     ) -> None:
-        """`incarnation` is another one in each process, and not 0."""
+        """`incarnation` is another one in each process, and not 0. `stages`: where traces are
+        recorded."""
         self.incarnation = incarnation
         """Another one after each opening: the order of the queue table may be another one."""
         self.wake: Callable[[], None] | None = None
@@ -90,6 +93,7 @@ class CommitLog:
             workers=workers,
             boot=boot,
             incarnation=incarnation,
+            stages=stages,
         )
         self.sync_flush = lasting.sync_flush
         self.store_host = lasting.store_host

@@ -36,6 +36,7 @@ from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.upkeep.snapshots import Snapshots
 from stratamq_commitlog.upkeep.upkeep import Upkeep
 from stratamq_commitlog.write.acknowledgement import Acknowledgement, ReplicaWaiters
+from stratamq_commitlog.write.append_stages import AppendStages
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.batch_check import FrameRules
 from stratamq_commitlog.write.group_commit import GroupCommit
@@ -85,6 +86,7 @@ class Lasting:
     gate: WriteGate
     puts: Puts
     store_host: bytes
+    stages: AppendStages | None
 
     @property
     def sync_flush(self) -> bool:
@@ -100,6 +102,7 @@ def make_lasting(
     workers: Workers,
     boot: str,
     incarnation: int,
+    stages: AppendStages | None = None,
 ) -> Lasting:
     """Touches no file."""
     states = StateCell(LogState(RoleState(Role(config.role))))
@@ -132,6 +135,7 @@ def make_lasting(
         gate=gate,
         puts=Puts(config, gate, topics, store_clock),
         store_host=encode_store_host(config.store_host),
+        stages=stages,
     )
 
 
@@ -268,7 +272,7 @@ def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], Non
     interval_ms = None if sync_flush else config.flush_interval_ms
     path = WritePath(
         appender, segments, commit, offsets, gate, high_water_mark, wake,
-        flush_interval_ms=interval_ms,
+        flush_interval_ms=interval_ms, stages=lasting.stages,
     )  # fmt: skip
     return Writing(offsets, hub, segments, commit, waiters, window, appender, high_water_mark, path)
 

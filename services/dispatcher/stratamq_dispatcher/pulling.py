@@ -18,6 +18,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Worker
+from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import OnDone, answer, outcome
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
 from stratamq_dispatcher.consume_queue import ConsumeQueue
@@ -145,7 +146,8 @@ class Puller:
     async def _run(self, plan: PullPlan) -> PullAnswer:
         if plan.cold:
             view = self._log_view()
-            return await self._in_lane(lambda: self._cold.pull(plan, view))
+            with part("cold read"):
+                return await self._in_lane(lambda: self._cold.pull(plan, view))
         return plan.run(self._engine.hot_log())
 
     async def _from_tier(self, query: PullQuery, local: PullAnswer) -> PullAnswer | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from stratamq.errors import StrataError
 from stratamq.follow.tier import TierCalls, TierMessages, TierQueue
+from stratamq.rpc.request_ids import part
 from stratamq_dispatcher.frame_reads import Piece
 from stratamq_dispatcher.long_poll import QueueKey
 from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullPlan, PullQuery, TagFilter
@@ -117,9 +118,11 @@ class TierReads:
         wanted = query.max_messages or DEFAULT_MESSAGES
         if query.stop_before is not None:
             wanted = max(1, min(wanted, query.stop_before - offset))
-        found = await self._calls.messages(
-            query.topic, query.queue_id, offset, wanted, query.max_bytes or DEFAULT_BYTES
-        )
+        most_bytes = query.max_bytes or DEFAULT_BYTES
+        with part("tier fetch", topic=query.topic, queue_id=query.queue_id):
+            found = await self._calls.messages(
+                query.topic, query.queue_id, offset, wanted, most_bytes
+            )
         if found is None:
             return None
         minimum = max(found.minimum, hidden_below)

@@ -8,6 +8,7 @@ from stratamq.api.v1 import common_pb2, index_pb2_grpc
 from stratamq.api.v1 import index_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.followed_topics import FollowedTopics
+from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import finished, outcome
 from stratamq_index.engine import REPORT_LINES, IndexEngine
 from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUILDS
@@ -33,7 +34,9 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
         question = _question(request, self._minimums.get(request.topic, {}))
         applied = self._engine.applied
         with QUERY_SECONDS.time():
-            answer, missing = await self._tier.complete(question, await self._ask(question))
+            with part("index read"):
+                local = await self._ask(question)
+            answer, missing = await self._tier.complete(question, local)
         QUERIES.inc()
         QUERY_MESSAGES.inc(len(answer.frames))
         return pb.QueryKeyResponse(

@@ -10,6 +10,7 @@ from stratamq.errors import StrataError
 from stratamq.follow.tier import TierCalls, TierKeyMessages
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I32, I64
+from stratamq.rpc.request_ids import part
 from stratamq_index.query import MAX_ANSWER_BYTES, MAX_MESSAGES, Answer, Question
 
 log = logging.getLogger(__name__)
@@ -35,15 +36,16 @@ class TierQueries:
         wanted = question.max_messages + (0 if question.oldest_first else len(local.frames))
         end_ms = question.end_ms if question.end_ms is not None else _no_end(question)
         try:
-            found = await self._calls.messages_of_key(
-                question.topic,
-                question.key,
-                most_messages=min(wanted, 2 * MAX_MESSAGES),
-                begin_ms=question.begin_ms,
-                end_ms=end_ms,
-                oldest_first=question.oldest_first,
-                unique_only=question.unique_only,
-            )
+            with part("tier query", topic=question.topic):
+                found = await self._calls.messages_of_key(
+                    question.topic,
+                    question.key,
+                    most_messages=min(wanted, 2 * MAX_MESSAGES),
+                    begin_ms=question.begin_ms,
+                    end_ms=end_ms,
+                    oldest_first=question.oldest_first,
+                    unique_only=question.unique_only,
+                )
         except StrataError as error:
             if not self._known:
                 return local, ""

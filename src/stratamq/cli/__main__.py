@@ -53,6 +53,7 @@ from stratamq.rpc.credentials import (
     TOKEN_FILE_VARIABLE,
     choose,
 )
+from stratamq.rpc.request_ids import one_request
 
 COMMANDS = (
     up,
@@ -91,7 +92,7 @@ def run(arguments: list[str]) -> int:
         command = get_command(build_app())
         # When a shell asks for completions it answers them, and raises SystemExit.
         command._main_shell_completion({}, "stratamq")
-        with command.make_context("stratamq", list(arguments)) as context:
+        with command.make_context("stratamq", list(arguments)) as context, one_request():
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as exit_:

@@ -18,11 +18,14 @@ from stratamq.cli.dump_output import printable
 from stratamq.cli.moments import TIMES, parse_moment
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.store_paths import LOGS_DIRECTORY
+from stratamq.service.logging import REQUEST_ID
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 UP = "up"
 LOOK_S = 0.2
 READ_AT_ONCE = 1 << 16
+LEAST_DIGITS = 8
+_ID = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS},32}}")
 
 _EVENT = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z) (?P<level>[A-Z]+) +(?P<service>\S+) ")
 
@@ -60,6 +63,12 @@ def logs(
     match: Annotated[
         str | None, typer.Option("--match", "-m", help="only those in which this text stands")
     ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option(
+            "--request", "-r", metavar="ID", help="only those of this request, or of this trace"
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until Ctrl-C")] = False,
 ) -> None:
     """The log lines of a broker that `stratamq up` started, of all its services, by time.
@@ -71,6 +80,7 @@ def logs(
         raise NotFoundError(f"{directory} is not there: name a broker's directory with --data")
     if level.upper() not in LEVELS:
         raise InvalidRequestError(f"--level {level}: one of {', '.join(LEVELS)}")
+    of_request = _of_request(request)
     found = log_files(directory)
     found.pop(UP, None)  # what the terminal showed: services' lines among others
     unknown = sorted(set(services or ()) - found.keys())
@@ -83,7 +93,8 @@ def logs(
 
     def wanted(event: Event) -> bool:
         at_level = event.level not in LEVELS or LEVELS.index(event.level) >= lowest
-        return at_level and event.time >= first and (match is None or match in event.text)
+        matches = match is None or match in event.text
+        return at_level and event.time >= first and matches and of_request(event.text)
 
     ends = {files[-1]: files[-1].stat().st_size for files in chosen.values()}
     for event in reversed(_newest(chosen.values(), ends, first, wanted, lines)):
@@ -95,6 +106,18 @@ def logs(
 def _show(event: Event) -> None:
     """What peers have sent may stand in it: nothing that a terminal obeys."""
     print("\n".join(printable(line) for line in event.text.split("\n")))
+
+
+def _of_request(request: str | None) -> Callable[[str], object]:
+    """Whether a text is an event of the request."""
+    if request is None:
+        return lambda text: True
+    digits = request.lower()
+    if not _ID.fullmatch(digits):
+        raise InvalidRequestError(
+            f"--request {request}: an id is 32 hex digits; the first {LEAST_DIGITS} will do"
+        )
+    return re.compile(rf'\b{REQUEST_ID}(=|": ?"){digits}').search
 
 
 def _newest(

@@ -61,6 +61,7 @@ from stratamq.client.values import (
     Topic,
 )
 from stratamq.rpc.credentials import Credentials, TlsFiles
+from stratamq.rpc.request_ids import one_request
 
 __all__ = [
     "EARLIEST",
@@ -116,4 +117,5 @@ __all__ = [
     "Topic",
     "connect",
     "connect_async",
+    "one_request",
 ]

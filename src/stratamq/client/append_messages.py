@@ -61,6 +61,8 @@ def request_of(batch: Batch, shape: FrameShape) -> bytes:
     head = commitlog_pb2.AppendStreamRequest(sequence=batch.sequence, runs=runs)
     if batch.unanswered and batch.sent_from is not None:
         head.sent_from.CopyFrom(wire_place(batch.sent_from))
+    if batch.span is not None:
+        head.traceparent = batch.span.request.traceparent
     return APPEND_STREAM_REQUEST.encode_pieces(head, pieces, sum(batch.lengths), [lengths])
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratamq.client.received import ReceivedMessage
+from stratamq.client.spans import Spans
 from stratamq.errors import InvalidRequestError
 
 Serializer = Callable[[Any], bytes]
@@ -33,6 +34,8 @@ class Hooks:
     serializer: Serializer | None = None
     deserializer: Deserializer | None = None
     interceptors: Sequence[Interceptor] = ()
+    spans: Spans | None = None
+    """None: no traces are recorded."""
 
     def outgoing(
         self, topic: str, body: Any, properties: Mapping[str, str]

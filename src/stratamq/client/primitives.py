@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent import futures
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,10 +29,13 @@ class Condition(threading.Condition):
 
 
 class Worker:
-    """A daemon thread."""
+    """A daemon thread, which works for the request that is current where it is made, as a task
+    does."""
 
     def __init__(self, name: str, run: Callable[..., None], *arguments: Any) -> None:
-        self._thread = threading.Thread(target=run, args=arguments, name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(run, *arguments), name=name, daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()

@@ -1,15 +1,18 @@
 """What is settled at once: a batch and its messages, or a message that goes alone; its outcome."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
 from stratamq.client.numbering import LogPlace
+from stratamq.client.spans import MOST_LINKS, Called, CallSpan, batch
 from stratamq.client.values import SendResult, SendStatus
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
 from stratamq.formats.properties import find_property
+from stratamq.rpc.request_ids import KEY
+from stratamq.rpc.trace_context import valid
 
 Fields = tuple[int, int, int, int]
 """flag, sys_flag, born_timestamp_ms, reconsume_times."""
@@ -127,13 +130,15 @@ def messages_of(parts: Sequence[StoredPart], runs: Sequence[Run]) -> Iterator[St
 class Unit:
     """What is settled at once: a batch, or a message that goes alone."""
 
-    __slots__ = ("seen", "settled", "size")
+    __slots__ = ("seen", "settled", "size", "span")
 
     def __init__(self) -> None:
         self.size = 0
         self.settled = False
         self.seen = False
         """The outcome has been delivered to a caller."""
+        self.span: CallSpan | None = None
+        """Begun with the first attempt, where traces are recorded."""
 
     def error(self) -> StrataError | None:
         """Of a settled unit."""
@@ -171,8 +176,8 @@ class Batch(Unit):
     """Messages that go together."""
 
     __slots__ = (
-        "_ends", "_stored", "count", "lengths", "opened_ns", "outcome", "queue_of", "runs",
-        "sent_from", "sequence", "unanswered",
+        "_ends", "_stored", "contexts", "count", "lengths", "opened_ns", "outcome", "queue_of",
+        "runs", "sent_from", "sequence", "unanswered",
     )  # fmt: skip
 
     def __init__(self, opened_ns: int) -> None:
@@ -188,10 +193,25 @@ class Batch(Unit):
         self.runs: dict[tuple[str, int], Run] = {}
         self.queue_of: dict[str, int] = {}
         self.count = 0
+        self.contexts: dict[str, None] | None = None
+        """Trace contexts of its messages, where traces are recorded: some, each once."""
         self.lengths: list[int] = []
         self.outcome: BatchOutcome | None = None
         self._ends: list[int] = []
         self._stored: list[StoredMessage] = []
+
+    def link(self, properties: Mapping[str, str]) -> None:
+        """A message of these properties is in it."""
+        context = valid(properties.get(KEY))
+        if context:
+            if self.contexts is None:
+                self.contexts = {}
+            if len(self.contexts) < MOST_LINKS:
+                self.contexts[context] = None
+
+    def called(self) -> Called:
+        """As traces show it."""
+        return batch({topic for topic, _ in self.runs}, self.count)
 
     def encode(self, shape: FrameShape) -> tuple[bytes, list[bytes]]:
         """Packed lengths, and the frames in pieces."""

@@ -16,7 +16,6 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +109,9 @@ class Credentials:
             return kind.insecure_channel(address, options=options)
         return kind.secure_channel(address, self._channel_credentials(self.tls), options=options)
 
-    def callable(self, call: Any) -> Any:
-        """A method's callable that shows the token, if there is one."""
-        return _WithToken(call, self.token) if self.token else call
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What every call shows: the token, if there is one."""
+        return ((AUTHORIZATION, BEARER + self.token),) if self.token else ()
 
     def changed(self) -> bool:
         """A file was replaced since the last channel was made."""
@@ -130,22 +129,6 @@ class Credentials:
             made = grpc.ssl_channel_credentials(found.ca, found.key, found.certificate)
             self._made = (stamp, made)
         return self._made[1]
-
-
-class _WithToken:
-    """A callable of grpc, or of grpc.aio, whose every call has the token."""
-
-    def __init__(self, call: Any, token: str) -> None:
-        metadata = ((AUTHORIZATION, BEARER + token),)
-        self._call = call
-        self._given = partial(call, metadata=metadata)
-        self._metadata = metadata
-
-    def __call__(self, request: Any = None, timeout: float | None = None, **options: Any) -> Any:
-        return self._given(request, timeout=timeout, **options)
-
-    def future(self, request: Any, timeout: float | None = None, **options: Any) -> Any:
-        return self._call.future(request, timeout=timeout, metadata=self._metadata, **options)
 
 
 _chosen: dict[str, str] = {}

@@ -24,6 +24,7 @@ from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.credentials import Credentials, credentials_of
 from stratamq.rpc.locating import FoundBroker, LocatePlan, SurveyPlan, locate, survey
 from stratamq.rpc.methods import AGENT, HA, JANITOR, ROOMS, SERVICES, TIER, Method
+from stratamq.rpc.request_ids import Call
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # the services bound what they send
@@ -239,7 +240,7 @@ class Channels:
         return self._on(method, self.at(address))
 
     def _on(self, method: Method, channel: Any) -> Any:
-        return self._credentials.callable(method.on(channel))
+        return Call(method.on(channel), self._credentials.metadata())
 
     def channel(self, room: str) -> Any:
         with self._lock:

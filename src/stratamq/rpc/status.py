@@ -8,7 +8,6 @@ without their message.
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +29,7 @@ from stratamq.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from stratamq.rpc.request_ids import ERROR_KEY, current, one_request, valid_id
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, Metadata]:
     """Status code, message and trailing metadata for `error`.
 
     Side effect: damage is logged as an error, and anything that is not in the table is logged with
-    its traceback under an id that the message repeats.
+    its traceback under the request's id, which the message repeats.
     """
     error = _representative(error)
     row = _row(error)
@@ -174,9 +174,9 @@ def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, Metadata]:
     if isinstance(error, NotImplementedError):  # what generated servicers raise
         message = "the service does not offer this call"
         return grpc.StatusCode.UNIMPLEMENTED, message, ((NAME_KEY, "UNIMPLEMENTED"),)
-    error_id = os.urandom(4).hex()
-    log.error("unexpected error in a call", exc_info=error, extra={"error_id": error_id})
-    message = f"internal error {error_id}: the log of the service has more"
+    with one_request() as request:
+        log.error("unexpected error in a call", exc_info=error)
+    message = f"internal error of request {request.id}: the log of the service has more"
     return grpc.StatusCode.INTERNAL, message, ((NAME_KEY, "INTERNAL"),)
 
 
@@ -187,6 +187,14 @@ def from_rpc_error(error: grpc.RpcError) -> StrataError:
     `status`; a deadline is an UnavailableError with `status` DEADLINE_EXCEEDED, because the request
     may have been carried out; INTERNAL and the like are plain StrataErrors.
     """
+    rebuilt = _rebuilt(error)
+    request = current()
+    sent = "" if request is None else request.id
+    rebuilt.request_id = valid_id(_text_metadata(error).get(ERROR_KEY)) or sent
+    return rebuilt
+
+
+def _rebuilt(error: grpc.RpcError) -> StrataError:
     code = error.code() if hasattr(error, "code") else grpc.StatusCode.UNKNOWN
     message = (error.details() if hasattr(error, "details") else str(error)) or code.name
     metadata = _text_metadata(error)
@@ -214,6 +222,20 @@ def never_sent(error: StrataError) -> bool:
     return error.fields.get("status") == "UNAVAILABLE" and error.message.startswith(
         "failed to connect to all addresses"
     )
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """The status that `to_status` gives it; CANCELLED where the caller went away."""
+    if not isinstance(error, Exception):
+        return grpc.StatusCode.CANCELLED
+    error = _representative(error)
+    row = _row(error)
+    if row is not None:
+        return row.code
+    if _is_deadline(error):
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+    unknown = isinstance(error, NotImplementedError)
+    return grpc.StatusCode.UNIMPLEMENTED if unknown else grpc.StatusCode.INTERNAL
 
 
 def error_name(error: BaseException) -> str:

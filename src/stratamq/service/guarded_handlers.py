@@ -1,4 +1,5 @@
-"""Around every call of a server: errors become statuses, calls are counted and timed.
+"""Around every call of a server: it has a request id, errors become statuses, calls are counted,
+timed and, where traces are recorded, a span.
 
 A handler raises errors of `stratamq.errors` and never touches status codes. It may be a coroutine,
 an async generator, or a plain function that does not block.
@@ -22,10 +23,13 @@ from grpc.aio import EOF, AbortError
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
 from stratamq.rpc.permissions import Rule
+from stratamq.rpc.request_ids import ERROR_KEY, one_request
+from stratamq.rpc.request_ids import begin as begin_request
 from stratamq.rpc.status import to_status
 from stratamq.service import metrics
 from stratamq.service.access import AccessControl, Caller, begin, is_loopback
 from stratamq.service.client_limits import Client, ClientLimits, host_of
+from stratamq.service.recorder import Recorded, Recorder
 
 CALLS = metrics.counter(
     "grpc_calls", "Calls answered, by full method name and status.", ("method", "status")
@@ -52,11 +56,14 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         handlers: grpc.GenericRpcHandler,
         access: AccessControl | None = None,
         limits: ClientLimits | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        """Without `access` everyone may do everything; without `limits` as much as they like."""
+        """Without `access` everyone may do everything; without `limits` as much as they like;
+        without a `recorder` there are no spans."""
         self._handlers = handlers
         self._access = access
         self._limits = limits
+        self._recorder = recorder
         # Wrapped once per method, not per call. Bounded: unknown methods have no handler.
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
@@ -68,7 +75,7 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            entrance = Entrance(self._access, self._limits, method, handler)
+            entrance = Entrance(self._access, self._limits, self._recorder, method, handler)
             known = self._wrapped[method] = (handler, _wrap(handler, method, entrance))
         return known[1]
 
@@ -90,9 +97,11 @@ class Entrance:
         self,
         access: AccessControl | None,
         limits: ClientLimits | None,
+        recorder: Recorder | None,
         method: str,
         handler: Handler,
     ) -> None:
+        self._recorder = recorder
         self.access = access
         self.method = method
         self.takes_stream = bool(handler.request_streaming)
@@ -101,12 +110,23 @@ class Entrance:
 
     def enter(self, context: Any) -> "Call":
         """UnauthenticatedError, BusyError."""
+        request = begin_request(context)
+        span = None if self._recorder is None else self._recorder.serve(self.method, request)
+        if span is None:
+            return self._enter(context, None)
+        try:
+            return self._enter(context, span)
+        except BaseException as error:
+            span.end(error)
+            raise
+
+    def _enter(self, context: Any, span: Recorded | None) -> "Call":
         admitted = None if self.access is None else begin(self.access, context, self.method)
         caller, rule = admitted or (None, None)
         client = self._client(context, caller)
         if client is not None:
             client.begin(stream=self.is_stream)
-        return Call(self, caller, rule, client)
+        return Call(self, caller, rule, client, span)
 
     def _client(self, context: Any, caller: Caller | None) -> Client | None:
         if self._limits is None or (caller is not None and caller.trusted):
@@ -122,11 +142,17 @@ class Entrance:
 class Call:
     """One call from its beginning to its end."""
 
-    __slots__ = ("_caller", "_client", "_entrance", "_request", "_rule", "_version")
+    __slots__ = ("_caller", "_client", "_entrance", "_request", "_rule", "_span", "_version")
 
     def __init__(
-        self, entrance: Entrance, caller: Caller | None, rule: Rule | None, client: Client | None
+        self,
+        entrance: Entrance,
+        caller: Caller | None,
+        rule: Rule | None,
+        client: Client | None,
+        span: Recorded | None,
     ) -> None:
+        self._span = span
         self._entrance = entrance
         self._caller = caller
         self._rule = rule
@@ -137,9 +163,11 @@ class Call:
     def __enter__(self) -> "Call":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._client is not None:
             self._client.end(stream=self._entrance.is_stream)
+        if self._span is not None:
+            self._span.end(error)
 
     async def receive(self, read: Callable[[], Awaitable[Any]]) -> Any:
         """The request's bytes."""
@@ -354,4 +382,5 @@ async def _asked(
 async def _abort(context: grpc.aio.ServicerContext, error: Exception, method: str) -> None:
     code, message, metadata = to_status(error)
     CALLS.labels(method, code.name).inc()
-    await context.abort(code, message, metadata)
+    with one_request() as request:
+        await context.abort(code, message, (*metadata, (ERROR_KEY, request.id)))

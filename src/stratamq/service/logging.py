@@ -11,6 +11,11 @@ from typing import TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
+from stratamq.rpc.request_ids import current
+
+REQUEST_ID = "request_id"
+"""The field of every event of a request; also the id of its trace."""
+
 # What every LogRecord carries; whatever else is on a record came in through `extra`.
 _STANDARD = frozenset(
     vars(logging.LogRecord("", 0, "", 0, "", None, None)) | {"message": "", "asctime": ""}
@@ -94,7 +99,11 @@ class _TextFormatter(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    request = current()
+    if request is not None:
+        fields[REQUEST_ID] = request.id
+    return fields
 
 
 def _timestamp(record: logging.LogRecord) -> str:

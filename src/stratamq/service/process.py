@@ -51,6 +51,8 @@ from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
 from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig, server_tls
+from stratamq.service.tracing import SECTION as TRACING
+from stratamq.service.tracing import TracingConfig, recorder_of
 from stratamq.service.worker import ThreadWorker
 from stratamq.store.generations import is_listed
 
@@ -101,6 +103,8 @@ class Service(Generic[Config]):
         access = shared_settings(AccessConfig, ACCESS, arguments, room)
         require_guarded(access, room, listening(config))
         self.asks_who_calls = access.file is not None
+        self.recorder = recorder_of(shared_settings(TracingConfig, TRACING, arguments, room), room)
+        """None: traces are off."""
         self.server = Server(
             room,
             root=config.root,
@@ -109,6 +113,7 @@ class Service(Generic[Config]):
             tls=self.server_tls,
             access=access_control(access, self.tls.members),
             limits=shared_settings(LimitsConfig, LIMITS, arguments, room),
+            recorder=self.recorder,
             max_message_bytes=max_message_bytes(config),
             stop_grace_ms=config.stop_grace_ms,
         )
@@ -198,6 +203,8 @@ class Service(Generic[Config]):
                 await worker.close()
             for channel in self.channels.close():
                 await channel.close()
+            if self.recorder is not None:
+                await asyncio.to_thread(self.recorder.close)
             self._lock.close()
 
         await self.server.serve(self.config.address, drain=drain, close=close_all, ready=ready)

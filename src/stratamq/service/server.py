@@ -40,6 +40,7 @@ from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
 from stratamq.service.listening import channel_options, listen, listen_locally
 from stratamq.service.loop_watch import LoopWatch
+from stratamq.service.recorder import Recorder
 from stratamq.service.strangers import Closing, Strangers
 from stratamq.service.tls import ServerTls
 
@@ -79,17 +80,16 @@ class Server:
         tls: ServerTls | None = None,
         access: AccessControl | None = None,
         limits: LimitsConfig | None = None,
+        recorder: Recorder | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         stop_grace_ms: int = STOP_GRACE_MS,
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
         """`root` is the store directory for the run file (None: none is written), in which
         `advertised_host` stands for the host listened on, and whose run files are what clients are
-        told of the broker; an empty `metrics_address` serves no
-        metrics; without `tls` everything is in clear, without `access`
-        everyone may do everything, without `limits` as much as they like; `options` are further
-        gRPC channel arguments.
-
+        told of the broker; an empty `metrics_address` serves no metrics; without `tls` everything
+        is in clear, without `access` everyone may do everything, without `limits` as much as they
+        like, without a `recorder` there are no spans; `options` are further gRPC channel arguments.
         ConfigurationError when `advertised_host` is more than a host."""
         if not is_host(advertised_host):
             fault = f"{room}.advertised_host: {advertised_host!r} is not a name or an IP address"
@@ -105,6 +105,7 @@ class Server:
         self._metrics_wanted = metrics_address
         self._tls = tls
         self._access = access
+        self._recorder = recorder
         self._local = ""
         self._stop_grace_ms = stop_grace_ms
         self._limits = None if limits is None else ClientLimits(limits)
@@ -274,7 +275,7 @@ class Server:
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=self._options)
-        guarded = _Guarded(server, self._access, self._limits)
+        guarded = _Guarded(server, self._access, self._limits, self._recorder)
         guarded.add_generic_rpc_handlers(self._generic)
         for add_to_server, servicer in self._servicers:
             add_to_server(servicer, guarded)
@@ -360,14 +361,17 @@ class _Guarded:
     """
 
     def __init__(
-        self, server: grpc.aio.Server, access: AccessControl | None, limits: ClientLimits | None
+        self,
+        server: grpc.aio.Server,
+        access: AccessControl | None,
+        limits: ClientLimits | None,
+        recorder: Recorder | None,
     ) -> None:
         self._server = server
-        self._access = access
-        self._limits = limits
+        self._guards = access, limits, recorder
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        guarded = tuple(GuardedHandlers(each, self._access, self._limits) for each in handlers)
+        guarded = tuple(GuardedHandlers(each, *self._guards) for each in handlers)
         self._server.add_generic_rpc_handlers(guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import TypeVar
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock
+from stratamq.rpc.request_ids import current
 from stratamq.service.awaiting import OnDone, outcome
 
 T = TypeVar("T")
@@ -43,7 +45,10 @@ class ThreadWorker:
         if self._closed:
             raise RuntimeError(f"worker {self._name} is closed")
         self._submitted += 1
-        self._executor.submit(self._run, task, on_done)
+        if current() is None:
+            self._executor.submit(self._run, task, on_done)
+        else:  # its log lines have the request's id
+            self._executor.submit(copy_context().run, self._run, task, on_done)
 
     async def run(self, task: Callable[[], T]) -> T:
         """`task`'s result, after those that were submitted before. It is carried out to its end

@@ -30,6 +30,7 @@ from stratamq_commitlog.messages import (
     Run,
     StoredPart,
 )
+from stratamq_commitlog.servicer.append_spans import AppendSpans, BatchAnswered
 from stratamq_commitlog.servicer.producer_owners import ProducerOwners
 from stratamq_commitlog.servicer.values import check_sequences, place_of, put_status, role
 
@@ -59,9 +60,12 @@ class AppendStream:
         born_host: Host,
         raw_born_host: bytes,
         on_open: Callable[["AppendStream", int], None] = lambda stream, producer: None,
+        spans: AppendSpans | None = None,
     ) -> None:
-        """`on_open` gets the stream and its producer's number, before it takes a batch."""
+        """`on_open` gets the stream and its producer's number, before it takes a batch. `spans`:
+        where traces are recorded."""
         self._engine = engine
+        self._spans = spans
         self._on_open = on_open
         self._born_host = born_host
         self._raw_born_host = raw_born_host
@@ -148,12 +152,17 @@ class AppendStream:
     def _take(self, data: bytes) -> None:
         head, (lengths, frames) = APPEND_STREAM_REQUEST.decode(data)
         slot = _Slot(head.sequence, len(data))
+        recorded: BatchAnswered | None = None
+        if self._spans is not None and head.traceparent:
+            recorded = self._spans.batch(head.traceparent)
         self._slots.append(slot)
         self._in_flight += slot.size
 
         def done(result: BatchResult) -> None:
             slot.result = result
             self._in_flight -= slot.size
+            if recorded is not None:
+                recorded(result)
             self._answered.set()
             self._room.set()
 
@@ -232,16 +241,19 @@ class AppendStreams:
     """All open streams of the service. A numbered producer has one: what still comes in on an older
     one, it has sent again on the newer."""
 
-    def __init__(self, engine: CommitLog, owners: ProducerOwners) -> None:
+    def __init__(
+        self, engine: CommitLog, owners: ProducerOwners, spans: AppendSpans | None = None
+    ) -> None:
         self._engine = engine
         self._owners = owners
+        self._spans = spans
         self._streams: set[AppendStream] = set()
         self._of_producers: dict[int, AppendStream] = {}
 
     async def run(
         self, requests: AsyncIterator[bytes], born_host: Host, raw_born_host: bytes
     ) -> AsyncIterator[bytes]:
-        stream = AppendStream(self._engine, born_host, raw_born_host, self._opened)
+        stream = AppendStream(self._engine, born_host, raw_born_host, self._opened, self._spans)
         self._streams.add(stream)
         try:
             async with contextlib.aclosing(stream.run(requests)) as responses:

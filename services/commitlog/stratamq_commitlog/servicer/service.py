@@ -30,6 +30,7 @@ from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.servicer.append_spans import AppendSpans
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
 from stratamq_commitlog.servicer.producer_owners import ProducerOwners
@@ -55,11 +56,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     """`opening` reports how far recovery is while the engine is not open yet. The log is read on
     `reading`: a stalled disk blocks no other call."""
 
-    def __init__(self, engine: CommitLog, reading: ThreadWorker) -> None:
+    def __init__(
+        self, engine: CommitLog, reading: ThreadWorker, spans: AppendSpans | None = None
+    ) -> None:
         self._engine = engine
         self._reading = reading
         self._owners = ProducerOwners()
-        self._appends = AppendStreams(engine, self._owners)
+        self._spans = spans
+        self._appends = AppendStreams(engine, self._owners, spans)
         self._follows = FollowStreams(engine)
         self.opening = "starting"
         self.reopen: Callable[[], Awaitable[None]] | None = None
@@ -111,11 +115,12 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             put_message(message, born, numbers and replace(numbers, first=numbers.first + at))
             for at, message in enumerate(request.messages)
         )
-        results = await answer(
+        stored = answer(
             lambda done: engine.puts.messages(
                 messages, request.all_or_nothing, done, request.require_replicas
             )
         )
+        results = await (stored if self._spans is None else self._spans.call(stored))
         return pb.AppendResponse(results=await put_results(results))
 
     async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from stratamq.errors import BusyError, NotWritableError, StrataError
 from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.replica.follow_hub import LogOffsets
+from stratamq_commitlog.write.append_stages import AppendStages
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
@@ -36,8 +37,10 @@ class WritePath:
         wake: Callable[[], None],
         *,
         flush_interval_ms: int | None,
+        stages: AppendStages | None = None,
     ) -> None:
-        """`flush_interval_ms` None: after each pass."""
+        """`flush_interval_ms` None: after each pass. `stages`: where traces are recorded."""
+        self._stages = stages
         self.no_room: StrataError | None = None
         """Appends were refused because no segment could be allocated, and none could since."""
         self._appender = appender
@@ -58,9 +61,14 @@ class WritePath:
         """Append what waits, up to the limits of a pass; wakes again for the rest."""
         if self._gate.stalled:
             return
+        stages = self._stages
+        if stages is not None:
+            stages.begins()
         more = self._appender.run()
         end = self._appender.appended
         if end != self._offsets.appended:
+            if stages is not None:
+                stages.written(end)
             self._offsets.appended = end
             if self._flush_interval_ms is None:
                 self._commit.request(end)
@@ -98,6 +106,8 @@ class WritePath:
         self._wake()
 
     def _flushed(self, end: int) -> None:
+        if self._stages is not None:
+            self._stages.flushed(end)
         self._offsets.flushed = end
         self._segments.flushed(end)
         self._high_water_mark.advance()

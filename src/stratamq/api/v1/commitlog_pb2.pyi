@@ -176,20 +176,22 @@ class AppendOpened(_message.Message):
     def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
-    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from")
+    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     PACKED_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     SENT_FROM_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     open: AppendOpen
     sequence: int
     runs: _containers.RepeatedCompositeFieldContainer[AppendRun]
     packed_lengths: bytes
     frames: bytes
     sent_from: LogPlace
-    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class AppendStreamResponse(_message.Message):
     __slots__ = ("opened", "results")

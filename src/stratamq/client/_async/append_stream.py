@@ -18,6 +18,7 @@ from stratamq.client.batching import Outbox
 from stratamq.client.connections import AsyncConnections, AsyncStream
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.primitives import AsyncCondition, AsyncGuard, AsyncWorker
+from stratamq.client.spans import Spans
 from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import StrataError, UnavailableError
@@ -62,6 +63,7 @@ class AsyncAppendStream:
         random: Random,
         patience: Backoff,
         on_interruption: Callable[[StrataError | None], None] | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """`patience`: how long the first stream is waited for. `on_interruption`: see
         `AsyncClient.producer`."""
@@ -74,6 +76,7 @@ class AsyncAppendStream:
         self._random = random
         self._patience = patience
         self._on_interruption = on_interruption
+        self._spans = spans
         self._interrupted = False
         self.work = AsyncCondition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""
@@ -224,6 +227,8 @@ class AsyncAppendStream:
                     now_ns = self._clock.monotonic_ns()
                     batch = outbox.next_batch(now_ns)
                     if batch is not None:
+                        if self._spans is not None and batch.span is None:
+                            batch.span = self._spans.begin(batch.called(), batch.contexts or ())
                         return batch, exchange.shape
                     due_ns = outbox.due_in_ns(now_ns)
                 if self.closing and not outbox.has_unsent:
@@ -307,6 +312,8 @@ class AsyncAppendStream:
         """Under the guard: wake those who wait for units that are settled now. `report` follows,
         without the guard."""
         for unit in units:
+            if unit.span is not None:
+                unit.span.end(unit.error())
             self.waiters.wake(unit)
             if self._on_result is not None:
                 unit.seen = True

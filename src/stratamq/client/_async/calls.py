@@ -7,6 +7,7 @@ import grpc
 
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.operations import AsyncRunOperation, Operation, merge_page
+from stratamq.client.spans import Spans, recorded, unary
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
@@ -31,7 +32,9 @@ class AsyncCalls:
         patience_s: float,
         clock: Clock,
         random: Random,
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._connections = connections
         self._timeout_s = timeout_s
         self._patience_s = patience_s
@@ -46,6 +49,15 @@ class AsyncCalls:
         return await self._run(operation, min(self._timeout_s, LONGEST_ANSWER_S), 0.0)
 
     async def _run(self, operation: Operation[R], timeout_s: float, patience_s: float) -> R:
+        if self._spans is None:
+            return await self._attempts(operation, timeout_s, patience_s)
+        called = unary(operation.method, operation.request)
+        with recorded(self._spans, called) as finished:
+            result = await self._attempts(operation, timeout_s, patience_s)
+            finished.error = called.error(result)
+        return result
+
+    async def _attempts(self, operation: Operation[R], timeout_s: float, patience_s: float) -> R:
         backoff = Backoff(patience_s, self._clock, self._random)
         moved_once = False
         while True:

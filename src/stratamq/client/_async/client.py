@@ -73,7 +73,9 @@ class AsyncClient:
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
         self._connections = AsyncConnections(endpoints, timeout_s)
-        calls = AsyncCalls(self._connections, timeout_s, patience_s, self._clock, self._random)
+        calls = AsyncCalls(
+            self._connections, timeout_s, patience_s, self._clock, self._random, self._hooks.spans
+        )
         self._patience_s = patience_s
         self._run, self._run_soon = calls.run, calls.run_soon
         self._guard = AsyncGuard()
@@ -293,6 +295,7 @@ class AsyncClient:
             closed=closed,
             on_interruption=on_interruption,
             broker=broker,
+            spans=self._hooks.spans,
         )
 
     def between(

@@ -7,6 +7,7 @@ from typing import Any
 from stratamq.client._async.client import AsyncClient
 from stratamq.client._async.sharded_client import AsyncShardedClient
 from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
+from stratamq.client.spans import Spans
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Endpoints, parse_target
@@ -22,6 +23,7 @@ def connect_async(
     serializer: Serializer | None = None,
     deserializer: Deserializer | None = None,
     interceptors: Sequence[Interceptor] = (),
+    tracing: Spans | None = None,
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> AsyncClient:
@@ -40,12 +42,13 @@ def connect_async(
     of `Credentials`.
 
     `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
-    one that was received; `interceptors` see every message."""
+    one that was received; `interceptors` see every message; `tracing`, a
+    `stratamq.client.tracing.Tracing`, records spans of the client's calls."""
     return client_at(
         parse_target(target, broker, credentials),
         timeout_s=timeout_s,
         patience_s=patience_s,
-        hooks=Hooks(serializer, deserializer, tuple(interceptors)),
+        hooks=Hooks(serializer, deserializer, tuple(interceptors), tracing),
         clock=clock,
         random=random,
     )

@@ -19,6 +19,7 @@ from stratamq.client.batching import Outbox
 from stratamq.client.connections import Connections, Stream
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.primitives import Condition, Guard, Worker
+from stratamq.client.spans import Spans
 from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import StrataError, UnavailableError
@@ -63,6 +64,7 @@ class AppendStream:
         random: Random,
         patience: Backoff,
         on_interruption: Callable[[StrataError | None], None] | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """`patience`: how long the first stream is waited for. `on_interruption`: see
         `Client.producer`."""
@@ -75,6 +77,7 @@ class AppendStream:
         self._random = random
         self._patience = patience
         self._on_interruption = on_interruption
+        self._spans = spans
         self._interrupted = False
         self.work = Condition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""
@@ -223,6 +226,8 @@ class AppendStream:
                     now_ns = self._clock.monotonic_ns()
                     batch = outbox.next_batch(now_ns)
                     if batch is not None:
+                        if self._spans is not None and batch.span is None:
+                            batch.span = self._spans.begin(batch.called(), batch.contexts or ())
                         return batch, exchange.shape
                     due_ns = outbox.due_in_ns(now_ns)
                 if self.closing and not outbox.has_unsent:
@@ -306,6 +311,8 @@ class AppendStream:
         """Under the guard: wake those who wait for units that are settled now. `report` follows,
         without the guard."""
         for unit in units:
+            if unit.span is not None:
+                unit.span.end(unit.error())
             self.waiters.wake(unit)
             if self._on_result is not None:
                 unit.seen = True

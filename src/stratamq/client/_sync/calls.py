@@ -8,6 +8,7 @@ import grpc
 
 from stratamq.client.connections import Connections
 from stratamq.client.operations import Operation, RunOperation, merge_page
+from stratamq.client.spans import Spans, recorded, unary
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
@@ -32,7 +33,9 @@ class Calls:
         patience_s: float,
         clock: Clock,
         random: Random,
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._connections = connections
         self._timeout_s = timeout_s
         self._patience_s = patience_s
@@ -47,6 +50,15 @@ class Calls:
         return self._run(operation, min(self._timeout_s, LONGEST_ANSWER_S), 0.0)
 
     def _run(self, operation: Operation[R], timeout_s: float, patience_s: float) -> R:
+        if self._spans is None:
+            return self._attempts(operation, timeout_s, patience_s)
+        called = unary(operation.method, operation.request)
+        with recorded(self._spans, called) as finished:
+            result = self._attempts(operation, timeout_s, patience_s)
+            finished.error = called.error(result)
+        return result
+
+    def _attempts(self, operation: Operation[R], timeout_s: float, patience_s: float) -> R:
         backoff = Backoff(patience_s, self._clock, self._random)
         moved_once = False
         while True:

@@ -74,7 +74,9 @@ class Client:
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
         self._connections = Connections(endpoints, timeout_s)
-        calls = Calls(self._connections, timeout_s, patience_s, self._clock, self._random)
+        calls = Calls(
+            self._connections, timeout_s, patience_s, self._clock, self._random, self._hooks.spans
+        )
         self._patience_s = patience_s
         self._run, self._run_soon = calls.run, calls.run_soon
         self._guard = Guard()
@@ -294,6 +296,7 @@ class Client:
             closed=closed,
             on_interruption=on_interruption,
             broker=broker,
+            spans=self._hooks.spans,
         )
 
     def between(

@@ -20,9 +20,11 @@ from stratamq.client.group_operations import commit_offsets
 from stratamq.client.operations import RunOperation
 from stratamq.client.primitives import Event, Lock, Ongoing, Worker
 from stratamq.client.reading_settings import ReadingSettings
+from stratamq.client.spans import CallSpan, Spans, receiving
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.methods import DISPATCHER, METHODS
+from stratamq.rpc.request_ids import within
 
 PAUSED_LOOK_S = 0.1
 
@@ -43,6 +45,7 @@ class Lane:
         closed: Event,
         on_interruption: Callable[[StrataError | None], None] | None = None,
         broker: str = "",
+        spans: Spans | None = None,
     ) -> None:
         """`closed`: the reader's. `broker`: the name of one of several, "" of a single one."""
         self.broker = broker
@@ -59,6 +62,9 @@ class Lane:
         self._look_s = min(settings.refresh_s, LOOK_FOR_ENDS_S)
         """How long a stream of a reader that does not follow lasts."""
         self._stream: Stream | None = None
+        self._spans = spans
+        self._span: CallSpan | None = None
+        """Of the stream."""
         self._answered = False
         """By the stream."""
         self._closed = closed
@@ -88,6 +94,12 @@ class Lane:
         stream = self._stream
         if stream is not None:
             stream.end()
+        self._end_span()
+
+    def _end_span(self) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            span.end()
 
     # --- what was taken ---
 
@@ -144,6 +156,7 @@ class Lane:
                 break
             if not reading.ended and self._refusal is None:
                 self._lost(UnavailableError("the dispatcher ended the stream"))
+        self._end_span()
         return None
 
     def _read(self) -> bytes | None:
@@ -151,9 +164,7 @@ class Lane:
         stream = self._stream
         if stream is None:
             timeout_s = self._settings.refresh_s if self._settings.follow else self._look_s
-            self._stream = stream = self._connections.open(
-                METHODS["PullStream"], self.reading.request(), timeout_s
-            )
+            self._stream = stream = self._opened(timeout_s)
             self._answered = False
             if self._closed.is_set() or self.moving or self._refusal is not None:
                 stream.end()
@@ -164,8 +175,24 @@ class Lane:
             if response is None:
                 stream.end()
                 self._stream = None
+                self._end_span()
         self._answered |= response is not None
         return response
+
+    def _opened(self, timeout_s: float) -> Stream:
+        method, request = METHODS["PullStream"], self.reading.request()
+        if self._spans is None:
+            return self._connections.open(method, request, timeout_s)
+        topics = {one.topic for one in self.reading.unfinished}
+        span = self._spans.begin(receiving(topics, self._settings.group or ""))
+        try:
+            with within(span.request):
+                stream = self._connections.open(method, request, timeout_s)
+        except BaseException as error:
+            span.end(error)
+            raise
+        self._span = span
+        return stream
 
     def _lost(self, error: StrataError) -> None:
         if self._closed.is_set() or self.moving:

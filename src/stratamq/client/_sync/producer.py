@@ -2,6 +2,7 @@
 """The producer: callers add messages to an outbox, and wait; an append stream empties it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +19,14 @@ from stratamq.client.intake import Intake, ProducerSettings, check_body, check_p
 from stratamq.client.operations import Operation
 from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import Guard
+from stratamq.client.spans import unary
 from stratamq.client.units import Batch, Chunk, Run, Single, Unit, perhaps_stored
 from stratamq.client.values import Message, SendResult, SendStatus
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import Row
 from stratamq.rpc.backoff import Backoff
+from stratamq.rpc.request_ids import within
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 
@@ -53,13 +56,14 @@ class Producer:
         self._clock = clock
         self._hooks = hooks
         self._changes_sent = hooks.change_sent
+        self._spans = hooks.spans
         self._intake = Intake(settings, clock, random)
         self._outbox = settings.outbox(random)
         self._guard = Guard()
         """Of the outbox and of the stream's state."""
         self._stream = AppendStream(
             connections, settings, self._outbox, self._guard, on_result, clock, random,
-            Backoff(patience_s, clock, random), on_interruption,
+            Backoff(patience_s, clock, random), on_interruption, hooks.spans,
         )  # fmt: skip
         self._work = self._stream.work
         self._answered = self._stream.answered
@@ -112,6 +116,8 @@ class Producer:
                     self._wait_for_room()
                 now_ns = self._clock.monotonic_ns()
                 batch, run, index = outbox.add(topic, queue_id, fields, row, size, now_ns)
+                if properties and self._spans is not None:
+                    batch.link(properties)
                 sealed = not outbox.is_open(batch)
                 if sealed or batch.count == 1:
                     self._work.notify_all()
@@ -157,12 +163,15 @@ class Producer:
         with self._guard:
             self._wait_for_room()
             single = self._outbox.begin_single(max(1, len(message.body)))
-        self._connections.start(
-            call,
-            operation.request,
-            self._settings.timeout_s,
-            lambda answer, error: self._single_done(single, operation, answer, error),
-        )
+        if self._spans is not None:
+            single.span = self._spans.begin(unary(operation.method, operation.request))
+        with nullcontext() if single.span is None else within(single.span.request):
+            self._connections.start(
+                call,
+                operation.request,
+                self._settings.timeout_s,
+                lambda answer, error: self._single_done(single, operation, answer, error),
+            )
         return Delivery(self._waiters, single)
 
     def largest_body_bytes(self) -> int:

@@ -1,0 +1,164 @@
+"""The id of a request, which is its trace id: metadata `traceparent` (`rpc.trace_context`).
+
+Who makes a call within a request passes its id on: a service that serves a call, a command of
+`stratamq`, a client with `Tracing`, whoever is within `one_request`. A client that is within none
+sends nothing (metadata cost a tenth of a small call), and the service gives the call an id as soon
+as a log line, an error or a further call needs one. A stream has one id for its life. What is
+not of this form counts as not sent, so that no text of a peer gets into a log.
+"""
+
+import os
+import re
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from stratamq.rpc.trace_context import TRACE_ID, is_recorded, valid
+
+KEY = "traceparent"
+ERROR_KEY = "stratamq-request-id"
+"""Of the trailing metadata of a call that failed."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+Attributes = Mapping[str, str | int | bool]
+
+
+class Span(Protocol):
+    """A recorded part of a request."""
+
+    @property
+    def traceparent(self) -> str: ...
+
+    def part(self, name: str, attributes: Attributes) -> AbstractContextManager[object]:
+        """A span within this one, as long as the block."""
+
+    def past_part(self, name: str, begin_ns: int, end_ns: int) -> None:
+        """A span within this one, which is over. Times of the monotonic clock."""
+
+
+class Request:
+    """One request as one process sees it: a call, a stream, a command."""
+
+    __slots__ = ("_call", "_traceparent", "span")
+
+    def __init__(self, call: Any = None, traceparent: str = "") -> None:
+        """`call`: the context of the call that came in (grpc.aio). Without it, and without a
+        `traceparent`, the request begins here."""
+        self._call = call
+        self._traceparent = traceparent
+        self.span: Span | None = None
+        """None: nothing is recorded here."""
+
+    @property
+    def traceparent(self) -> str:
+        """What is passed on."""
+        if self.span is not None:
+            return self.span.traceparent
+        if not self._traceparent:
+            self._traceparent = self._received() or _made()
+        return self._traceparent
+
+    @property
+    def id(self) -> str:
+        """32 hex digits."""
+        return self.traceparent[TRACE_ID]
+
+    def recorded_by_caller(self) -> bool:
+        return is_recorded(self.traceparent)
+
+    def _received(self) -> str:
+        call, self._call = self._call, None
+        for name, value in (call.invocation_metadata() or ()) if call is not None else ():
+            if name == KEY:
+                return valid(value)
+        return ""
+
+
+_current: ContextVar[Request | None] = ContextVar("request", default=None)
+current = _current.get
+"""The request that this task or thread works for; None: for none."""
+
+
+def begin(call: Any) -> Request:
+    """A call came in: what follows in this task works for it."""
+    request = Request(call)
+    _current.set(request)
+    return request
+
+
+@contextmanager
+def within(request: Request) -> Generator[Request, None, None]:
+    token = _current.set(request)
+    try:
+        yield request
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def one_request() -> Generator[Request, None, None]:
+    """Calls within have one id, `.id`, for all services' logs: that of the request that is current
+    already, or a new one.
+
+        with one_request() as request:
+            client.send("orders", b"…")
+        print(request.id)
+
+    Of the thread or task that enters it, and of readers and producers that it makes. A client with
+    `tracing` gives its calls the ids of their traces instead."""
+    found = current()
+    if found is not None:
+        yield found
+    else:
+        with within(Request()) as request:
+            yield request
+
+
+def part(name: str, **attributes: str | int | bool) -> AbstractContextManager[object]:
+    """A part of the current request as a span, where one is recorded."""
+    request = current()
+    if request is None or request.span is None:
+        return _NOT_RECORDED
+    return request.span.part(name, attributes)
+
+
+_NOT_RECORDED = nullcontext()
+
+
+def valid_id(request_id: object) -> str:
+    """As it is, or "" when it is none."""
+    well_formed = isinstance(request_id, str) and _ID.fullmatch(request_id)
+    return str(request_id) if well_formed else ""
+
+
+def _made() -> str:
+    return f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-00"
+
+
+class Call:
+    """A callable of grpc, or of grpc.aio, whose every call shows the caller's metadata, and the
+    current request."""
+
+    __slots__ = ("_call", "_metadata")
+
+    def __init__(self, call: Any, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        self._call = call
+        self._metadata = metadata
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        request = current()
+        if request is not None:
+            options["metadata"] = (*self._metadata, (KEY, request.traceparent))
+        elif self._metadata:
+            options["metadata"] = self._metadata
+        return self._call(*arguments, **options)
+
+    def future(self, *arguments: Any, **options: Any) -> Any:
+        request = current()
+        if request is not None:
+            options["metadata"] = (*self._metadata, (KEY, request.traceparent))
+        elif self._metadata:
+            options["metadata"] = self._metadata
+        return self._call.future(*arguments, **options)
