@@ -56,9 +56,35 @@ def test_events_come_in_their_order_with_their_tracebacks(store, options, lines)
     assert shown(store, *options) == lines
 
 
+REQUEST = "4bf92f3577b34da6a3ce929d0e0e4736"
+OF_TEXT = f"2026-02-01T10:00:00.000Z ERROR   commitlog damaged bytes found request_id={REQUEST}"
+OF_JSON = (
+    '{"time": "2026-02-01T10:00:01.000Z", "level": "ERROR", "service": "tier", '
+    f'"event": "bad file", "request_id": "{REQUEST}"}}'
+)
+NAMED = f"2026-02-01T10:00:02.000Z INFO    ha readiness changed reason={REQUEST}"
+
+
+@pytest.mark.parametrize(
+    ("request_id", "lines"),
+    [
+        (REQUEST, [OF_TEXT, OF_JSON]),
+        (REQUEST[:8].upper(), [OF_TEXT, OF_JSON]),
+        ("0" * 32, []),
+    ],
+)
+def test_events_of_one_request_are_those_of_all_services(store, request_id, lines):
+    for name, line in {"commitlog": OF_TEXT, "tier": OF_JSON, "ha": NAMED}.items():
+        with (store / f"stratamq/log/{name}.log").open("a") as file:
+            file.write(f"{line}\n")
+    assert shown(store, "--request", request_id) == lines
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        (["--request", "nothing"], "32 hex digits"),
+        (["--request", "4bf92f3"], "the first 8 will do"),
         (["tier"], "no logs of tier"),
         (["--level", "loud"], "one of DEBUG"),
         (["--since", "soon"], "no moment"),

@@ -4,8 +4,18 @@
 3 a store that is refused or in use, 130 Ctrl-C, 141 when the reader of standard output went away.
 """
 
-from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
+from stratamq.errors import (
+    ConfigurationError,
+    CorruptionError,
+    NotPermittedError,
+    StoreRefusedError,
+    StrataError,
+    UnauthenticatedError,
+)
 from stratamq.service.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
+
+LOGGED = (CorruptionError, NotPermittedError, UnauthenticatedError)
+"""Errors for which a service writes a line; a bug of its own says the id itself."""
 
 EXIT_ERROR = 1
 EXIT_USAGE = EXIT_CONFIGURATION
@@ -22,4 +32,6 @@ def code_of(error: StrataError) -> int:
 def lines_of(error: StrataError) -> list[str]:
     """A line for each fault."""
     faults = error.faults if isinstance(error, ConfigurationError) else [str(error)]
+    if isinstance(error, LOGGED) and error.request_id:
+        faults = [f"{error} (stratamq logs --request {error.request_id})"]
     return ["error: " + " ".join(fault.split()) for fault in faults]

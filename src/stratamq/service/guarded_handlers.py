@@ -11,6 +11,7 @@ every method is offered to gRPC as one that takes a stream; on the wire they are
 
 import asyncio
 import inspect
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -30,6 +31,8 @@ from stratamq.service import metrics
 from stratamq.service.access import AccessControl, Caller, begin, is_loopback
 from stratamq.service.client_limits import Client, ClientLimits, host_of
 from stratamq.service.recorder import Recorded, Recorder
+
+log = logging.getLogger(__name__)
 
 CALLS = metrics.counter(
     "grpc_calls", "Calls answered, by full method name and status.", ("method", "status")
@@ -381,6 +384,7 @@ async def _asked(
 
 async def _abort(context: grpc.aio.ServicerContext, error: Exception, method: str) -> None:
     code, message, metadata = to_status(error)
+    log.debug("call failed", extra={"method": method, "status": code.name, "reason": message})
     CALLS.labels(method, code.name).inc()
     with one_request() as request:
         await context.abort(code, message, (*metadata, (ERROR_KEY, request.id)))
