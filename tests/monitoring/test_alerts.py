@@ -7,17 +7,15 @@ services answered before and after a fault.
 import re
 import shutil
 import subprocess
-import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from stratamq.client import connect
-from stratamq.rpc import discovery
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
 from tests.ha.pairs import Pair
+from tests.monitoring.scraping import Scraped, metric
 from tests.support.brokers import Broker
 from tests.support.waiting import until
 
@@ -159,56 +157,6 @@ def test_every_metric_that_a_rule_names_is_there():
 # --- what real services answer ---
 
 
-class Scraped:
-    """The metrics of brokers' services, before and after a fault: as series of promtool."""
-
-    def __init__(self) -> None:
-        self._before: dict[str, float] = {}
-        self._after: dict[str, float] = {}
-
-    def before(self, brokers: dict[str, Broker], rooms) -> None:
-        self._before = _scraped(brokers, rooms)
-
-    def after(self, brokers: dict[str, Broker], rooms) -> None:
-        self._after = _scraped(brokers, rooms)
-
-    def series(self) -> dict[str, str]:
-        """The value before for 200 minutes, the one after from then on; what counts goes on."""
-        found = {}
-        for name, first in self._before.items():
-            gone = "_" if name not in self._after else ""
-            last = gone or f"{self._after[name]:f}"
-            found[name] = f"{first:f}x200 {last}x40"
-            if name.startswith("janitor_looks_total") and not gone:
-                found[name] = f"{first:f}+1x240"
-        return found
-
-
-def _scraped(brokers: dict[str, Broker], rooms) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for member, broker in brokers.items():
-        for room in rooms:
-            where = f'job="stratamq",broker="b",member="{member}",service="{room}"'
-            endpoint = discovery.read(broker.root, room)
-            up = f"up{{{where}}}"
-            found[up] = 0.0
-            try:
-                with urllib.request.urlopen(
-                    f"http://{endpoint.metrics}/metrics", timeout=5
-                ) as page:
-                    text = page.read().decode()
-            except (OSError, AttributeError):
-                continue
-            found[up] = 1.0
-            for family in text_string_to_metric_families(text):
-                for sample in family.samples:
-                    own = "".join(f',{key}="{value}"' for key, value in sample.labels.items())
-                    if sample.name.startswith(OURS):
-                        found[f"{sample.name}{{{where}{own}}}"] = sample.value
-    return found
-
-
-OURS = ("service_", "commitlog_", "dispatcher_", "index_", "ha_", "janitor_")
 ALL = (COMMITLOG, DISPATCHER, INDEX, JANITOR)
 
 
@@ -220,6 +168,7 @@ def test_a_healthy_broker_lets_nothing_fire_and_a_killed_service_one(tmp_path):
         with connect(broker.root) as client:
             client.send("t", b"x")
             until(lambda: list(client.consume("t")), "it is dispatched")
+        until(lambda: metric(broker, JANITOR, "janitor_enabled") == 1, "the janitor has looked")
         scraped.before({"a": broker}, ALL)
         scraped.after({"a": broker}, ALL)
         assert alarms(tmp_path / "well", scraped.series()) <= ENVIRONMENT
@@ -239,20 +188,16 @@ def test_a_lost_slave_and_a_lost_master_have_an_alarm_each(tmp_path, lost):
         pair.start()
         brokers = {"a": pair.master, "b": pair.slave}
 
-        def metric(member: str, name: str) -> float:
-            found = _scraped({member: brokers[member]}, (HA,))
-            return next(value for key, value in found.items() if key.startswith(name + "{"))
-
-        until(lambda: metric("a", "ha_slaves") == 1, "the slave is counted")
-        until(lambda: metric("b", "ha_follows") == 1, "the slave follows")
+        until(lambda: metric(pair.master, HA, "ha_slaves") == 1, "the slave is counted")
+        until(lambda: metric(pair.slave, HA, "ha_follows") == 1, "the slave follows")
         scraped.before(brokers, rooms)
         if lost == "slave":
             pair.slave.kill(HA, COMMITLOG)
-            until(lambda: metric("a", "ha_slaves") == 0, "the loss is seen")
+            until(lambda: metric(pair.master, HA, "ha_slaves") == 0, "the loss is seen")
             fires = {"StrataMQSlaveGone"}
         else:
             pair.master.kill(HA, COMMITLOG)
-            until(lambda: metric("b", "ha_follows") == 0, "the loss is seen")
+            until(lambda: metric(pair.slave, HA, "ha_follows") == 0, "the loss is seen")
             fires = {"StrataMQMasterGone"}
         scraped.after(brokers, rooms)
         fired = alarms(tmp_path / "rules", scraped.series())

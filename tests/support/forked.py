@@ -22,6 +22,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.metrics import MetricWrapperBase
+
+from stratamq.service.metrics import REGISTRY
+
 ROOT = Path(__file__).parents[2]
 PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
 
@@ -147,7 +151,18 @@ def _become(question: dict[str, Any]) -> None:
     searched = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [path for path in searched if path and path not in sys.path]
     sys.argv[1:] = question["arguments"]
+    for room in PRELOADED:
+        if f"stratamq_{room}" != question["module"]:
+            _forget_metrics(f"stratamq_{room}.metrics")
     runpy.run_module(question["module"], run_name="__main__", alter_sys=True)
+
+
+def _forget_metrics(module: str) -> None:
+    """What serves metrics serves those of every room that was imported: zeros of a service that it
+    is not."""
+    for value in vars(sys.modules[module]).values():
+        if isinstance(value, MetricWrapperBase):
+            REGISTRY.unregister(value)
 
 
 def _main() -> None:
