@@ -59,7 +59,7 @@ def test_every_metric_of_the_process_is_documented_under_its_room(gen_docs):
     page = gen_docs.metrics_page()
     for module in gen_docs.metric_modules().values():
         section = module.__name__.partition(".")[0].removeprefix("stratamq_")
-        names = re.findall(r"^\| `(\w+)`", gen_docs.metrics_table([module]), re.MULTILINE)
+        names = re.findall(r"^\| [^|]+ \| `(\w+)`", gen_docs.metrics_table([module]), re.MULTILINE)
         assert all(name.startswith(f"{section}_") for name in names)
     for family in REGISTRY.collect():
         if not family.name.startswith(("process_", "python_")):

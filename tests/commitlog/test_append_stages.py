@@ -38,9 +38,9 @@ class Log:
         self.clock.advance_ms(ms)
 
     def write(self, end: int, ms: int) -> None:
-        self.stages.begins()
+        began_ns = self.clock.monotonic_ns()
         self.later(ms)
-        self.stages.written(end)
+        self.stages.written(began_ns, end)
 
     def parts(self, span: Recorded, offset: int, replicated: bool = False):
         self.stages.record(span, self.began_ns, offset, replicated=replicated)

@@ -24,7 +24,7 @@ from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from stratamq.service.metrics import REGISTRY
+from stratamq.service.metrics import REGISTRY, Times
 
 ROOT = Path(__file__).parents[2]
 PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
@@ -161,7 +161,7 @@ def _forget_metrics(module: str) -> None:
     """What serves metrics serves those of every room that was imported: zeros of a service that it
     is not."""
     for value in vars(sys.modules[module]).values():
-        if isinstance(value, MetricWrapperBase):
+        if isinstance(value, MetricWrapperBase | Times):
             REGISTRY.unregister(value)
 
 

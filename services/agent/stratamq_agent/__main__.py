@@ -16,10 +16,11 @@ from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.methods import AGENT
-from stratamq.service.process import Service
+from stratamq.service.process import OBSERVE_INTERVAL_S, Service
 from stratamq.service.server import run_service
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.config import AgentConfig
+from stratamq_agent.metrics import Observer
 from stratamq_agent.own_broker import OwnBroker
 from stratamq_agent.servicer import SERVICE_NAME, AgentServicer
 
@@ -48,6 +49,7 @@ async def main() -> None:
     servicer = AgentServicer(agent, config.store, config.ttl_ms)
     service.offer(agent_pb2_grpc.add_AgentServiceServicer_to_server, servicer, SERVICE_NAME)
     service.spawn(agent.run())
+    service.tick(lambda: OBSERVE_INTERVAL_S, Observer(agent, config.ttl_ms).observe)
     if config.pod:
         service.spawn(PodLabel(config.pod, lambda: ROLES[agent.view.is_master]).run())
     try:

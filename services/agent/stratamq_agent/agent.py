@@ -60,13 +60,14 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class View:
     """What an agent knows. `is_master`: its broker, None: not known yet. `store_problem`: why the
-    value was not read last; "": it was."""
+    value was not read last; "": it was. `broker_answers`: as of the last round."""
 
     member: str = ""
     is_master: bool | None = None
     state: ElectionState = field(default_factory=ElectionState)
     store_problem: str = "not read yet"
     last_action: str = ""
+    broker_answers: bool = False
 
 
 class Agent:
@@ -196,8 +197,11 @@ class Agent:
         try:
             own = await self._broker.standing()
         except StrataError as error:
+            self.view = replace(self.view, broker_answers=False)
             return None, f"its broker does not answer: {error}"
-        self.view = replace(self.view, member=own.member, is_master=own.is_master)
+        self.view = replace(
+            self.view, member=own.member, is_master=own.is_master, broker_answers=True
+        )
         return own, ""
 
     def _seen(self, state: ElectionState | None) -> Seen:

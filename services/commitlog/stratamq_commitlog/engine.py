@@ -169,6 +169,7 @@ class CommitLog:
         self.replica_waiters = writing.waiters
         self.high_water_mark = writing.high_water_mark
         self.write_path = writing.path
+        self.times = writing.times
         self.reads = parts.reads
         self.role_changes = parts.role_changes
         self.cutting = parts.cutting

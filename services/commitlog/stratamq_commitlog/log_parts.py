@@ -28,6 +28,7 @@ from stratamq_commitlog.replica.roles import RoleFile, RoleState
 from stratamq_commitlog.replica.slave_data import SlaveData
 from stratamq_commitlog.upkeep.checkpoints import Checkpoints
 from stratamq_commitlog.upkeep.deletion import Deletion
+from stratamq_commitlog.upkeep.disk_forecast import DiskForecast
 from stratamq_commitlog.upkeep.disk_level import DiskLevel
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.upkeep.purging import TopicChanges
@@ -37,6 +38,7 @@ from stratamq_commitlog.upkeep.snapshots import Snapshots
 from stratamq_commitlog.upkeep.upkeep import Upkeep
 from stratamq_commitlog.write.acknowledgement import Acknowledgement, ReplicaWaiters
 from stratamq_commitlog.write.append_stages import AppendStages
+from stratamq_commitlog.write.append_times import AppendTimes
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.batch_check import FrameRules
 from stratamq_commitlog.write.group_commit import GroupCommit
@@ -151,6 +153,7 @@ class Writing:
     window: ProducerWindow
     appender: Appender
     high_water_mark: HighWaterMark
+    times: AppendTimes
     path: WritePath
 
 
@@ -270,11 +273,14 @@ def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], Non
         hold_without_slave=config.hold_without_slave,
     )
     interval_ms = None if sync_flush else config.flush_interval_ms
+    times = AppendTimes(clock, commit, acknowledgement.when_safe, states, sync_flush=sync_flush)
     path = WritePath(
-        appender, segments, commit, offsets, gate, high_water_mark, wake,
+        appender, segments, commit, offsets, gate, high_water_mark, times, clock, wake,
         flush_interval_ms=interval_ms, stages=lasting.stages,
     )  # fmt: skip
-    return Writing(offsets, hub, segments, commit, waiters, window, appender, high_water_mark, path)
+    return Writing(
+        offsets, hub, segments, commit, waiters, window, appender, high_water_mark, times, path
+    )
 
 
 def _frame_rules(lasting: Lasting) -> FrameRules:
@@ -329,6 +335,8 @@ def _make_upkeep(
         lasting.reserve,
         lasting.gate,
         jobs,
+        DiskForecast(config.disk_refuse_ratio),
+        lasting.clock,
         refuse_ratio=config.disk_refuse_ratio,
         resume_ratio=config.disk_resume_ratio,
     )

@@ -177,4 +177,6 @@ class LogStatus:
     segment_bytes: int
     segment_count: int
     disk_used_ratio: float
+    disk_full_in_s: float | None
+    """See `DiskForecast.full_in_s`."""
     recovery_report: tuple[str, ...]

@@ -1,58 +1,145 @@
 """What Prometheus sees of the log. Totals are brought up to date by `observe`, once a second."""
 
-from stratamq.service.metrics import counter, gauge, histogram
-from stratamq_commitlog.engine import CommitLog
+import math
 
-MESSAGES = counter("commitlog_appended_messages", "Messages appended since the start.")
-BYTES = counter("commitlog_appended_bytes", "Bytes of frames appended since the start.")
-PASSES = counter("commitlog_passes", "Append passes since the start.")
-ROLLED = counter("commitlog_rolled_segments", "Segments rolled since the start.")
-REFUSED = counter("commitlog_refused_appends", "Appends refused, by the error's class.", ["error"])
-FLUSH_SECONDS = histogram("commitlog_flush_seconds", "Time of each flush.")
-OFFSET = gauge(
-    "commitlog_offset_bytes", "The log's offsets: minimum, appended, flushed, confirmed.", ["kind"]
+from stratamq.files.port import Clock
+from stratamq.service.metrics import counter, gauge, histogram, times
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.messages import Role
+from stratamq_commitlog.replica.lag_marks import LagMarks
+from stratamq_commitlog.write.append_times import PARTS, WHOLE
+
+_RATE = "How much comes in?"
+_LATENCY = "How long does an append take, and where?"
+_REFUSED = "Does the log take messages, and if not, why?"
+_FLUSH = "How long does the disk take to make bytes durable?"
+_BEHIND = "How far are the followers behind: dispatcher, index, tier?"
+_SLAVES = "How far are the slaves behind?"
+_DISK = "How full is the volume, and when will it be full?"
+_RECOVERY = "How far is recovery, and how long did it take?"
+_SCRUB = "Are the stored bytes what was written?"
+_SIZE = "What does the log hold?"
+
+MESSAGES = counter("commitlog_appended_messages", "Messages appended since the start.", asks=_RATE)
+BYTES = counter("commitlog_appended_bytes", "Bytes of frames appended since the start.", asks=_RATE)
+PASSES = counter("commitlog_passes", "Append passes since the start.", asks=_RATE)
+PENDING = gauge("commitlog_pending_bytes", "Bytes that wait to be appended.", asks=_RATE)
+APPEND_SECONDS = times(
+    "commitlog_append_seconds",
+    "Time of appends, one observation a pass: of what waited longest in it. `whole`: from its "
+    "arrival in the log to its answer; its parts: `queue` until the pass began, `write` for the "
+    "pass, `flush` until it was durable (SYNC_FLUSH), `replicas` until enough slaves had it "
+    "(SYNC_MASTER).",
+    "part",
+    (WHOLE, *PARTS),
+    asks=_LATENCY,
 )
-PENDING = gauge("commitlog_pending_bytes", "Bytes that wait to be appended.")
-SEGMENTS = gauge("commitlog_segments", "Segments of the log.")
-WRITABLE = gauge("commitlog_writable", "1 while appends are taken.")
-FLUSH_FAILED = gauge("commitlog_flush_failed", "1 after a flush failed; only a restart clears it.")
-DISK_USED = gauge("commitlog_disk_used_ratio", "Used part of the volume.")
+FLUSH_SECONDS = histogram("commitlog_flush_seconds", "Time of each flush.", asks=_FLUSH)
+FLUSH_FAILED = gauge(
+    "commitlog_flush_failed", "1 after a flush failed; only a restart clears it.", asks=_REFUSED
+)
+REFUSED = counter(
+    "commitlog_refused_appends",
+    "Appends refused, by the error's class.",
+    ["error"],
+    asks=_REFUSED,
+)
+WRITABLE = gauge("commitlog_writable", "1 while appends are taken.", asks=_REFUSED)
+OFFSET = gauge(
+    "commitlog_offset_bytes",
+    "The log's offsets: minimum, appended, flushed, confirmed.",
+    ["kind"],
+    asks=_SIZE,
+)
+SEGMENTS = gauge("commitlog_segments", "Segments of the log.", asks=_SIZE)
+ROLLED = counter("commitlog_rolled_segments", "Segments rolled since the start.", asks=_SIZE)
+DISK_USED = gauge("commitlog_disk_used_ratio", "Used part of the volume.", asks=_DISK)
+DISK_FULL_IN = gauge(
+    "commitlog_disk_full_seconds",
+    "Until commitlog.disk_refuse_ratio is reached, as the volume has filled in the last two hours; "
+    "+Inf: it does not fill; NaN: the service has not looked for ten minutes yet.",
+    asks=_DISK,
+)
 FOLLOWER_LAG = gauge(
-    "commitlog_follower_lag_bytes", "How far a follower's applied position is behind.", ["follower"]
+    "commitlog_follower_lag_bytes",
+    "How far a follower's applied position is behind what is confirmed.",
+    ["follower"],
+    asks=_BEHIND,
+)
+FOLLOWER_LAG_MESSAGES = gauge(
+    "commitlog_follower_lag_messages",
+    "The same in messages; of those that were there before the start of the log, none.",
+    ["follower"],
+    asks=_BEHIND,
+)
+FOLLOWER_LAG_SECONDS = gauge(
+    "commitlog_follower_lag_seconds",
+    "For how long there has been something that a follower has not applied, since the log's start.",
+    ["follower"],
+    asks=_BEHIND,
 )
 FOLLOWER_CONNECTED = gauge(
-    "commitlog_follower_connected", "Streams a follower has open.", ["follower"]
+    "commitlog_follower_connected", "Streams a follower has open.", ["follower"], asks=_BEHIND
 )
-SCRUBBED = counter("commitlog_scrubbed_bytes", "Bytes that the scrubber has read and verified.")
+SLAVE_LAG_MESSAGES = gauge(
+    "commitlog_slave_lag_messages",
+    "Messages that a connected slave has not acknowledged, as `commitlog_follower_lag_messages`.",
+    ["slave"],
+    asks=_SLAVES,
+)
+SCRUBBED = counter(
+    "commitlog_scrubbed_bytes", "Bytes that the scrubber has read and verified.", asks=_SCRUB
+)
 SCRUB_POSITION = gauge(
-    "commitlog_scrub_position_bytes", "Up to where the scrubber's pass has come."
+    "commitlog_scrub_position_bytes", "Up to where the scrubber's pass has come.", asks=_SCRUB
 )
-SCRUB_PASSES = gauge("commitlog_scrub_passes", "Passes that the scrubber has ended.")
+SCRUB_PASSES = gauge("commitlog_scrub_passes", "Passes that the scrubber has ended.", asks=_SCRUB)
+SCRUB_ENDED = gauge(
+    "commitlog_scrub_ended_timestamp_seconds",
+    "When its last pass ended, in seconds since 1970; 0: none has.",
+    asks=_SCRUB,
+)
 DAMAGED_STRETCHES = gauge(
-    "commitlog_damaged_stretches", "Stretches of the log whose bytes are not what was written."
+    "commitlog_damaged_stretches",
+    "Stretches of the log whose bytes are not what was written.",
+    asks=_SCRUB,
 )
-DAMAGED_BYTES = gauge("commitlog_damaged_bytes", "The bytes of these stretches.")
+DAMAGED_BYTES = gauge("commitlog_damaged_bytes", "The bytes of these stretches.", asks=_SCRUB)
 CLOCK_AHEAD = gauge(
     "commitlog_clock_ahead_seconds",
     "By how much the wall clock is ahead of the log's own time while it is not believed.",
+    asks="Is the machine's clock right?",
 )
 DISK_WAIT = gauge(
     "commitlog_disk_wait_seconds",
     "For how long the present task of a worker has been waiting for the disk.",
     ["lane"],
+    asks=_FLUSH,
 )
-RECOVERED = gauge("commitlog_recovery_progress_bytes", "How far recovery has come.")
+RECOVERED = gauge("commitlog_recovery_progress_bytes", "How far recovery has come.", asks=_RECOVERY)
+RECOVERY_TOTAL = gauge(
+    "commitlog_recovery_total_bytes", "How far recovery has to come.", asks=_RECOVERY
+)
+RECOVERY_SECONDS = gauge(
+    "commitlog_recovery_seconds",
+    "How long the last opening of the log took, recovery included; 0: it is not open yet.",
+    asks=_RECOVERY,
+)
 
 
 class Observer:
     """Carries the engine's numbers into the registry."""
 
-    def __init__(self, engine: CommitLog) -> None:
+    def __init__(self, engine: CommitLog, clock: Clock) -> None:
         self._engine = engine
+        self._clock = clock
         self._seen = [0, 0, 0, 0]
         self._refused: dict[str, int] = dict(engine.gate.refused)
         self._scrubbed = 0
+        self._marks = LagMarks()
+        self._slaves: set[str] = set()
         engine.commit.observe_flush_ns = lambda elapsed: FLUSH_SECONDS.observe(elapsed / 1e9)
+        engine.times.observe = lambda part, elapsed: APPEND_SECONDS.observe(part, elapsed / 1e9)
 
     def observe(self) -> None:
         engine = self._engine
@@ -74,14 +161,37 @@ class Observer:
         WRITABLE.set(engine.writable[0])
         FLUSH_FAILED.set(engine.commit.failure is not None)
         DISK_USED.set(engine.gate.disk_used_ratio)
+        full_in_s = engine.gate.disk_full_in_s
+        DISK_FULL_IN.set(math.nan if full_in_s is None else full_in_s)
         CLOCK_AHEAD.set(engine.store_clock.ahead_ms / 1000)
-        scrubber = engine.scrubber
+        self._observe_scrubber()
+        self._observe_lags()
+
+    def _observe_scrubber(self) -> None:
+        scrubber = self._engine.scrubber
         SCRUBBED.inc(scrubber.read_bytes - self._scrubbed)
         self._scrubbed = scrubber.read_bytes
         SCRUB_POSITION.set(scrubber.state.position)
         SCRUB_PASSES.set(scrubber.state.passes)
+        SCRUB_ENDED.set(scrubber.state.pass_ended_ms / 1000)
         DAMAGED_STRETCHES.set(len(scrubber.state.damage))
         DAMAGED_BYTES.set(sum(one.end - one.start for one in scrubber.state.damage))
+
+    def _observe_lags(self) -> None:
+        engine, offsets, marks = self._engine, self._engine.offsets, self._marks
+        now_ns = self._clock.monotonic_ns()
+        marks.grown(offsets.appended, engine.appender.counters.messages, now_ns)
         for name, state in engine.hub.followers.items():
-            FOLLOWER_LAG.labels(name).set(max(0, offsets.confirmed - state.applied))
+            applied, confirmed = state.applied, offsets.confirmed
+            FOLLOWER_LAG.labels(name).set(max(0, confirmed - applied))
+            FOLLOWER_LAG_MESSAGES.labels(name).set(marks.lag_messages(applied, confirmed))
+            FOLLOWER_LAG_SECONDS.labels(name).set(marks.lag_ns(applied, confirmed, now_ns) / 1e9)
             FOLLOWER_CONNECTED.labels(name).set(state.connections)
+        known = () if engine.role is Role.SLAVE else engine.replicas.known
+        slaves = {one.address: one.acknowledged for one in known if one.connected}
+        for address, acknowledged in slaves.items():
+            messages = marks.lag_messages(acknowledged, offsets.appended)
+            SLAVE_LAG_MESSAGES.labels(address).set(messages)
+        for address in self._slaves - slaves.keys():
+            SLAVE_LAG_MESSAGES.remove(address)
+        self._slaves = set(slaves)

@@ -48,6 +48,7 @@ class Running:
         self._interrupted = interrupted
         self._walkers = walkers
         self._workers = workers
+        self._clock = clock
         self._progress = Progress(clock)
         self._driver: Driver | None = None
         servicer.reopen = self.reopen
@@ -100,16 +101,19 @@ class Running:
             self._drive()
 
     async def _open(self) -> None:
+        began_ns = self._clock.monotonic_ns()
         await asyncio.to_thread(self._files.run, partial(self._engine.open, self._recovered))
+        metrics.RECOVERY_SECONDS.set((self._clock.monotonic_ns() - began_ns) / 1e9)
 
     def _recovered(self, done: int, total: int) -> None:
         self._progress.update(done, total)
         self._servicer.opening = self._progress.text
         metrics.RECOVERED.set(done)
+        metrics.RECOVERY_TOTAL.set(total)
 
     def _drive(self) -> None:
         engine, server = self._engine, self._server
-        observer = metrics.Observer(engine)
+        observer = metrics.Observer(engine, self._clock)
         stalls = StallWatch(engine, self._workers, self._config.disk_stall_ms)
 
         def every_second() -> None:

@@ -30,5 +30,6 @@ def status_of(
         segment_bytes=segments.segment_bytes,
         segment_count=len(segments.offsets),
         disk_used_ratio=gate.disk_used_ratio,
+        disk_full_in_s=gate.disk_full_in_s,
         recovery_report=tuple(report),
     )

@@ -21,6 +21,8 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.group_lags import Page, watch_groups
+from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import Observer
@@ -90,9 +92,17 @@ async def main() -> None:
     service.spawn(after(tier.learned if config.tier_mounted else None, topics_of_log))
     service.follow(engine, learn_queues=engine.learn_queues)
     service.tick(tick, Observer(engine).observe)
+    service.spawn(watch_groups(groups_of(engine, offsets, bounds), offsets, serving, clock))
     service.on_close(offsets.close)
     service.on_close(engine.close)
     await service.run(drain=drain)
+
+
+def groups_of(engine: DispatchEngine, offsets: ConsumerOffsets, bounds: OffsetBounds) -> Page:
+    listing = GroupListing(offsets, bounds)
+    return lambda place, most: listing.page(
+        engine.queues, engine.followed.minimum, place, most=most
+    )
 
 
 def forget(engine: DispatchEngine, offsets: ConsumerOffsets, topics: set[str]) -> None:

@@ -3,20 +3,64 @@
 from stratamq.service.metrics import counter, gauge
 from stratamq_dispatcher.engine import DispatchEngine
 
-PULLS = counter("dispatcher_pulls", "Pulls answered, by GetMessageStatus.", ["status"])
-PULLED_MESSAGES = counter("dispatcher_pulled_messages", "Messages given to consumers.")
-PULLED_BYTES = counter("dispatcher_pulled_bytes", "Bytes of frames given to consumers.")
-WRITTEN_BYTES = counter("dispatcher_written_bytes", "Bytes of units written to queue files.")
-OFFSET = gauge(
-    "dispatcher_offset_bytes", "Log offsets: applied, durable, minimum, confirmed.", ["kind"]
+_OUT = "How much goes out to consumers?"
+_DISK = "Do the queue files get what is dispatched?"
+_BEHIND = "How far behind the log are consume queues?"
+_SIZE = "How many queues and groups are there?"
+_SERVES = "Are consumers served?"
+_GROUPS = "Which groups are behind, and by how much?"
+
+PULLS = counter("dispatcher_pulls", "Pulls answered, by GetMessageStatus.", ["status"], asks=_OUT)
+PULLED_MESSAGES = counter("dispatcher_pulled_messages", "Messages given to consumers.", asks=_OUT)
+PULLED_BYTES = counter("dispatcher_pulled_bytes", "Bytes of frames given to consumers.", asks=_OUT)
+WRITTEN_BYTES = counter(
+    "dispatcher_written_bytes", "Bytes of units written to queue files.", asks=_DISK
 )
-LAG = gauge("dispatcher_lag_bytes", "Confirmed bytes of the log that are not dispatched yet.")
-QUEUES = gauge("dispatcher_queues", "Consume queues that are known.")
-UNWRITTEN = gauge("dispatcher_unwritten_bytes", "Units that are only in memory, in bytes.")
-WAITING = gauge("dispatcher_waiting_pulls", "Pulls that may wait, and open pull streams.")
-SERVING = gauge("dispatcher_serving", "1 while pulls are answered.")
-STOPPED = gauge("dispatcher_stopped", "1 after dispatch has stopped; only a restart clears it.")
-FLUSH_BLOCKED = gauge("dispatcher_flush_blocked", "1 while queue files cannot be written.")
+OFFSET = gauge(
+    "dispatcher_offset_bytes",
+    "Log offsets: applied, durable, minimum, confirmed.",
+    ["kind"],
+    asks=_BEHIND,
+)
+LAG = gauge(
+    "dispatcher_lag_bytes", "Confirmed bytes of the log that are not dispatched yet.", asks=_BEHIND
+)
+QUEUES = gauge("dispatcher_queues", "Consume queues that are known.", asks=_SIZE)
+UNWRITTEN = gauge(
+    "dispatcher_unwritten_bytes", "Units that are only in memory, in bytes.", asks=_DISK
+)
+WAITING = gauge(
+    "dispatcher_waiting_pulls", "Pulls that may wait, and open pull streams.", asks=_OUT
+)
+SERVING = gauge("dispatcher_serving", "1 while pulls are answered.", asks=_SERVES)
+STOPPED = gauge(
+    "dispatcher_stopped", "1 after dispatch has stopped; only a restart clears it.", asks=_SERVES
+)
+FLUSH_BLOCKED = gauge(
+    "dispatcher_flush_blocked", "1 while queue files cannot be written.", asks=_DISK
+)
+GROUPS = gauge(
+    "dispatcher_groups", "Groups that have committed an offset, as of the last walk.", asks=_SIZE
+)
+GROUP_LAG = gauge(
+    "dispatcher_group_lag_messages",
+    "Messages that a group has yet to read, in all topics: of the 20 groups with the most, as of "
+    "the last walk through all groups.",
+    ["group"],
+    asks=_GROUPS,
+)
+OTHERS_LAG = gauge(
+    "dispatcher_other_groups_lag_messages", "The sum of all other groups.", asks=_GROUPS
+)
+GROUPS_BEHIND = gauge(
+    "dispatcher_groups_behind", "Groups that have something to read.", asks=_GROUPS
+)
+GROUPS_WALK = gauge(
+    "dispatcher_groups_walk_seconds",
+    "How long the last walk through all groups took: their lags are about so old at most, and 10 s "
+    "more; 0: none has ended.",
+    asks=_GROUPS,
+)
 
 
 class Observer:

@@ -315,8 +315,10 @@ class Master:
         known = [state for state in self._known() if state.connected]
         metrics.SLAVES.set(len(known))
         metrics.SLAVE_LAG.clear()
+        metrics.SLAVE_LAG_SECONDS.clear()
         for state in known:
             metrics.SLAVE_LAG.labels(state.address).set(state.lag_bytes)
+            metrics.SLAVE_LAG_SECONDS.labels(state.address).set(state.lag_ms / 1000)
 
     def _known(self) -> list[SlaveState]:
         return self.slaves.known(self._now_ms())

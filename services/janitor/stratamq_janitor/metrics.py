@@ -3,18 +3,39 @@
 from stratamq.service.metrics import counter, gauge
 from stratamq_janitor.cleaner import Cleaner
 
-DELETED = counter("janitor_deleted_segments", "Segments deleted, by the reason.", ["reason"])
-FREED = counter("janitor_freed_bytes", "Bytes of deleted segments.")
-LOOKS = counter("janitor_looks", "Looks at the log and the volume.")
-FAILED = counter("janitor_failed_looks", "Looks that failed: a service did not answer.")
-HELD = gauge("janitor_held_segments", "1 while a segment that would go is held back.", ["by"])
-ALARM = gauge("janitor_alarm", "1 while an operator must act; the status has the reason.")
-ENABLED = gauge(
-    "janitor_enabled", "1 while segments are deleted by the rule; the status has why they are not."
+_DELETES = "What does retention delete?"
+_LOOKS = "Does the janitor look?"
+_HOLDS = "What keeps segments from being deleted?"
+_ALARM = "Must somebody act?"
+_DISK = "How full is the volume, as the retention counts?"
+_AGE = "How far back do messages reach?"
+
+DELETED = counter(
+    "janitor_deleted_segments", "Segments deleted, by the reason.", ["reason"], asks=_DELETES
 )
-DISK_USED = gauge("janitor_disk_used_ratio", "Used part of the volume, as the policy counts.")
+FREED = counter("janitor_freed_bytes", "Bytes of deleted segments.", asks=_DELETES)
+LOOKS = counter("janitor_looks", "Looks at the log and the volume.", asks=_LOOKS)
+FAILED = counter(
+    "janitor_failed_looks", "Looks that failed: a service did not answer.", asks=_LOOKS
+)
+HELD = gauge(
+    "janitor_held_segments", "1 while a segment that would go is held back.", ["by"], asks=_HOLDS
+)
+ALARM = gauge(
+    "janitor_alarm", "1 while an operator must act; the status has the reason.", asks=_ALARM
+)
+ENABLED = gauge(
+    "janitor_enabled",
+    "1 while segments are deleted by the rule; the status has why they are not.",
+    asks=_HOLDS,
+)
+DISK_USED = gauge(
+    "janitor_disk_used_ratio", "Used part of the volume, as the policy counts.", asks=_DISK
+)
 OLDEST_AGE = gauge(
-    "janitor_oldest_segment_age_seconds", "Age of the newest message of the oldest segment."
+    "janitor_oldest_segment_age_seconds",
+    "Age of the newest message of the oldest segment.",
+    asks=_AGE,
 )
 
 

@@ -5,25 +5,51 @@ from collections.abc import Callable
 from stratamq.service.metrics import gauge
 from stratamq_tier.status import TierStatus
 
-OFFSET = gauge("tier_offset_bytes", "Log offsets: committed, read, confirmed.", ["kind"])
-LAG = gauge("tier_lag_seconds", "Age of the oldest message that was read and is not in the tier.")
-WAITING_BYTES = gauge("tier_waiting_bytes", "Memory of messages that wait for their upload.")
-WAITING = gauge("tier_waiting_messages", "Messages that wait for their upload.")
-COMMITTED_MESSAGES = gauge("tier_committed_messages", "Messages committed since the start.")
-COMMITTED_BYTES = gauge("tier_committed_bytes", "Bytes of records committed since the start.")
-QUEUES = gauge("tier_queues", "Queues of which the tier has something.")
-WRITING = gauge("tier_writing", "1 while this service writes the broker's tier.")
-FAILING = gauge("tier_failing_queues", "Queues whose last upload failed.")
-REQUESTS = gauge("tier_requests", "Requests to the storage since the start.", ["kind"])
-REQUEST_BYTES = gauge("tier_request_bytes", "Bytes of these requests.", ["kind"])
-REQUEST_ERRORS = gauge("tier_request_errors", "Requests that had no usable answer.", ["kind"])
-COST = gauge("tier_cost_usd", "What the requests cost at the prices of the settings.")
-INDEX_ITEMS = gauge("tier_index_items", "Keys of the tier's index, in files and waiting.", ["kind"])
-INDEX_FILES = gauge("tier_index_files", "Files of the tier's key index.")
-INDEX_BEHIND = gauge("tier_index_queues_behind", "Queues that are not indexed up to their end.")
-CACHE_BYTES = gauge("tier_cache_bytes", "Memory of messages that were read ahead.")
-CACHE_HITS = gauge("tier_cache_hits", "Fetches that the cache answered.")
-CACHE_MISSES = gauge("tier_cache_misses", "Fetches that asked the storage.")
+_BEHIND = "How far behind the log is the tier?"
+_RATE = "How much goes into the tier?"
+_SIZE = "What does the tier hold?"
+_WRITES = "Do messages reach the tier?"
+_COST = "What does the storage cost?"
+_ERRORS = "Does the storage answer?"
+_READS = "Are reads from the tier answered by the cache?"
+
+OFFSET = gauge(
+    "tier_offset_bytes", "Log offsets: committed, read, confirmed.", ["kind"], asks=_BEHIND
+)
+LAG = gauge(
+    "tier_lag_seconds",
+    "Age of the oldest message that was read and is not in the tier.",
+    asks=_BEHIND,
+)
+WAITING_BYTES = gauge(
+    "tier_waiting_bytes", "Memory of messages that wait for their upload.", asks=_BEHIND
+)
+WAITING = gauge("tier_waiting_messages", "Messages that wait for their upload.", asks=_BEHIND)
+COMMITTED_MESSAGES = gauge(
+    "tier_committed_messages", "Messages committed since the start.", asks=_RATE
+)
+COMMITTED_BYTES = gauge(
+    "tier_committed_bytes", "Bytes of records committed since the start.", asks=_RATE
+)
+QUEUES = gauge("tier_queues", "Queues of which the tier has something.", asks=_SIZE)
+WRITING = gauge("tier_writing", "1 while this service writes the broker's tier.", asks=_WRITES)
+FAILING = gauge("tier_failing_queues", "Queues whose last upload failed.", asks=_WRITES)
+REQUESTS = gauge("tier_requests", "Requests to the storage since the start.", ["kind"], asks=_COST)
+REQUEST_BYTES = gauge("tier_request_bytes", "Bytes of these requests.", ["kind"], asks=_COST)
+REQUEST_ERRORS = gauge(
+    "tier_request_errors", "Requests that had no usable answer.", ["kind"], asks=_ERRORS
+)
+COST = gauge("tier_cost_usd", "What the requests cost at the prices of the settings.", asks=_COST)
+INDEX_ITEMS = gauge(
+    "tier_index_items", "Keys of the tier's index, in files and waiting.", ["kind"], asks=_SIZE
+)
+INDEX_FILES = gauge("tier_index_files", "Files of the tier's key index.", asks=_SIZE)
+INDEX_BEHIND = gauge(
+    "tier_index_queues_behind", "Queues that are not indexed up to their end.", asks=_BEHIND
+)
+CACHE_BYTES = gauge("tier_cache_bytes", "Memory of messages that were read ahead.", asks=_READS)
+CACHE_HITS = gauge("tier_cache_hits", "Fetches that the cache answered.", asks=_READS)
+CACHE_MISSES = gauge("tier_cache_misses", "Fetches that asked the storage.", asks=_READS)
 
 
 class Observer:

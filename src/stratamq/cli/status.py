@@ -39,6 +39,7 @@ COLUMNS = ("service", "state", "address", "applied", "durable", "lag", "detail")
 FURTHER_ROOMS = ("ha", "janitor", "schedule", "transaction", "tier", "agent")
 """Shown when they have announced themselves, or are named."""
 ANSWER_S = 3.0
+SHOWN_FORECAST_S = 30 * 24 * 3600
 
 
 def register(app: typer.Typer) -> None:
@@ -156,7 +157,8 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
     detail = (
         f"{role}, "
         f"{'sync' if state.sync_flush else 'async'} flush, segments: {state.segment_count} of "
-        f"{state.segment_bytes} bytes, disk {state.disk_used_ratio:.0%} full, {_scrub(state)}"
+        f"{state.segment_bytes} bytes, disk {state.disk_used_ratio:.0%} full"
+        f"{_forecast(state.disk_full_in_s)}, {_scrub(state)}"
     )
     row |= {
         "applied": state.appended_offset,
@@ -173,6 +175,7 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         "segmentBytes": state.segment_bytes,
         "segments": state.segment_count,
         "diskUsedRatio": state.disk_used_ratio,
+        "diskFullInSeconds": state.disk_full_in_s,
         "brokerName": state.broker_name,
         "brokerId": state.broker_id,
         "damagedStretches": len(state.scrub.damage),
@@ -202,6 +205,15 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         if not one.connected
     ]
     return row, notes
+
+
+def _forecast(full_in_s: int | None) -> str:
+    """Nothing beyond a month: the last two hours do not foretell that."""
+    if full_in_s is None or full_in_s > SHOWN_FORECAST_S:
+        return ""
+    if full_in_s < 2 * 3600:
+        return f" (too full for messages in {full_in_s // 60} min as it fills now)"
+    return f" (too full for messages in {full_in_s // 3600} h as it fills now)"
 
 
 def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]:

@@ -405,6 +405,7 @@ def log_state() -> Operation[LogState]:
             term=state.term,
             held_reason=state.held_reason,
             clock_doubt=state.clock_doubt,
+            disk_full_in_s=state.disk_full_in_s if state.HasField("disk_full_in_s") else None,
             replicas=tuple(
                 ReplicaState(
                     one.address,

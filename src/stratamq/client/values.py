@@ -406,6 +406,9 @@ class LogState:
     """Why a master takes no messages for the time being."""
     clock_doubt: str = ""
     """Why the wall clock is not believed, and messages get the log's own time."""
+    disk_full_in_s: int | None = None
+    """Until the volume is so full that messages are refused, as it has filled in the last two
+    hours; None: it does not fill, or that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)

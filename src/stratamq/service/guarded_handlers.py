@@ -35,15 +35,22 @@ from stratamq.service.recorder import Recorded, Recorder
 log = logging.getLogger(__name__)
 
 CALLS = metrics.counter(
-    "grpc_calls", "Calls answered, by full method name and status.", ("method", "status")
+    "grpc_calls",
+    "Calls answered, by full method name and status.",
+    ("method", "status"),
+    asks="Which calls come, and which fail?",
 )
 CALL_SECONDS = metrics.histogram(
     "grpc_call_seconds",
     "Time from the arrival of a unary-response call to its answer.",
     ("method",),
+    asks="How long do callers wait for an answer?",
 )
 OPEN_STREAMS = metrics.gauge(
-    "grpc_open_streams", "Response streams that are open now.", ("method",)
+    "grpc_open_streams",
+    "Response streams that are open now.",
+    ("method",),
+    asks="Who is connected?",
 )
 
 Handler: TypeAlias = grpc.RpcMethodHandler

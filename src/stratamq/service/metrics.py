@@ -1,7 +1,8 @@
 """Prometheus metrics: one registry per process, its HTTP endpoint, and constructors for rooms.
 
 A room declares its metrics at module level in `metrics.py`, and `docs/metrics.md` is generated from
-that module. Names begin with the room and end with their unit; labels are bounded.
+that module. Names begin with the room and end with their unit; labels are bounded. Each says which
+question of an operator it answers (`asks`).
 """
 
 import collections
@@ -9,10 +10,12 @@ import contextlib
 import logging
 import socket
 import ssl
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
@@ -25,6 +28,7 @@ from prometheus_client import (
     ProcessCollector,
     make_wsgi_app,
 )
+from prometheus_client.core import HistogramMetricFamily
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import join_address, split_address
@@ -44,21 +48,71 @@ SECONDS_BUCKETS = (
 )  # fmt: skip
 
 
-def counter(name: str, doc: str, labels: Sequence[str] = ()) -> Counter:
+QUESTIONS: dict[object, str] = {}
+"""What an operator asks, by the metric that answers."""
+
+Metric = TypeVar("Metric")
+
+
+def counter(name: str, doc: str, labels: Sequence[str] = (), *, asks: str) -> Counter:
     """A number that only grows; Prometheus shows it as `<name>_total`."""
-    return Counter(name, doc, labels, registry=REGISTRY)
+    return _answering(asks, Counter(name, doc, labels, registry=REGISTRY))
 
 
-def gauge(name: str, doc: str, labels: Sequence[str] = ()) -> Gauge:
+def gauge(name: str, doc: str, labels: Sequence[str] = (), *, asks: str) -> Gauge:
     """A number that goes up and down. `set_function` makes it a question asked at each scrape."""
-    return Gauge(name, doc, labels, registry=REGISTRY)
+    return _answering(asks, Gauge(name, doc, labels, registry=REGISTRY))
 
 
 def histogram(
-    name: str, doc: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS_BUCKETS
+    name: str,
+    doc: str,
+    labels: Sequence[str] = (),
+    buckets: Sequence[float] = SECONDS_BUCKETS,
+    *,
+    asks: str,
 ) -> Histogram:
     """A distribution, by default of seconds."""
-    return Histogram(name, doc, labels, buckets=buckets, registry=REGISTRY)
+    return _answering(asks, Histogram(name, doc, labels, buckets=buckets, registry=REGISTRY))
+
+
+class Times:
+    """A histogram of seconds by one label that costs an observation 0.3 µs: no lock, so that one
+    thread alone observes. Each value of the label is there from the start."""
+
+    def __init__(self, name: str, doc: str, label: str, values: Sequence[str]) -> None:
+        self._name = name
+        self._doc = doc
+        self._labelnames = (label,)
+        self._counts = {value: [0] * (len(SECONDS_BUCKETS) + 1) for value in values}
+        self._sums = dict.fromkeys(values, 0.0)
+
+    def observe(self, value: str, seconds: float) -> None:
+        self._counts[value][bisect_left(SECONDS_BUCKETS, seconds)] += 1
+        self._sums[value] += seconds
+
+    def describe(self) -> list[HistogramMetricFamily]:
+        return [HistogramMetricFamily(self._name, self._doc, labels=self._labelnames)]
+
+    def collect(self) -> list[HistogramMetricFamily]:
+        [family] = self.describe()
+        for value, counts in self._counts.items():
+            totals = list(accumulate(counts))
+            bounds = [*map(str, SECONDS_BUCKETS), "+Inf"]
+            family.add_metric([value], list(zip(bounds, totals, strict=True)), self._sums[value])
+        return [family]
+
+
+def times(name: str, doc: str, label: str, values: Sequence[str], *, asks: str) -> Times:
+    """For what is observed thousands of times a second."""
+    metric = Times(name, doc, label, values)
+    REGISTRY.register(metric)
+    return _answering(asks, metric)
+
+
+def _answering(question: str, metric: Metric) -> Metric:
+    QUESTIONS[metric] = question
+    return metric
 
 
 MOST_CONNECTIONS = 16

@@ -5,10 +5,13 @@ from typing import Protocol
 from stratamq.rpc.request_ids import Request, Span
 from stratamq.service import metrics
 
-SPANS_ENDED = metrics.counter("trace_spans_ended", "Spans that were recorded.")
+SPANS_ENDED = metrics.counter(
+    "trace_spans_ended", "Spans that were recorded.", asks="How many spans are recorded?"
+)
 SPANS_SENT = metrics.counter(
     "trace_spans_sent",
     "Spans that the collector has taken. What was recorded and never sent is lost.",
+    asks="Does the collector take the spans?",
 )
 
 

@@ -58,7 +58,11 @@ EXIT_CONFIGURATION = 2
 EXIT_STORE_REFUSED = 3
 EXIT_SIGNAL_BASE = 128
 
-READY = metrics.gauge("service_ready", "1 while the service takes requests, else 0.")
+READY = metrics.gauge(
+    "service_ready",
+    "1 while the service takes requests, else 0.",
+    asks="Does the service serve?",
+)
 
 Step = Callable[[], Awaitable[None]]
 

@@ -1,5 +1,7 @@
 """The log's status as a message of the wire."""
 
+import math
+
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.rpc.members import members_message
@@ -29,6 +31,7 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         followers=_followers(engine, status.confirmed),
         replicas=_replicas(engine, status.appended),
         disk_used_ratio=status.disk_used_ratio,
+        disk_full_in_s=_seconds(status.disk_full_in_s),
         sync_flush=engine.config.flush_disk_type == "SYNC_FLUSH",
         recovery_report=status.recovery_report,
         broker_name=engine.config.broker_name,
@@ -54,6 +57,10 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         lease_required=engine.gate.lease.required,
         lease_remaining_ms=engine.gate.lease.remaining_ms,
     )
+
+
+def _seconds(forecast: float | None) -> int | None:
+    return None if forecast is None or math.isinf(forecast) else round(forecast)
 
 
 def _followers(engine: CommitLog, confirmed: int) -> list[pb.FollowerStatus]:

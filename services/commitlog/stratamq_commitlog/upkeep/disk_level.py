@@ -3,7 +3,8 @@
 import logging
 
 from stratamq.errors import StrataError
-from stratamq.files.port import Files, Space
+from stratamq.files.port import Clock, Files, Space
+from stratamq_commitlog.upkeep.disk_forecast import DiskForecast
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.upkeep.reserve import Reserve
 from stratamq_commitlog.write.write_gate import WriteGate
@@ -20,6 +21,8 @@ class DiskLevel:
         reserve: Reserve,
         gate: WriteGate,
         jobs: Jobs,
+        forecast: DiskForecast,
+        clock: Clock,
         *,
         refuse_ratio: float,
         resume_ratio: float,
@@ -28,6 +31,8 @@ class DiskLevel:
         self._reserve = reserve
         self._gate = gate
         self._jobs = jobs
+        self._forecast = forecast
+        self._clock = clock
         self._refuse_ratio = refuse_ratio
         self._resume_ratio = resume_ratio
 
@@ -52,3 +57,5 @@ class DiskLevel:
         if full is not gate.disk_full:
             log.warning("disk level changed", extra={"full": full, "used": space.used_ratio})
         gate.disk_used_ratio, gate.disk_full = space.used_ratio, full
+        self._forecast.see(space.used_ratio, self._clock.monotonic_ns())
+        gate.disk_full_in_s = self._forecast.full_in_s

@@ -26,18 +26,13 @@ class AppendStages:
 
     def __init__(self, clock: Clock) -> None:
         self.now_ns = clock.monotonic_ns
-        self._begin_ns = 0
         self._passes: deque[_Pass] = deque(maxlen=MOST)
         self._flushes: deque[tuple[int, int]] = deque(maxlen=MOST)
         """(time, flushed)."""
 
-    def begins(self) -> None:
-        """A pass does."""
-        self._begin_ns = self.now_ns()
-
-    def written(self, end: int) -> None:
-        """The pass that began last."""
-        self._passes.append(_Pass(self._begin_ns, self.now_ns(), end))
+    def written(self, began_ns: int, end: int) -> None:
+        """A pass that began then has brought the log's end to `end`."""
+        self._passes.append(_Pass(began_ns, self.now_ns(), end))
 
     def flushed(self, end: int) -> None:
         self._flushes.append((self.now_ns(), end))

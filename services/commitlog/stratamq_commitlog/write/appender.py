@@ -114,12 +114,17 @@ class Appender:
         self._pending: deque[Item] = deque()
 
     def enqueue(self, item: Item) -> None:
+        item.arrived_ns = self._clock.monotonic_ns()
         self._pending.append(item)
         self.pending_bytes += item.size
 
     @property
     def waiting(self) -> bool:
         return bool(self._pending)
+
+    @property
+    def oldest_ns(self) -> int:
+        return self._pending[0].arrived_ns if self._pending else 0
 
     def run(self) -> bool:
         """One pass. True: more waits and can go on at once."""

@@ -32,6 +32,7 @@ class PutItem:
     results: list[PutResult] = field(default_factory=list)
     unwaited: set[int] = field(default_factory=set)
     """Numbers of messages whose producer does not wait until they are safe."""
+    arrived_ns: int = 0
 
     @property
     def first_size(self) -> int:
@@ -97,6 +98,7 @@ class BatchItem:
     batch: FrameBatch
     done: BatchDone
     size: int
+    arrived_ns: int = 0
 
     @property
     def first_size(self) -> int:
@@ -114,6 +116,7 @@ class DataItem:
     data: bytes | memoryview
     done: DataDone
     size: int
+    arrived_ns: int = 0
 
     def refuse(self, status: PutStatus, error: StrataError, commit: Commit) -> None:
         self.done(error)

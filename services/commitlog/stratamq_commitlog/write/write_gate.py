@@ -31,6 +31,8 @@ class WriteGate:
     """The disk is stalled: what is taken would wait without a limit."""
     disk_full: bool = False
     disk_used_ratio: float = 0.0
+    disk_full_in_s: float | None = None
+    """See `DiskForecast.full_in_s`."""
     master_address: str = ""
     """Of a slave: where its master's log takes messages, as far as is known."""
     backlog_bytes: Callable[[], int] = lambda: 0

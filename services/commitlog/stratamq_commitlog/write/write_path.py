@@ -10,9 +10,11 @@ import logging
 from collections.abc import Callable
 
 from stratamq.errors import BusyError, NotWritableError, StrataError
+from stratamq.files.port import Clock
 from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.write.append_stages import AppendStages
+from stratamq_commitlog.write.append_times import AppendTimes
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
@@ -34,6 +36,8 @@ class WritePath:
         offsets: LogOffsets,
         gate: WriteGate,
         high_water_mark: HighWaterMark,
+        times: AppendTimes,
+        clock: Clock,
         wake: Callable[[], None],
         *,
         flush_interval_ms: int | None,
@@ -49,6 +53,8 @@ class WritePath:
         self._offsets = offsets
         self._gate = gate
         self._high_water_mark = high_water_mark
+        self._times = times
+        self._clock = clock
         self._wake = wake
         self._flush_interval_ms = flush_interval_ms
         self._next_flush_ns = 0
@@ -61,20 +67,19 @@ class WritePath:
         """Append what waits, up to the limits of a pass; wakes again for the rest."""
         if self._gate.stalled:
             return
-        stages = self._stages
-        if stages is not None:
-            stages.begins()
+        oldest_ns, began_ns = self._appender.oldest_ns, self._clock.monotonic_ns()
         more = self._appender.run()
         end = self._appender.appended
         if end != self._offsets.appended:
-            if stages is not None:
-                stages.written(end)
+            if self._stages is not None:
+                self._stages.written(began_ns, end)
             self._offsets.appended = end
             if self._flush_interval_ms is None:
                 self._commit.request(end)
             if self._segments.allocation_error is None:
                 self._segments.keep_ahead(end)
             self._high_water_mark.advance()
+            self._times.passed(end, oldest_ns, began_ns)
         if more:
             self._wake()
 

@@ -1,0 +1,55 @@
+"""What Prometheus sees of the agent. Gauges are brought up to date by `observe`."""
+
+from stratamq.service.metrics import gauge
+from stratamq_agent.agent import Agent
+
+_STORE = "Does the election store answer?"
+_LEADER = "Who leads, and is anybody leading?"
+_SWITCHES = "Will a lost master be replaced?"
+
+STORE_ANSWERS = gauge(
+    "agent_store_answers", "1 while the election store answers this agent.", asks=_STORE
+)
+LEADS = gauge("agent_leads", "1 while the election names this agent's member.", asks=_LEADER)
+IS_MASTER = gauge("agent_is_master", "1 while this agent's broker is a master.", asks=_LEADER)
+HAS_LEADER = gauge(
+    "agent_has_leader",
+    "1 while the election names a leader that has renewed within `agent_ttl_seconds`, as this "
+    "agent has seen it last.",
+    asks=_LEADER,
+)
+TERM = gauge("agent_term", "The term of the leader that the election names.", asks=_LEADER)
+UNCHANGED = gauge(
+    "agent_election_unchanged_seconds",
+    "For how long this agent has seen no renewal: beyond `agent_ttl_seconds` the leader is "
+    "replaced.",
+    asks=_SWITCHES,
+)
+TTL = gauge("agent_ttl_seconds", "The setting agent.ttl_ms.", asks=_SWITCHES)
+PAUSED = gauge("agent_paused", "1 while failover is paused by an operator.", asks=_SWITCHES)
+AGENTS = gauge("agent_known_agents", "Agents that the election knows.", asks=_SWITCHES)
+BROKER_ANSWERS = gauge(
+    "agent_broker_answers", "1 while this agent's own broker answers it.", asks=_SWITCHES
+)
+
+
+class Observer:
+    """Carries what the agent knows into the registry."""
+
+    def __init__(self, agent: Agent, ttl_ms: int) -> None:
+        self._agent = agent
+        self._ttl_s = ttl_ms / 1000
+
+    def observe(self) -> None:
+        view, unchanged_s = self._agent.view, self._agent.unchanged_ns / 1e9
+        state = view.state
+        STORE_ANSWERS.set(not view.store_problem)
+        LEADS.set(bool(view.member) and state.leader == view.member)
+        IS_MASTER.set(bool(view.is_master))
+        HAS_LEADER.set(bool(state.leader) and unchanged_s <= self._ttl_s)
+        TERM.set(state.term)
+        UNCHANGED.set(unchanged_s)
+        TTL.set(self._ttl_s)
+        PAUSED.set(state.paused)
+        AGENTS.set(len(state.agents))
+        BROKER_ANSWERS.set(view.broker_answers)
