@@ -5,29 +5,20 @@ services answered before and after a fault.
 """
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from stratamq.client import connect
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
 from tests.ha.pairs import Pair
+from tests.monitoring.promtool import ENVIRONMENT, GROUP, NAMES, alarms, needs_promtool
 from tests.monitoring.scraping import Scraped, metric
 from tests.support.brokers import Broker
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "deploy" / "monitoring" / "alerts.yml"
-[GROUP] = yaml.safe_load(RULES.read_text())["groups"]
-NAMES = [rule["alert"] for rule in GROUP["rules"]]
 WHERE = 'job="stratamq",broker="b",member="a",instance="i"'
-
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)"
-)
 
 HEALTHY = {
     "up": "1x240",
@@ -54,6 +45,8 @@ HEALTHY = {
     "tier_failing_queues": "0x240",
     "tier_lag_seconds": "30x240",
     "service_loop_stalled_seconds": "0x240",
+    "agent_store_answers": "1x240",
+    "agent_has_leader": "1x240",
 }
 """A value a minute, for four hours."""
 FIRING = {
@@ -75,37 +68,9 @@ FIRING = {
     "StrataMQTierFails": {"tier_lag_seconds": "0+60x240"},
     "StrataMQStalled": {"commitlog_disk_wait_seconds": "10x240"},
     "StrataMQClockDoubted": {"commitlog_clock_ahead_seconds": "7200x240"},
+    "StrataMQElectionStoreGone": {"agent_store_answers": "0x240", "agent_has_leader": "0x240"},
+    "StrataMQNoLeader": {"agent_has_leader": "0x240"},
 }
-
-
-def alarms(directory: Path, series: dict[str, str], minute: int = 230) -> set[str]:
-    """Which fire then. `series` by `name{labels}`, each with promtool's values."""
-    directory.mkdir(exist_ok=True)
-    tests = directory / "rules.test.yml"
-    document = {
-        "rule_files": [str(RULES)],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [
-                    {"series": name, "values": values} for name, values in series.items()
-                ],
-                "alert_rule_test": [
-                    {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
-                    for name in NAMES
-                ],
-            }
-        ],
-    }
-    tests.write_text(yaml.safe_dump(document))
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(tests)], capture_output=True, text=True, timeout=60
-    )
-    said = done.stdout + done.stderr
-    fired = set(re.findall(r"alertname: ?(\w+)", said)) if "FAILED" in said else set()
-    assert fired or done.returncode == 0, said
-    return fired
 
 
 def labelled(values: dict[str, str]) -> dict[str, str]:
@@ -204,7 +169,3 @@ def test_a_lost_slave_and_a_lost_master_have_an_alarm_each(tmp_path, lost):
         scraped.after(brokers, rooms)
         fired = alarms(tmp_path / "rules", scraped.series())
         assert fired - ENVIRONMENT == fires | {"StrataMQServiceDown"}
-
-
-ENVIRONMENT = {"StrataMQDiskFull", "StrataMQDiskFillsSoon"}
-"""Of the volume that the tests run on."""
