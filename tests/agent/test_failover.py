@@ -1,95 +1,16 @@
 """Members with agents and a real etcd: who leads when one is stopped, killed or asked to go."""
 
-import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from stratamq_bench.etcd_server import Etcd
 
 from stratamq.client import Client, Message, connect
-from stratamq.errors import NotFoundError, NotWritableError, StrataError, UnavailableError
+from stratamq.errors import NotFoundError, NotWritableError
 from stratamq.formats.broker_role import Role
-from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
-from tests.support.s3_servers import free_port
+from tests.agent.members import ROOMS, Members, caught_up
+from tests.support.brokers import COMMITLOG
 from tests.support.waiting import until
-
-AGENT = "agent"
-ROOMS = (COMMITLOG, DISPATCHER, HA, AGENT)
-MEMBERS = ("a", "b", "c")
-TIMES = ("agent.ttl_ms=2000", "agent.loop_interval_ms=500", "agent.retry_timeout_ms=700")
-
-
-class Members:
-    """Brokers of one cluster with an agent each."""
-
-    def __init__(self, directory: Path, etcd: Etcd, role: str) -> None:
-        self.etcd = etcd
-        ports = {name: free_port() for name in MEMBERS}
-        named = ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports.items())
-        common = [
-            "commitlog.segment_bytes=1048576",
-            "commitlog.followers=dispatcher",
-            "commitlog.slave_timeout_ms=60000",
-            "commitlog.lease=true",
-            "commitlog.wait_for_peers=true",
-            f"ha.members={named}",
-            "ha.reconnect_longest_ms=200",
-            f"agent.store=etcd://127.0.0.1:{etcd.port}",
-            *TIMES,
-        ]
-        self.brokers = {
-            name: Broker(
-                directory / name,
-                directory / f"logs-of-{name}",
-                [
-                    *common,
-                    f"commitlog.role={role if name == 'a' else 'SLAVE'}",
-                    f"commitlog.broker_id={MEMBERS.index(name)}",
-                    f"ha.replication_address=127.0.0.1:{port}",
-                ],
-            )
-            for name, port in ports.items()
-        }
-
-    def start(self) -> "Members":
-        for broker in self.brokers.values():
-            for room in ROOMS:
-                broker.spawn(room)
-        until(lambda: self.leader() == "a", "the configured master leads")
-        with connect(self.brokers["a"].root, timeout_s=20) as client:
-            until(lambda: len(client.admin.election().agents) == len(MEMBERS), "all are known")
-        return self
-
-    def leader(self, asked: str = "") -> str:
-        """By the agent of `asked`, or of any that answers."""
-        for name in [asked] if asked else MEMBERS:
-            try:
-                with connect(self.brokers[name].root, timeout_s=2) as client:
-                    return client.admin.election().leader
-            except StrataError:
-                continue
-        return ""
-
-    def client(self) -> Client:
-        """Of all members: it finds the master."""
-        addresses = [self._address(broker) for broker in self.brokers.values()]
-        return connect(",".join(filter(None, addresses)), timeout_s=60, patience_s=60)
-
-    def _address(self, broker: Broker) -> str:
-        try:
-            with connect(broker.root, timeout_s=2) as client:
-                return client.services()[COMMITLOG]
-        except UnavailableError:
-            return ""
-
-    def signal_agent(self, name: str, number: int) -> None:
-        os.kill(self.brokers[name].pid(AGENT), number)
-
-    def close(self) -> None:
-        for broker in self.brokers.values():
-            broker.__exit__(None, None, None)
 
 
 @pytest.fixture(params=["SYNC_MASTER", "ASYNC_MASTER"])
@@ -187,17 +108,3 @@ def test_a_master_that_waits_for_slaves_goes_on_without_the_store(members):
         members.etcd.signal(signal.SIGCONT)
         until(lambda: not client.admin.election().store_problem, "the store is back")
     assert members.leader() == "a"
-
-
-def caught_up(members: Members) -> None:
-    with connect(members.brokers["a"].root, timeout_s=20) as master:
-        until(
-            lambda: (
-                sum(
-                    one.connected and one.counts and not one.lag_bytes
-                    for one in master.admin.replication_state().slaves
-                )
-                == 2
-            ),
-            "both slaves have everything",
-        )

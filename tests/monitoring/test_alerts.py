@@ -42,6 +42,7 @@ HEALTHY = {
     "janitor_looks_total": "0+1x240",
     "janitor_failed_looks_total": "0x240",
     "janitor_enabled": "1x240",
+    "tier_writing": "1x240",
     "tier_failing_queues": "0x240",
     "tier_lag_seconds": "30x240",
     "service_loop_stalled_seconds": "0x240",
@@ -86,6 +87,14 @@ def test_nothing_fires_while_all_is_well(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_alarm_fires_for_what_it_is_for_and_no_other_one(tmp_path, name):
     assert alarms(tmp_path, labelled(HEALTHY | FIRING[name])) == {name}
+
+
+@needs_promtool
+def test_a_slaves_tier_service_writes_nothing_and_that_is_no_failure(tmp_path):
+    slave = {"tier_writing": "0x240", "commitlog_writable": "0x240", "ha_follows": "1x240"}
+    assert alarms(tmp_path / "slave", labelled(HEALTHY | slave)) == set()
+    fires = alarms(tmp_path / "master", labelled(HEALTHY | {"tier_writing": "0x240"}))
+    assert fires == {"StrataMQTierFails"}
 
 
 @needs_promtool
