@@ -302,6 +302,7 @@ DISK = (
         note="Too full for messages, as it has filled in the last two hours. Nothing: it does not "
         "fill, or the log has not run for ten minutes yet.",
     ),
+    Panel("Is it too full for messages?", one(f"commitlog_disk_full{{{W}}}", MEMBER), stat=True),
     Panel("How many segments are there?", one(f"commitlog_segments{{{W}}}", MEMBER)),
     Panel(
         "How much do log, queue and index files grow?",

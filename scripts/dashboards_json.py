@@ -11,7 +11,10 @@ DIRECTORY = Path("deploy/monitoring/grafana")
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS, WIDTH, HEIGHT, STAT_HEIGHT = 24, 12, 8, 5
 STAT_WIDTH = 8
-YES_OR_NO = ("up", "_ready", "_writable", "_enabled", "_follows", "_answers", "_has_leader")
+WANTED = ("up", "_ready", "_writable", "_enabled", "_answers", "_has_leader")
+UNWANTED = ("_disk_full", "_alarm", "_paused")
+EITHER = ("_follows", "_leads")
+"""Ends of names of metrics that are 0 or 1, by whether a person wants the 1."""
 
 
 def dashboard_files(root: Path) -> dict[Path, str]:
@@ -124,11 +127,12 @@ def _options(panel: Panel) -> dict[str, Any]:
 
 
 def _mappings(panel: Panel) -> list[dict[str, Any]]:
-    """Of what is 0 or 1, words; 0 in red where it is what nobody wants."""
+    """Of what is 0 or 1, words; what nobody wants in red."""
     name = panel.asks[0][0].partition("{")[0]
-    if not (panel.stat and name.endswith(YES_OR_NO)):
+    if not (panel.stat and name.endswith((*WANTED, *UNWANTED, *EITHER))):
         return []
-    words = {"0": {"text": "no", "color": "red"}, "1": {"text": "yes", "color": "green"}}
-    if name == "ha_follows":
-        words["0"]["color"] = "text"
+    no, yes = ("red", "green") if name.endswith(WANTED) else ("green", "red")
+    if name.endswith(EITHER):
+        no = yes = "text"
+    words = {"0": {"text": "no", "color": no}, "1": {"text": "yes", "color": yes}}
     return [{"type": "value", "options": words}]

@@ -1,8 +1,11 @@
 """A disk without room is a level: refused with the reason, taken again when there is room."""
 
+import math
+
 import pytest
 from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery import own_state
+from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.upkeep import reserve
 
 from stratamq.errors import BusyError, StoreRefusedError
@@ -160,3 +163,26 @@ def test_refusing_and_accepting_have_levels_of_their_own():
         True,
         False,
     ]
+
+
+def test_a_log_that_fills_its_volume_says_when_it_will_be_too_full():
+    store = Store(SEGMENT, capacity_bytes=100 * SEGMENT, disk_refuse_ratio=0.9)
+    log = store.start()
+    for _ in range(30):
+        store.put(b"y" * 3_000)
+        store.pass_time(60_000)
+    ratio, full_in_s = log.status().disk_used_ratio, log.status().disk_full_in_s
+    assert full_in_s is not None
+    # One segment, a hundredth of the volume, a minute.
+    assert full_in_s == pytest.approx((0.9 - ratio) * 100 * 60, rel=0.2)
+    status = status_message(log)
+    assert status.disk_full_in_s == round(full_in_s)
+
+
+def test_a_log_that_does_not_grow_foretells_nothing():
+    store = Store(SEGMENT, capacity_bytes=100 * SEGMENT)
+    log = store.start()
+    assert not status_message(log).HasField("disk_full_in_s")
+    store.pass_time(60_000, ticks=150)
+    assert log.status().disk_full_in_s == math.inf
+    assert not status_message(log).HasField("disk_full_in_s")

@@ -11,7 +11,7 @@ import yaml
 RULES = Path(__file__).resolve().parents[2] / "deploy" / "monitoring" / "alerts.yml"
 [GROUP] = yaml.safe_load(RULES.read_text())["groups"]
 NAMES = [rule["alert"] for rule in GROUP["rules"]]
-ENVIRONMENT = {"StrataMQDiskFull", "StrataMQDiskFillsSoon"}
+ENVIRONMENT = {"StrataMQDiskFillsSoon"}
 """Of the volume that the tests run on."""
 
 needs_promtool = pytest.mark.skipif(

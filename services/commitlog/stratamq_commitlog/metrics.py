@@ -54,6 +54,12 @@ OFFSET = gauge(
 SEGMENTS = gauge("commitlog_segments", "Segments of the log.", asks=_SIZE)
 ROLLED = counter("commitlog_rolled_segments", "Segments rolled since the start.", asks=_SIZE)
 DISK_USED = gauge("commitlog_disk_used_ratio", "Used part of the volume.", asks=_DISK)
+DISK_FULL = gauge(
+    "commitlog_disk_full",
+    "1 while messages are refused because the volume is too full: from "
+    "commitlog.disk_refuse_ratio on, down to commitlog.disk_resume_ratio.",
+    asks=_DISK,
+)
 DISK_FULL_IN = gauge(
     "commitlog_disk_full_seconds",
     "Until commitlog.disk_refuse_ratio is reached, as the volume has filled in the last two hours; "
@@ -161,6 +167,7 @@ class Observer:
         WRITABLE.set(engine.writable[0])
         FLUSH_FAILED.set(engine.commit.failure is not None)
         DISK_USED.set(engine.gate.disk_used_ratio)
+        DISK_FULL.set(engine.gate.disk_full)
         full_in_s = engine.gate.disk_full_in_s
         DISK_FULL_IN.set(math.nan if full_in_s is None else full_in_s)
         CLOCK_AHEAD.set(engine.store_clock.ahead_ms / 1000)

@@ -158,7 +158,7 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         f"{role}, "
         f"{'sync' if state.sync_flush else 'async'} flush, segments: {state.segment_count} of "
         f"{state.segment_bytes} bytes, disk {state.disk_used_ratio:.0%} full"
-        f"{_forecast(state.disk_full_in_s)}, {_scrub(state)}"
+        f"{forecast(state.disk_full_in_s)}, {_scrub(state)}"
     )
     row |= {
         "applied": state.appended_offset,
@@ -207,10 +207,12 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
     return row, notes
 
 
-def _forecast(full_in_s: int | None) -> str:
+def forecast(full_in_s: int | None) -> str:
     """Nothing beyond a month: the last two hours do not foretell that."""
     if full_in_s is None or full_in_s > SHOWN_FORECAST_S:
         return ""
+    if full_in_s == 0:
+        return " (too full for messages)"
     if full_in_s < 2 * 3600:
         return f" (too full for messages in {full_in_s // 60} min as it fills now)"
     return f" (too full for messages in {full_in_s // 3600} h as it fills now)"

@@ -83,6 +83,12 @@ class Volume:
             if not self._take(step):
                 step //= 2
 
+    def shrink_filler(self, ratio: float) -> None:
+        """The other file lets go of so much that `ratio` of the volume is used."""
+        volume, filler = os.statvfs(self.path), self.path / FILLER
+        excess = int((1 - ratio) * volume.f_blocks) - volume.f_bavail
+        os.truncate(filler, filler.stat().st_size - excess * volume.f_frsize)
+
     def free(self) -> None:
         """The other file is gone."""
         (self.path / FILLER).unlink(missing_ok=True)
