@@ -54,11 +54,18 @@ HEALTHY = {
 FIRING = {
     "StrataMQServiceDown": {"up": "0x240"},
     "StrataMQNotReady": {"service_ready": "0x240"},
-    "StrataMQFlushFailed": {"commitlog_flush_failed": "1x240"},
+    "StrataMQFlushFailed": {
+        "commitlog_flush_failed": "1x240",
+        "commitlog_writable": "0x240",
+        "service_ready": "0x240",
+        "commitlog_refused_appends_total": "0+100x240",
+    },
     "StrataMQAppendsRefused": {"commitlog_refused_appends_total": "0+100x240"},
     "StrataMQDiskFull": {
         "commitlog_disk_used_ratio": "0.89x240",
         "commitlog_disk_full": "1x240",
+        "commitlog_writable": "0x240",
+        "commitlog_refused_appends_total": "0+100x240",
         "janitor_alarm": "1x240",
     },
     "StrataMQDiskFillsSoon": {"commitlog_disk_used_ratio": "0.5+0.001x240"},
