@@ -30,6 +30,8 @@ runpy.run_module(room, run_name="__main__", alter_sys=True)
 
 def run_with_a_fault(room: str, target: str, root) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", RUN_WITH_A_FAULT, room, target, "--data", str(root)]
+    if room == "stratamq_ha":
+        command += ["--set", "ha.replication_address=127.0.0.1:0"]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL
     )

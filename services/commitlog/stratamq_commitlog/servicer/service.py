@@ -42,6 +42,7 @@ from stratamq_commitlog.servicer.values import (
     peer_host,
     put_message,
     put_results,
+    require_call_size,
     role_of,
     topic_message,
 )
@@ -107,7 +108,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         engine = self._ready()
         if not request.messages:
             raise InvalidRequestError("no messages")
-        _require_call_size(engine, len(request.messages))
+        require_call_size(len(request.messages), engine.config.max_call_messages)
         self._owners.require(request.producer_id)
         born = peer_host(context.peer())
         numbers = numbers_of(request)
@@ -125,7 +126,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:
         engine = self._ready()
-        _require_call_size(engine, len(request.frames))
+        require_call_size(len(request.frames), engine.config.max_call_messages)
         results = await answer(lambda done: engine.puts.raw(request.frames, done))
         return pb.AppendRawResponse(results=await put_results(results))
 
@@ -405,16 +406,6 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         if not self.opening and engine.gate.open:
             gone = [replace(replica, connected=False) for replica in engine.replicas.known]
             engine.report_replication(engine.generation, gone)
-
-
-def _require_call_size(engine: CommitLog, count: int) -> None:
-    """InvalidRequestError for more messages than one call may have: nothing of it is looked at."""
-    most = engine.config.max_call_messages
-    if count > most:
-        raise InvalidRequestError(
-            f"{count} messages in one call: at most {most} (commitlog.max_call_messages). Make "
-            "several calls, or use the append stream"
-        )
 
 
 def _required(_: None, error: BaseException | None) -> None:

@@ -228,3 +228,12 @@ async def put_results(results: list[PutResult]) -> list[pb.AppendResult]:
         if number % RESULTS_AT_ONCE == 0:
             await asyncio.sleep(0)
     return messages
+
+
+def require_call_size(count: int, most: int) -> None:
+    """InvalidRequestError for more messages than one call may have: nothing of it is looked at."""
+    if count > most:
+        raise InvalidRequestError(
+            f"{count} messages in one call: at most {most} (commitlog.max_call_messages). Make "
+            "several calls, or use the append stream"
+        )
