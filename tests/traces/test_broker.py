@@ -6,8 +6,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from stratamq.client import Message, connect, one_request
+from stratamq.client import Message, connect, connect_async, one_request
 from stratamq.client.tracing import TraceContext, Tracing
 from stratamq.errors import InvalidRequestError
 from tests.ha.pairs import Pair
@@ -167,6 +168,26 @@ def test_a_reader_is_one_trace_through_the_dispatcher_to_the_tier(client, begin,
     assert spans[fetch].service == "stratamq-tier" and spans["receive t"].kind == CLIENT
     assert spans.path(stream) == ["bill", "receive t", stream]
     assert spans.path(pull) == ["bill", "receive t", pull]
+
+
+def test_the_asyncio_client_records_the_same(broker, run):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    async def scenario() -> list[bytes]:
+        async with connect_async(broker.root, patience_s=60, tracing=Tracing(provider)) as client:
+            await client.send("async", b"1", queue_id=0)
+            async with client.producer() as producer:
+                await producer.send("async", b"2", queue_id=0)
+                alone = Message("async", b"3", queue_id=0)
+                await (await producer.send_message(alone, alone=True))
+            return [message.body async for message in client.consume("async")]
+
+    assert sorted(run(scenario())) == [b"1", b"2", b"3"]
+    named = [one.name for one in exporter.get_finished_spans()]
+    assert named.count("send async") == 3 and "receive async" in named
+    assert all(one.end_time for one in exporter.get_finished_spans())
 
 
 def test_a_query_is_one_trace_through_the_index(client, begin, collector):
