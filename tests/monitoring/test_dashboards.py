@@ -151,22 +151,20 @@ def test_every_question_of_every_dashboard_has_an_answer_of_running_brokers(tmp_
         pair.wire.cut()
         targets = targets_of({"a": pair.master, "b": pair.slave})
         with Prometheus(tmp_path / "prometheus", targets) as prometheus:
+            # Each has to be answered once: a busy machine misses scrapes.
+            waiting = {one: title for title, one in expressions() if title not in MAY_BE_EMPTY}
             quiet = {"Which alarms fire?"}
-            missing: dict[str, str] = {}
 
             def answered() -> bool:
-                missing.clear()
-                missing.update(
-                    (expression, title)
-                    for title, expression in expressions()
-                    if title not in MAY_BE_EMPTY and not prometheus.series(expression)
-                )
-                return set(missing.values()) <= quiet
+                for expression in list(waiting):
+                    if prometheus.series(expression):
+                        del waiting[expression]
+                return set(waiting.values()) <= quiet
 
             try:
                 until(answered, "series for every panel", look_s=0.5)
             finally:
-                print("unanswered:", missing)
+                print("no series for:", waiting)
             for title in MAY_BE_EMPTY:
                 for asked_title, expression in expressions():
                     if asked_title == title:

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests: it scrapes what it is given every second, and answers over HTTP."""
+"""A real Prometheus for tests: it scrapes every two seconds, and answers over HTTP."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from tests.support.s3_servers import free_port
 from tests.support.waiting import until
 
 MONITORING = Path(__file__).resolve().parents[2] / "deploy" / "monitoring"
-SCRAPE_S = 1
+SCRAPE_S = 2
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="prometheus is not installed (Debian: prometheus)"
@@ -27,7 +27,7 @@ needs_prometheus = pytest.mark.skipif(
 
 class Prometheus:
     """By deploy/monitoring's job and rules, at `targets`: labels by `host:port`. Alarms fire after
-    a second instead of minutes."""
+    two seconds instead of minutes."""
 
     def __init__(self, directory: Path, targets: Mapping[str, Mapping[str, str]]) -> None:
         directory.mkdir(parents=True)
