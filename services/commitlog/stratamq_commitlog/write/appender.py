@@ -123,8 +123,8 @@ class Appender:
         return bool(self._pending)
 
     @property
-    def oldest_ns(self) -> int:
-        return self._pending[0].arrived_ns if self._pending else 0
+    def oldest_ns(self) -> int | None:
+        return self._pending[0].arrived_ns if self._pending else None
 
     def run(self) -> bool:
         """One pass. True: more waits and can go on at once."""

@@ -79,7 +79,8 @@ class WritePath:
             if self._segments.allocation_error is None:
                 self._segments.keep_ahead(end)
             self._high_water_mark.advance()
-            self._times.passed(end, oldest_ns, began_ns)
+            if oldest_ns is not None:
+                self._times.passed(end, oldest_ns, began_ns)
         if more:
             self._wake()
 
