@@ -14,8 +14,10 @@ from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
-MOST_STREAMS = 4_096
-"""Calls and streams that are open on one connection; further ones wait at the client."""
+MOST_STREAMS = 1_024
+"""Calls and streams that are open on one connection, as many as `limits.open_calls` gives a client
+at first; further ones wait at the client. Streams that were reset count until they are dealt with:
+with four times as many, a peer that opens and resets them delayed others by seconds."""
 UNREAD_BYTES = 1 << 18
 """Of one call or stream, that are taken before the service reads. By default gRPC takes as much as
 the connection carries in a round trip: some MiB, of each call, whoever made it."""

@@ -22,6 +22,7 @@ AGAIN_REFUSALS = 5
 """Of one from a host whose connection was closed lately."""
 REMEMBERED_NS = 30_000_000_000
 MOST_HOSTS = 4_096
+PIECE_BYTES, MOST_PIECES = 1 << 20, 64
 _SECOND_NS = 1_000_000_000
 
 
@@ -103,6 +104,14 @@ def _shut_down(wanted: set[Ends]) -> None:
             with socket.socket(fileno=os.dup(int(name))) as found:
                 if _ends(found) in wanted:
                     found.shutdown(socket.SHUT_RDWR)
+                    _drop_unread(found)
+
+
+def _drop_unread(found: socket.socket) -> None:
+    """Thousands of calls may have come already."""
+    for _ in range(MOST_PIECES):
+        if not found.recv(PIECE_BYTES, socket.MSG_DONTWAIT):
+            return
 
 
 def _ends(found: socket.socket) -> Ends | None:
