@@ -79,6 +79,7 @@ class Line(Enum):
     ACT = "operator's act"
     REFUSED = "refused"
     NOBODY = "refused, of callers without an identity"
+    CLOSED = "connection closed"
 
 
 class AuditLog:
@@ -158,7 +159,11 @@ class AccessControl:
         if not caller.name:
             self._refused(caller, method, caller.problem or "no identity")
             if self.on_stranger(caller.peer):
-                self._refused(caller, method, "too many such calls: the connection is closed")
+                reason = "too many calls without an identity"
+                text = Line.CLOSED.value
+                self._lines.line(
+                    Line.CLOSED, logging.WARNING, text, peer=caller.peer, reason=reason
+                )
             raise UnauthenticatedError(
                 caller.problem
                 or "this broker asks who calls: show a token (STRATAMQ_TOKEN_FILE) or a client "
