@@ -98,8 +98,13 @@ def test_answers_that_a_client_does_not_take_are_bounded(time):
     one.hold(8 << 20)
     with pytest.raises(BusyError, match="bytes_in_flight"):
         one.hold(1)
+    with pytest.raises(BusyError, match="bytes_in_flight"):
+        one.require_room()
+    one.hold(1, refusable=False)  # of what was done: who does not hear of it does it again
+    one.let_go(1)
     found.of("bob").hold(1)
     one.let_go(8 << 20)
+    one.require_room()
     one.hold(1)
 
 

@@ -266,7 +266,8 @@ _OTHER_PROTOCOLS = ("HTTP/2", "http1", "HTTP/1")
 _UNKNOWN_HOST = "the host of {address} is not known"
 _LEFT = (
     "what listens at {address} has closed the connection: it is starting or stopping, asks for TLS "
-    "(set STRATAMQ_TLS_CA), or is no StrataMQ (RocketMQ's own ports do not speak gRPC)"
+    "(set STRATAMQ_TLS_CA), has as many connections as it takes (limits.connections), or is no "
+    "StrataMQ (RocketMQ's own ports do not speak gRPC)"
 )
 _SENTENCES = {
     "CERTIFICATE_VERIFY_FAILED": "the certificate at {address} is not of an authority in "

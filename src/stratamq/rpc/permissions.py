@@ -88,6 +88,14 @@ class Rule:
     audited: bool = False
     """It is an operator's act, of which a line is written."""
 
+    @property
+    def has_effects(self) -> bool:
+        """What was done must be told: its answer cannot be refused any more."""
+        return any(need.verb in _EFFECTS for need in self.needs)
+
+
+_EFFECTS = (Verb.PRODUCE, Verb.MANAGE, Verb.OPERATE, Verb.MEMBER)
+
 
 def _topics(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:
     return Need(Kind.TOPIC, verb, path, otherwise)

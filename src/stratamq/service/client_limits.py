@@ -183,11 +183,17 @@ class Client:
         self.calls -= 1
         self.streams -= stream
 
-    def hold(self, size: int) -> None:
-        """An answer of so many bytes is there; `let_go` when the client has it. One always fits.
-        BusyError."""
+    def require_room(self) -> None:
+        """BusyError while the client has to take answers first."""
         most = self._limits.config.bytes_in_flight
-        if self.in_flight and self.in_flight + size > most:
+        if self.in_flight >= most:
+            raise self._limits.exceeded("bytes_in_flight", most, _OPEN_AGAIN_MS)
+
+    def hold(self, size: int, *, refusable: bool = True) -> None:
+        """An answer of so many bytes is there; `let_go` when the client has it. One always fits.
+        BusyError if it is `refusable`: the answer of what was done is not."""
+        most = self._limits.config.bytes_in_flight
+        if refusable and self.in_flight and self.in_flight + size > most:
             raise self._limits.exceeded("bytes_in_flight", most, _OPEN_AGAIN_MS)
         self.in_flight += size
 

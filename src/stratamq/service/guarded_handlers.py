@@ -23,7 +23,7 @@ from grpc.aio import EOF, AbortError
 
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
-from stratamq.rpc.permissions import Rule
+from stratamq.rpc.permissions import Rule, rule_of
 from stratamq.rpc.request_ids import ERROR_KEY, one_request
 from stratamq.rpc.request_ids import begin as begin_request
 from stratamq.rpc.status import to_status
@@ -116,6 +116,8 @@ class Entrance:
         self.method = method
         self.takes_stream = bool(handler.request_streaming)
         self.is_stream = bool(handler.request_streaming or handler.response_streaming)
+        rule = rule_of(method)
+        self.has_effects = rule is not None and rule.has_effects
         self._limits = limits
 
     def enter(self, context: Any) -> "Call":
@@ -206,6 +208,11 @@ class Call:
             await access.recheck(self._caller, self._rule, self._entrance.method, self._request)
             self._version = version
 
+    def require_room(self) -> None:
+        """Before anything is done. BusyError."""
+        if self._client is not None:
+            self._client.require_room()
+
     def answer_alone(self, response: Any) -> None:
         """The one answer of the call, which ends with it once the client has taken it: gRPC keeps
         an answer as long as its client gives it no room. BusyError."""
@@ -213,7 +220,7 @@ class Call:
         if client is None:
             return
         size = _size(response)
-        client.hold(size)
+        client.hold(size, refusable=not self._entrance.has_effects)
         client.spend_bytes(size)
         task = asyncio.current_task()
         assert task is not None
@@ -231,7 +238,7 @@ class Call:
         if self._client is None:
             return 0
         size = _size(response)
-        self._client.hold(size)
+        self._client.hold(size, refusable=not self._entrance.has_effects)
         return size
 
     def given(self, size: int) -> float:
@@ -310,6 +317,7 @@ def _single(
         try:
             with entrance.enter(context) as entered:
                 asked = await _asked(entered, entrance, read, requests, context)
+                entered.require_room()
                 started_ns = time.perf_counter_ns()
                 response = behaviour(asked, context)
                 if waits or inspect.isawaitable(response):
