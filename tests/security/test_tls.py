@@ -230,6 +230,17 @@ def test_no_body_and_no_token_is_seen_on_the_way(broker, pki):
             assert BODY not in recorder.data() and TOKEN.encode() not in recorder.data()
 
 
+def test_without_tls_the_same_recorder_sees_the_body_and_the_token(tmp_path):
+    """Or the test above could not fail."""
+    with Broker(tmp_path / "store", tmp_path / "logs") as broker:
+        broker.start([COMMITLOG, DISPATCHER])
+        with Recorder(log_address(broker)) as log:
+            target = f"commitlog={log.address},dispatcher={addresses(broker)[DISPATCHER]}"
+            with connect(target, credentials=Credentials(token=TOKEN), patience_s=5) as client:
+                client.send("seen", BODY)
+            assert BODY in log.data() and TOKEN.encode() in log.data()
+
+
 def test_a_token_is_not_sent_to_another_machine_in_clear():
     with (
         connect("192.0.2.1:10911", credentials=Credentials(token=TOKEN)) as client,
