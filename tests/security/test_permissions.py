@@ -28,7 +28,7 @@ from stratamq.errors import ConfigurationError, NotPermittedError, Unauthenticat
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
-from stratamq.rpc.permissions import OPERATE, RULES, Kind, Verb, rule_of
+from stratamq.rpc.permissions import OPERATE, RULES, Kind, Permission, Verb, rule_of
 from stratamq.service.access import (
     AccessConfig,
     AccessControl,
@@ -512,6 +512,19 @@ def test_each_operators_act_has_a_line(guarded, run, caplog):
     assert [(one.message, one.who, one.method) for one in caplog.records] == [
         ("operator's act", "right", METHODS["RunCleaning"].path)
     ]
+
+
+@pytest.mark.parametrize(
+    ("permission", "said"),
+    [
+        (Permission(Kind.TOPIC, Verb.PRODUCE, "t"), "produce topic:t"),
+        (Permission(Kind.TOPIC, Verb.PRODUCE), "produce any topic"),
+        (Permission(Kind.TOPIC, Verb.ANY, "t"), "use topic:t"),
+        (Permission(Kind.BROKER, Verb.OPERATE), "operate broker"),
+    ],
+)
+def test_what_somebody_may_not_is_said_in_words(permission, said):
+    assert str(permission) == said
 
 
 def test_describe_broker_needs_an_identity_alone():

@@ -51,9 +51,10 @@ class Permission(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
+        verb = "use" if self.verb is Verb.ANY else self.verb.value
         if self.kind is not Kind.BROKER and not self.name:
-            return f"{self.verb.value} any {self.kind.value}"
-        return f"{self.verb.value} {self.kind.value}{':' * bool(self.name)}{self.name}"
+            return f"{verb} any {self.kind.value}"
+        return f"{verb} {self.kind.value}{':' * bool(self.name)}{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
