@@ -14,6 +14,7 @@ import numpy as np
 
 from stratamq.errors import StrataError
 from stratamq.follow.tier import TierCalls, TierMessages, TierQueue
+from stratamq.formats import frame_layout as layout
 from stratamq.rpc.request_ids import part
 from stratamq_dispatcher.frame_reads import Piece
 from stratamq_dispatcher.long_poll import QueueKey
@@ -110,8 +111,9 @@ class TierReads:
     async def pull(
         self, query: PullQuery, local: PullAnswer, hidden_below: int
     ) -> PullAnswer | None:
-        """Messages from `query.offset` on; None: the tier has nothing there, and `local`, which
-        the local log answers, stands. UnavailableError when the tier does not answer."""
+        """Messages from `query.offset` on; None: the tier has nothing there, or not all that the
+        local log has there, and `local`, which the local log answers, stands. UnavailableError
+        when the tier does not answer."""
         if self._calls is None:
             return None
         offset = max(query.offset, hidden_below)
@@ -131,6 +133,12 @@ class TierReads:
             if local.minimum < local.maximum and minimum >= local.minimum:
                 return None
             return PullAnswer(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
+        first = _first_offset(found)
+        if first > max(offset, local.minimum) and local.minimum < local.maximum:
+            # The tier has a gap there, and the log has messages in it.
+            if local.minimum <= offset:
+                return None
+            return PullAnswer(GetStatus.NO_MATCHED_MESSAGE, local.minimum, minimum, maximum)
         pieces, count = _chosen(found, query.tag_filter, query.topic)
         status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
         size = sum(map(len, pieces))
@@ -170,6 +178,14 @@ class TierReads:
         self._answered_at = log_minimum
         self.known = True
         self.learned.set()
+
+
+def _first_offset(found: TierMessages) -> int:
+    """The queue offset of the first record; where to go on when there is none."""
+    if not found.lengths:
+        return found.next_offset
+    at = layout.QUEUE_OFFSET_POSITION
+    return int.from_bytes(found.frames[at : at + 8], "big")
 
 
 def _chosen(
