@@ -11,7 +11,7 @@ from stratamq.tier.reading.pull import pull
 from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.progress import ProgressObject
-from tests.ha.pairs import Pair
+from tests.ha.pairs import SEGMENT, Pair
 from tests.support.storages import no_pause
 from tests.support.waiting import until
 from tests.tier_service.test_uploading import Tier
@@ -26,6 +26,7 @@ def settings(tmp_path) -> tuple[str, ...]:
         "tier.scan_interval_ms=50",
         "tier.batch_wait_ms=50",
         "tier.record_segment_bytes=20000",
+        "tier.mount_look_ms=200",
     )
 
 
@@ -76,6 +77,32 @@ def test_a_slave_does_not_write_and_goes_on_where_its_master_ended(tmp_path):
             until(lambda: in_tier(tmp_path) == in_log(client), "the slave has uploaded")
             assert len(in_tier(tmp_path)) == 80
     assert Tier(tmp_path).faults() == []
+
+
+def test_a_slave_knows_the_queues_that_came_into_the_tier_after_its_own_service_began(tmp_path):
+    deleting = (*settings(tmp_path), "commitlog.release_timeout_ms=0")
+    with Pair(tmp_path, rooms=ROOMS, both=deleting) as pair:
+        pair.start()
+        with connect(pair.master.root, patience_s=60) as client:
+            for number in range(40):
+                client.send_message(Message("t", bytes(5_000), queue_id=number % 2))
+            until(lambda: len(in_tier(tmp_path)) == 40, "the master has uploaded")
+            pair.caught_up()
+            end = client.log_state().appended_offset
+        with connect(pair.slave.root, patience_s=60) as client:
+
+            def is_released() -> bool:
+                (tier,) = (one for one in client.log_state().followers if one.name == "tier")
+                return tier.durable_offset >= SEGMENT
+
+            # The progress, which the master stores now and then, lets the slave's log delete.
+            until(is_released, "the slave's service knows what is in the tier")
+            below = end - end % SEGMENT
+            until(lambda: client.admin.delete_below(below)[0] == below, "segments go")
+            assert {one.min_offset for one in client.queues("t")} == {0}
+            first = next(iter(client.consume("t", queues=[0]))).store_timestamp_ms
+            assert client.offset_at_time("t", 0, first) == 0
+            assert len(list(client.consume("t"))) == 40
 
 
 def test_what_the_old_master_alone_had_leaves_the_tier_for_the_new_ones_messages(tmp_path):

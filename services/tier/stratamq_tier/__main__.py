@@ -189,6 +189,7 @@ class Working:
             partial(queue_ends, self._service),
             lambda key: self.floors(key[0]).get(key[1], 0),
             self._load,
+            partial(self._load, self._is_known),
             self.table,
             self._open_index,
         )
@@ -224,12 +225,18 @@ class Working:
     async def _require_topics(self) -> None:
         self.topics.require_learned()
 
-    async def _load(self) -> None:
+    def _is_known(self, topic: str, queue_id: int) -> bool:
+        """Whether the tier is known to have messages of the queue."""
+        entry = self.table.get(topic, queue_id)
+        return entry is not None and entry.manifest.minimum < entry.manifest.end_offset
+
+    async def _load(self, skips: Callable[[str, int], bool] | None = None) -> None:
         service, broker = self._service, self._broker
         cluster = service.config.cluster
         if await self._runner.start(load_progress(cluster, broker)) is None:
             await self._reading.run(partial(require_new, service.files, service.config, broker))
-        places = await self._runner.start(queues_of(cluster, broker))
+        given = {"skips": skips} if skips is not None else {}
+        places = await self._runner.start(queues_of(cluster, broker, **given))
         for low in range(0, len(places), LOAD_AT_ONCE):
             asked = places[low : low + LOAD_AT_ONCE]
             found = await self._runner.start(load_readable(asked))

@@ -61,8 +61,9 @@ class TierConfig(FollowerConfig):
     )
     mount_look_ms: int = setting(
         30_000, unit="ms", minimum=10, maximum=3_600_000,
-        doc="How often a mounted tier is looked at: one request, and those for the manifests of "
-        "all queues where its writer has come further.",
+        doc="How often a tier is looked at that another service writes, a mounted one or a "
+        "slave's: one request, and those for the manifests of all queues, or of a slave for new "
+        "ones, where its writer has come further.",
     )
     start: str = setting(
         EARLIEST, unit="",

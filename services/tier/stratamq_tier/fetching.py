@@ -115,6 +115,7 @@ class Fetcher:
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool) -> int:
         """0 for a queue that the tier does not have. UnavailableError; CorruptRecordError."""
+        await self._look_again((topic, queue_id), None)
         self._table.require_readable((topic, queue_id))
         entry = self._table.get(topic, queue_id)
         if entry is None:
@@ -177,12 +178,13 @@ class Fetcher:
             self._cache.put((*key, manifest.epoch), chunk)
         return chunk
 
-    async def _look_again(self, key: QueueKey, offset: int) -> None:
-        """Where another service writes: what the tier has of the queue now."""
+    async def _look_again(self, key: QueueKey, offset: int | None) -> None:
+        """Where another service writes: what the tier has of the queue now; asked again at once for
+        an offset that it did not have."""
         if self._writing():
             return
         entry, now_ns = self._table.get(*key), self._clock.monotonic_ns()
-        known = entry is not None and offset < entry.manifest.end_offset
+        known = entry is not None and (offset is None or offset < entry.manifest.end_offset)
         if known and now_ns - self._looked.get(key, 0) < LOOK_NS:
             return
         place = QueuePlace(self._cluster, self._broker(), *key)

@@ -33,6 +33,8 @@ class Parts:
     """Of a queue: messages below this queue offset were purged."""
     look: Callable[[], Awaitable[None]]
     """Learn what the tier has of every queue now: others may have written since."""
+    look_for_new: Callable[[], Awaitable[None]]
+    """The same of queues of which no message is known."""
     table: QueueTable
     index: Callable[[Epoch], Awaitable[Indexing | None]]
     """The key index of a claim; None: keys are not indexed. FencedError."""

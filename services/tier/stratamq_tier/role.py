@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from stratamq.errors import NotWritableError, StrataError
+from stratamq.tier.driver.calls import Version
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.progress import load_progress
 from stratamq_tier.parts import Parts
@@ -19,7 +20,6 @@ from stratamq_tier.tenure import Tenure
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
-SLAVE_LOOK_S = 10.0
 
 
 class Role:
@@ -37,6 +37,8 @@ class Role:
         """Whose the tier is was found out once: in a tenure by its beginning."""
         self.foreign_reason = ""
         """Why the tier is another broker's; empty: it is this one's, as far as is known."""
+        self._seen: Version | None = None
+        """The progress's, when it was looked for new queues last."""
         self._parts = parts
         self._wake = wake
         self._beside = beside
@@ -90,19 +92,22 @@ class Role:
                 self._judge(error)
             except StrataError as error:
                 log.warning("the tier's progress is not known", extra={"reason": str(error)})
-        await self._pause(SLAVE_LOOK_S)
+        await self._pause(self._parts.config.mount_look_ms / 1000)
 
     async def _in_tier(self) -> int:
-        """The log offset below which the tier has what this log has. NotWritableError when the tier
-        is another log's; other errors of the storage."""
+        """The log offset below which the tier has what this log has, of queues that the table
+        knows. NotWritableError when the tier is another log's; other errors of the storage."""
         parts = self._parts
         found = await parts.runner.start(load_progress(parts.config.cluster, parts.broker))
         if found is None:
             return 0
-        known, state = found[0], parts.log.state
-        return min(
-            known.position, await parts.reading.run(partial(shared_end, parts, known, state))
-        )
+        (known, version), state = found, parts.log.state
+        shared = await parts.reading.run(partial(shared_end, parts, known, state))
+        if version != self._seen:
+            # What the log may delete now is known to be in the tier first.
+            await parts.look_for_new()
+            self._seen = version
+        return min(known.position, shared)
 
     async def _until_log_changes(self, generation: int) -> None:
         while self._parts.log.state.generation == generation:

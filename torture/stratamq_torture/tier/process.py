@@ -177,6 +177,7 @@ class TierProcess:
             self._queue_ends,
             lambda key: 0,
             self._look,
+            self._look,
             self.table,
             self._open_index,
         )

@@ -44,17 +44,25 @@ def _every(topic: str) -> bool:
     return True
 
 
+def _none(topic: str, queue_id: int) -> bool:
+    return False
+
+
 def queues_of(
-    cluster: str, broker: str, wanted: Callable[[str], bool] = _every
+    cluster: str,
+    broker: str,
+    wanted: Callable[[str], bool] = _every,
+    skips: Callable[[str, int], bool] = _none,
 ) -> Procedure[list[QueuePlace]]:
-    """Every queue of the broker, of the topics that are `wanted`, that has a manifest."""
+    """Every queue of the broker, of the topics that are `wanted`, that has a manifest; without the
+    queues that it `skips`, for which nothing is asked."""
     root = f"{cluster_folder(cluster)}/{broker}"
     found = []
     for topic in (yield from ask(Folders(root))):
         if topic == INDEX_TOPIC or not wanted(topic):
             continue
         for name in (yield from ask(Folders(f"{root}/{topic}"))):
-            if not (name.isascii() and name.isdigit()):
+            if not (name.isascii() and name.isdigit()) or skips(topic, int(name)):
                 continue
             place = QueuePlace(cluster, broker, topic, int(name))
             if (yield from ask(Size(place.manifest))) is not None:
