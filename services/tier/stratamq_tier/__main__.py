@@ -14,7 +14,7 @@ from stratamq.formats.replication_metadata import NO_MARK, Kind
 from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.rpc.asking import ask
 from stratamq.service.process import Service
-from stratamq.service.server import run_service
+from stratamq.service.server import leave_threads, run_service
 from stratamq.tier.driver.probing import probe
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.manifests import load_readable
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 ANSWER_S = 30.0
 LOAD_AT_ONCE = 256
 TICK_S = 0.5
+STOP_S = 2.0
+"""Of calls that are under way: one that is broken off leaves what a crash leaves."""
 REVISIONS_PER_MS = 1_000
 """Of the table: more than it ever counts, so that a later start begins above."""
 EXTRA_THREADS = 2
@@ -99,9 +101,11 @@ async def main() -> None:
         await service.run()
     finally:
         opened.give_up()
-        uploading.close()
-        fetching.close()
-        opened.close()
+        if uploading.close(STOP_S) and fetching.close(STOP_S):
+            opened.close()
+        else:
+            log.warning("the storage does not answer: its last requests are left")
+            leave_threads()
 
 
 class Working:

@@ -55,7 +55,7 @@ class OpenedStorage:
         )
 
     def give_up(self) -> None:
-        """Before the end: a storage that does not answer holds it up for one request at most."""
+        """Before the end: what is not answered is not asked again."""
         self._retrying.give_up()
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
@@ -402,7 +403,20 @@ def run_service(main: Callable[[], Coroutine[Any, Any, int | None]]) -> NoReturn
     except Exception:
         log.critical("service failed", exc_info=True)
         code = EXIT_BUG
+    if _threads_left.is_set():
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
+
+
+_threads_left = threading.Event()
+
+
+def leave_threads() -> None:
+    """`run_service` ends the process although threads have not ended: what they do may be broken
+    off anywhere, as by a crash, and would hold the process up."""
+    _threads_left.set()
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -180,3 +180,29 @@ def test_a_cancelled_procedure_makes_no_further_call_and_is_closed():
     asyncio.run(cancel_in_the_first_call())
     runner.close()
     assert storage.calls == [Size("first")]
+
+
+def test_a_call_that_does_not_end_holds_the_close_up_no_longer_than_it_may(memory):
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Stopped:
+        positions = False
+
+        def perform(self, call):
+            begun.set()
+            may_end.wait()
+
+        def close(self):
+            """Nothing to close."""
+
+    runner = Runner(Stopped(), 1)
+
+    async def started():
+        asyncio.ensure_future(runner.start(copy("a", "b")))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        assert not runner.close(0.01)
+        may_end.set()
+        assert runner.close()
+
+    asyncio.run(started())

@@ -8,13 +8,15 @@ that does.
 
 import asyncio
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Generic, TypeVar
 
 from stratamq.tier.driver.calls import Procedure, Together
 from stratamq.tier.driver.storage import Outcome, Storage, attempt, joined
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Runner:
@@ -28,6 +30,7 @@ class Runner:
             raise ValueError(f"no work is done by {threads} threads")
         self.storage = storage
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tier")
+        self._under_way: set[Future[Any]] = set()
 
     def run(self, procedure: Procedure[T]) -> T:
         """The procedure's result. Its single calls are made by the calling thread."""
@@ -45,12 +48,11 @@ class Runner:
         Cancelled, the call that is under way comes to its end in its thread, no further one is
         made, and the procedure is closed.
         """
-        loop = asyncio.get_running_loop()
         driven = _Driven(procedure, self.storage)
         outcomes: list[Outcome] | None = None
         try:
             while True:
-                together = await loop.run_in_executor(self._pool, driven.go_on, outcomes)
+                together = await asyncio.wrap_future(self._in_thread(driven.go_on, outcomes))
                 if together is None:
                     return driven.result
                 waiting = [asyncio.wrap_future(future) for future in self._submit(together)]
@@ -58,12 +60,20 @@ class Runner:
         finally:
             driven.stop()
 
-    def close(self) -> None:
-        """Wait for the calls that are under way. The storage stays open."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def close(self, wait_s: float | None = None) -> bool:
+        """Wait for the calls that are under way, so long at most (None: to their end): whether they
+        have ended. The storage stays open."""
+        self._pool.shutdown(wait=wait_s is None, cancel_futures=True)
+        return not wait(list(self._under_way), wait_s).not_done
 
     def _submit(self, together: Together[Any]) -> list["Future[Outcome]"]:
-        return [self._pool.submit(attempt, self.storage, call) for call in together.calls]
+        return [self._in_thread(attempt, self.storage, call) for call in together.calls]
+
+    def _in_thread(self, work: Callable[..., R], *arguments: Any) -> "Future[R]":
+        future = self._pool.submit(work, *arguments)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
 
 
 class _Driven(Generic[T]):
