@@ -23,13 +23,14 @@ from stratamq.tier.reading.pull import TierPull, TierStatus, pull
 from stratamq.tier.reading.records import NO_RECORDS, TierRecords
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.intake import QueueKey
+from stratamq_tier.open_queues import OpenQueues
 from stratamq_tier.queue_table import QueueTable
 from stratamq_tier.read_ahead import Chunk, ReadAhead, ReadLimits
 
 T = TypeVar("T")
 LEAST_AHEAD = 256
 """Of a chunk of fewer messages what comes behind it is not read before it is asked for."""
-MOST_OPEN_QUEUES = 1_000
+MOST_LOOKED_QUEUES = 1_000
 LOOK_NS = 5_000_000_000
 
 
@@ -69,7 +70,7 @@ class Fetcher:
         self._table = table
         self._cache = cache
         self._limits = limits
-        self._open: OrderedDict[QueueKey, ManifestQueue] = OrderedDict()
+        self._open = OpenQueues()
         self._reading: dict[tuple[QueueKey, int], asyncio.Task[Chunk]] = {}
 
     async def fetch(
@@ -193,20 +194,16 @@ class Fetcher:
             self._table.put(manifest)
         self._looked[key] = now_ns
         self._looked.move_to_end(key)
-        if len(self._looked) > MOST_OPEN_QUEUES:
+        if len(self._looked) > MOST_LOOKED_QUEUES:
             self._looked.popitem(last=False)
 
     async def _opened(self, key: QueueKey, manifest: Manifest) -> ManifestQueue:
-        known = self._open.get(key)
+        known = self._open.use(key)
         if known is not None and known.manifest.revision == manifest.revision:
-            self._open.move_to_end(key)
             return known
         place = QueuePlace(self._cluster, manifest.broker, *key)
         opened = await self._runner.start(queue_of(place, manifest, known))
-        self._open[key] = opened
-        self._open.move_to_end(key)
-        if len(self._open) > MOST_OPEN_QUEUES:
-            self._open.popitem(last=False)
+        self._open.put(key, opened)
         return opened
 
     async def in_time(self, work: Awaitable[T]) -> T:

@@ -198,11 +198,12 @@ def test_a_call_that_does_not_end_holds_the_close_up_no_longer_than_it_may(memor
     runner = Runner(Stopped(), 1)
 
     async def started():
-        asyncio.ensure_future(runner.start(copy("a", "b")))
+        copying = asyncio.ensure_future(runner.start(copy("a", "b")))
         while not begun.is_set():
             await asyncio.sleep(0)
         assert not runner.close(0.01)
         may_end.set()
         assert runner.close()
+        copying.cancel()
 
     asyncio.run(started())
