@@ -136,6 +136,31 @@ def test_a_directory_that_is_not_mounted_is_taken_neither_for_a_new_tier_nor_for
     assert tier.faults() == []
 
 
+def test_a_directory_that_is_unmounted_while_the_service_runs_gets_nothing_in_its_place(
+    broker, client, tier, tmp_path
+):
+    cold(client, tier)
+    (tmp_path / "tier").rename(tmp_path / "elsewhere")
+    (tmp_path / "tier").mkdir()
+    send(client, COUNT, 4)
+    client.admin.create_topic(Topic("new"))
+    client.send_message(Message("new", b"", queue_id=0))
+    state = client.admin.tier_state
+    until(lambda: "is it mounted" in state().not_writing_reason, "it is noticed")
+    with (
+        connect(broker.root, patience_s=0.5) as impatient,
+        pytest.raises(UnavailableError),
+    ):
+        impatient.pull("t", 3, 300)
+    assert list((tmp_path / "tier").iterdir()) == []
+    (tmp_path / "tier").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "tier")
+    until(lambda: tier.messages().get(("new", 0)) == (0, 1), "it goes on")
+    until(lambda: sum(end for _, end in tier.messages().values()) == COUNT + 5, "all is there")
+    assert len(list(client.consume("t"))) == COUNT + 4
+    assert tier.faults() == []
+
+
 def test_who_begins_below_what_was_purged_goes_on_in_the_tier(broker, client, tier):
     cold(client, tier)
     client.admin.purge_topic("t", [QueuePurge("t", 0, 0, 100, EACH)])

@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from functools import partial
 
 from stratamq.errors import ConfigurationError
 from stratamq.files.port import Clock
@@ -11,6 +12,7 @@ from stratamq.tier.driver.counting import FREE, CountingStorage
 from stratamq.tier.driver.objects import ObjectSettings, open_objects
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
+from stratamq.tier.driver.same_directory import SameDirectory, identity_of
 from stratamq.tier.driver.storage import Storage
 from stratamq_tier.config import TierConfig
 from stratamq_tier.status import Requests
@@ -37,7 +39,11 @@ class OpenedStorage:
                 _make_directory(config.target)
             elif not os.path.isdir(config.target):
                 raise ConfigurationError([f"tier.target: there is no directory {config.target}"])
-            below = PosixStorage(RealFiles(config.target), time.sleep)
+            below = SameDirectory(
+                PosixStorage(RealFiles(config.target), time.sleep),
+                config.target,
+                partial(identity_of, config.target),
+            )
         self._counting = CountingStorage(below, clock.monotonic_ns, prices)
         self._retrying = RetryingStorage(self._counting, Retries(), time.sleep, random.random)
         self.storage: Storage = self._retrying
