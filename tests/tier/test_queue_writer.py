@@ -126,6 +126,21 @@ def test_an_old_segment_of_some_size_is_left_for_a_new_one(positions):
     check(storage, MODEL, 507)
 
 
+@BOTH
+@pytest.mark.parametrize(("small_ms", "segments"), [(0, 1), (100_000_000, 2)])
+def test_a_small_segment_is_left_when_it_is_older_still_or_never(positions, small_ms, segments):
+    storage = MemoryStorage(positions)
+    ours = writer(storage, replace(SMALL, roll_small_after_ms=small_ms))
+    run(ours.commit(MODEL.batch(500, 501), TIME), storage)
+    begun = int(MODEL.batch(500, 501).times[0])
+    run(ours.commit(MODEL.batch(501, 502), begun + 100_000_000), storage)
+    assert opened(storage).manifest.end < SMALL.roll_min_bytes
+    assert len(opened(storage).manifest.records) == 1
+    run(ours.commit(MODEL.batch(502, 503), begun + 100_000_001), storage)
+    assert len(opened(storage).manifest.records) == segments
+    check(storage, MODEL, 503)
+
+
 def test_the_times_of_a_segment_are_those_of_its_messages():
     storage = MemoryStorage()
     fill(storage, 60)

@@ -58,3 +58,18 @@ def test_rocketmqs_class_for_a_directory_stands_for_a_directory(tmp_path, name):
 def test_without_batches_no_message_waits(tmp_path):
     assert config(tmp_path).intake_limits.wait_ms == 30_000
     assert config(tmp_path, batches=False).intake_limits.wait_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "hours"),
+    [
+        ({}, 24),
+        ({"topic_retention_hours": ("orders=720",)}, 180),
+        ({"topic_retention_hours": ("orders=0",)}, 0),
+        ({"retention_enabled": False}, 0),
+    ],
+)
+def test_a_small_segment_is_rolled_in_a_quarter_of_its_topics_retention(tmp_path, settings, hours):
+    limits = config(tmp_path, **settings).limits("orders")
+    assert limits.roll_small_after_ms == hours * 3_600_000
+    assert limits.roll_after_ms == 24 * 3_600_000

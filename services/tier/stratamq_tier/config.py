@@ -15,6 +15,8 @@ from stratamq_tier.read_ahead import ReadLimits
 
 MIB = 1 << 20
 EARLIEST, NOW = "earliest", "now"
+SMALL_ROLLS = 4
+"""So many small segments of a queue there are at most in its retention."""
 
 
 # fmt: off
@@ -133,7 +135,8 @@ class TierConfig(FollowerConfig):
     roll_minimum_bytes: int = setting(
         16 * MIB, unit="bytes", minimum=0, maximum=1 << 40,
         rocketmq="commitLogRollingMinimumSize",
-        doc="A smaller segment is not rolled for its age.",
+        doc="A smaller segment is not rolled for its age before it is as old as a quarter of its "
+        "topic's retention: messages of a queue with few of them leave in time, too.",
     )
     retention_hours: int = setting(
         72, unit="hours", minimum=0, maximum=1 << 20, rocketmq="tieredStoreFileReservedTime",
@@ -284,14 +287,17 @@ class TierConfig(FollowerConfig):
     def prices(self) -> Prices:
         return Prices(self.price_put, self.price_get, self.price_list)
 
-    @property
-    def limits(self) -> TierLimits:
+    def limits(self, topic: str) -> TierLimits:
+        """Of the topic's queues."""
         whole = self.unit_segment_bytes // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES
+        roll_ms, retention_ms = self.roll_interval_hours * HOUR_MS, self.retention_ms(topic)
+        small_ms = max(roll_ms, retention_ms // SMALL_ROLLS) if retention_ms is not None else 0
         return TierLimits(
             record_segment_bytes=self.record_segment_bytes,
             unit_segment_bytes=whole,
-            roll_after_ms=self.roll_interval_hours * HOUR_MS,
+            roll_after_ms=roll_ms,
             roll_min_bytes=self.roll_minimum_bytes,
+            roll_small_after_ms=small_ms,
         )
 
     @property

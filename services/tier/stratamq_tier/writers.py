@@ -27,7 +27,8 @@ class _Entry:
 
 
 class Writers:
-    """Belongs to the event loop. `committed` is given each manifest that a procedure left."""
+    """Belongs to the event loop. `limits`: by topic. `committed` is given each manifest that a
+    procedure left."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class Writers:
         cluster: str,
         broker: str,
         epoch: Epoch,
-        limits: TierLimits,
+        limits: Callable[[str], TierLimits],
         committed: Callable[[Manifest], None],
     ) -> None:
         self._runner = runner
@@ -67,7 +68,8 @@ class Writers:
             self._forget_idle()
             place = QueuePlace(self._cluster, self._broker, *key)
             positions = self._runner.storage.positions
-            writer = QueueWriter(place, self._epoch, positions, self._limits, replaces=True)
+            limits = self._limits(key[0])
+            writer = QueueWriter(place, self._epoch, positions, limits, replaces=True)
             entry = self._entries[key] = _Entry(writer)
         self._entries.move_to_end(key)
         return entry

@@ -29,6 +29,8 @@ class TierLimits:
     unit_segment_bytes: int = 104_857_600 // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES
     roll_after_ms: int = 24 * HOUR_MS
     roll_min_bytes: int = 16 << 20
+    roll_small_after_ms: int = 0
+    """Of segments below `roll_min_bytes`; 0: never, as in RocketMQ."""
     join_bytes: int = 4 << 20
     """Parts that follow each other in a file have one checksum up to this size."""
 

@@ -42,12 +42,12 @@ class Layout:
         return [*self._records, *self._units, *self._details]
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether the last segment is old, and large enough to be left."""
-        last = self.manifest.records[-1]
-        return (
-            last.size >= self._limits.roll_min_bytes
-            and last.begin_ms + self._limits.roll_after_ms < now_ms
-        )
+        """Whether the last segment is old, and large enough to be left, or older still."""
+        last, limits = self.manifest.records[-1], self._limits
+        small = last.size < limits.roll_min_bytes
+        after_ms = limits.roll_small_after_ms if small else limits.roll_after_ms
+        never = small and not limits.roll_small_after_ms
+        return not never and last.begin_ms + after_ms < now_ms
 
     def room(self) -> int:
         """Bytes that the last segment may still take."""
