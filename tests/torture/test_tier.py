@@ -23,7 +23,7 @@ def test_a_seed_does_the_same_again():
     assert Simulation(4, trace=True).run(OPERATIONS).trace != first.trace
 
 
-@pytest.mark.parametrize(("rule", "first_seed"), [("swap", 52), ("claim", 8), ("hold", 16)])
+@pytest.mark.parametrize(("rule", "first_seed"), [("swap", 34), ("claim", 8), ("hold", 16)])
 def test_a_seed_fails_without_a_rule(rule, first_seed):
     report = TRIAL.simulate(SeedsOptions(seeds=8, first_seed=first_seed, without=(rule,)))
     assert not report.passed

@@ -18,13 +18,12 @@ from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.retention import plan_expiry
 from stratamq_tier.indexing import Indexing
 from stratamq_tier.parts import Parts
+from stratamq_tier.sweeping import ORPHANS_AGE_MS, Sweeping
 from stratamq_tier.tenure import Tenure
 
 log = logging.getLogger(__name__)
 
 EXPORT_INTERVAL_S = 10.0
-ORPHANS_AGE_MS = 86_400_000
-"""What nothing names is deleted so long after it was written."""
 _INCARNATION_BYTES = 8
 """A mark begins with what start of its owner it is of."""
 EXPORT_SHARE = 20
@@ -32,19 +31,23 @@ EXPORT_SHARE = 20
 
 
 async def expire(parts: Parts, tenure: Tenure) -> int:
-    """Take out what is too old, delete what was taken out before the grace time. How many segments
-    were taken out. FencedError."""
+    """Take out what is too old or was purged, delete what was taken out before the grace time. How
+    many segments were taken out. FencedError."""
     now_ms = parts.clock.wall_ms()
     before_ms = now_ms - parts.config.grace_ms
     expired = 0
     for manifest in parts.table.manifests():
         key = (manifest.topic, manifest.queue_id)
-        retention_ms = parts.config.retention_ms(manifest.topic)
+        retention_ms, floor = parts.config.retention_ms(manifest.topic), parts.floor(key)
+        gone = 0
         try:
+            if min(floor, manifest.end_offset) > manifest.minimum:
+                gone = await tenure.writers.run(key, methodcaller("purge", floor, now_ms))
             if retention_ms is not None and _has_old(manifest, now_ms - retention_ms):
-                gone = await tenure.writers.run(
+                gone += await tenure.writers.run(
                     key, methodcaller("expire", now_ms - retention_ms, now_ms)
                 )
+            if gone:
                 log.info(
                     "segments left the tier",
                     extra={"topic": key[0], "queue": key[1], "segments": gone},
@@ -69,9 +72,11 @@ def _has_old(manifest: Manifest, older_than_ms: int) -> bool:
 
 async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
     """Until it is cancelled. FencedError."""
+    sweeping = Sweeping(parts, tenure)
     while True:
         await asyncio.sleep(parts.config.retention_interval_ms / 1000)
         await expire(parts, tenure)
+        await sweeping.some()
         if tenure.indexing is not None:
             await expire_index(parts, tenure.indexing)
 

@@ -197,6 +197,35 @@ class QueueWriter:
                 return len(gone)
         raise self._outrun()
 
+    def purge(self, below: int, now_ms: int) -> Procedure[int]:
+        """Messages below that queue offset are read no more; segments of no others are taken out:
+        how many. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            if seen.manifest is None or self.is_of_earlier_term(seen.manifest):
+                return 0
+            below = min(below, seen.manifest.end_offset)
+            if below <= seen.manifest.minimum:
+                return 0
+            fates = plan_expiry(seen.manifest, 0, below)
+            gone = [fate.segment for fate in fates if fate.goes]
+            following = replace(
+                seen.manifest, minimum=below, revision=seen.manifest.revision + 1, epoch=self._epoch
+            )
+            if gone:
+                parts_of = yield from parts_by_base(gone)
+                following = without_first(
+                    replace(seen.manifest, minimum=below),
+                    len(gone),
+                    self._place,
+                    parts_of,
+                    self._epoch,
+                    now_ms,
+                )
+            if (yield from self._swap(seen, following, [])):
+                return len(gone)
+        raise self._outrun()
+
     def collect(self, before_ms: int) -> Procedure[int]:
         """Delete the objects that were taken out before that time: how many. FencedError."""
         for _ in range(_ATTEMPTS):
@@ -230,6 +259,18 @@ class QueueWriter:
             if signed is not None:
                 return signed
         raise self._outrun()
+
+    def tidy(self, before_ms: int) -> Procedure[list[Listed]]:
+        """As `sweep`, beside writers before this one that may still come to name what they wrote:
+        they cannot, before anything is deleted. Nothing of a queue whose messages were not compared
+        with the log yet. FencedError."""
+        manifest = yield from self.open()
+        if manifest is not None and self.is_of_earlier_term(manifest):
+            return []
+        if not (yield from self.sweep(before_ms, dry_run=True)):
+            return []
+        yield from self.fence()
+        return (yield from self.sweep(before_ms))
 
     def sweep(self, before_ms: int, *, dry_run: bool = False) -> Procedure[list[Listed]]:
         """Delete what nothing names and was last written before that time: what it was. Nothing may

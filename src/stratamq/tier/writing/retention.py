@@ -22,14 +22,17 @@ class SegmentFate:
     reason: str
 
 
-def plan_expiry(manifest: Manifest, older_than_ms: int) -> list[SegmentFate]:
-    """Segments go from the front, as long as their last message was stored before that time."""
+def plan_expiry(manifest: Manifest, older_than_ms: int, purged_below: int = 0) -> list[SegmentFate]:
+    """Segments go from the front, as long as their last message was stored before that time, or is
+    below queue offset `purged_below`."""
     fates: list[SegmentFate] = []
     for segment in manifest.records:
         if segment.size == 0:
             fates.append(SegmentFate(segment, False, "empty: keeps the queue's place"))
         elif fates and not fates[-1].goes:
             fates.append(SegmentFate(segment, False, "behind one that stays"))
+        elif segment.end_offset <= purged_below:
+            fates.append(SegmentFate(segment, True, f"was purged, below offset {purged_below}"))
         elif segment.end_ms >= older_than_ms:
             fates.append(SegmentFate(segment, False, f"has a message of {segment.end_ms}"))
         else:
@@ -54,8 +57,9 @@ def without_first(
     if not kept:
         last = gone[-1]
         kept = (RecordSegment(last.end, 0, last.end_ms, last.end_ms, last.end_offset, 0),)
-    minimum = kept[0].first
-    units = [unit for unit in manifest.units if unit.end <= minimum * QUEUE_UNIT_BYTES]
+    first = kept[0].first
+    minimum = max(first, manifest.minimum)
+    units = [unit for unit in manifest.units if unit.end <= first * QUEUE_UNIT_BYTES]
     paths = [segment.details for segment in gone if segment.details]
     if manifest.positions:
         paths += [place.record_segment(segment.base) for segment in gone]
