@@ -150,6 +150,8 @@ def test_a_missing_bucket_is_refused_and_no_absent_object(name):
         ("create", 412, "PreconditionFailed", AlreadyThereError),
         ("swap", 409, "ConditionalRequestConflict", BusyError),
         ("create", 409, "ConditionalRequestConflict", BusyError),
+        ("create", 409, "BlobAlreadyExists", AlreadyThereError),
+        ("swap", 409, "BlobAlreadyExists", SwapLostError),
         ("create", 501, "NotImplemented", StorageRefusedError),
     ],
 )

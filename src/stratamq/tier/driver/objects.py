@@ -5,9 +5,10 @@
 Objects are whole: there are no positions. `Create` is a put with If-None-Match, `Swap` one with
 If-Match; a version is the ETag (and the generation where the store has one). The key of an object
 is the URL's prefix and its path, unchanged. Each call is one request, a `List` one for each 1 000
-objects; nothing is retried here, since the answer of a request that was repeated unseen would not
-tell whose object it found: `retrying.py` does it. Errors have neither URLs nor credentials. A
-process opens its own: connections and threads below do not survive a fork.
+objects (in Azure one for each 5 000 from the folder's beginning on); nothing is retried here, since
+the answer of a request that was repeated unseen would not tell whose object it found: `retrying.py`
+does it. Errors have neither URLs nor credentials. A process opens its own: connections and threads
+below do not survive a fork.
 """
 
 import re
@@ -59,6 +60,8 @@ _NO_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for Google GOOGLE_APPLICATION_CREDENTIALS, for "
     "Azure AZURE_STORAGE_ACCOUNT_KEY"
 )
+_AZURE_IS_THERE = "BlobAlreadyExists"
+"""409 too, where S3 has 412: to be created, and there."""
 _PASSING_STATUS = ("408", "409", "429")
 
 
@@ -113,7 +116,8 @@ def open_objects(settings: ObjectSettings) -> "ObjectStorage":
     }
     problem = ""
     try:
-        return ObjectStorage(from_url(settings.url, **options))
+        never = "" if url.scheme in ("s3", "s3a", "gs") else "\\"
+        return ObjectStorage(from_url(settings.url, **options), never)
     except (BaseError, ValueError, TypeError) as error:
         problem = _first_line(error)
     raise ConfigurationError([f"the object store's settings: {problem}"])
@@ -124,11 +128,13 @@ class ObjectStorage:
 
     positions = False
 
-    def __init__(self, store: "ObjectStore") -> None:
+    def __init__(self, store: "ObjectStore", never: str = "") -> None:
+        """`never`: a character that the store makes another one of, so that no object has it."""
         import obstore
         from obstore import exceptions
 
         self._store = store
+        self._never = never
         self._obstore = obstore
         self._errors = exceptions
 
@@ -199,6 +205,10 @@ class ObjectStorage:
             return None
 
     def _put(self, path: str, data: bytes, mode: Any) -> Any:
+        if self._never and self._never in path:
+            raise StorageRefusedError(
+                f"{path}: this object store cannot have {self._never!r} in a name", "name"
+            )
         return self._obstore.put(self._store, path, data, mode=mode, use_multipart=False)
 
     def _delete(self, path: str) -> None:
@@ -212,10 +222,17 @@ class ObjectStorage:
         pages = self._obstore.list(
             self._store, folder or None, offset=after or None, chunk_size=limit
         )
-        return [
-            Listed(meta["path"], meta["size"], round(meta["last_modified"].timestamp() * 1000))
-            for meta in next(iter(pages), [])
-        ]
+        found: list[Listed] = []
+        for page in pages:
+            # Azure cannot begin behind a name: obstore lists from the beginning there.
+            found += [
+                Listed(meta["path"], meta["size"], round(meta["last_modified"].timestamp() * 1000))
+                for meta in page
+                if meta["path"] > after
+            ]
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def _translated(self, call: Call[Any], error: Exception) -> Exception:
         path: str = getattr(call, "path", "") or getattr(call, "folder", "")
@@ -232,7 +249,7 @@ class ObjectStorage:
             if isinstance(call, Swap):
                 return SwapLostError(f"{path} is gone")
             return AbsentError(f"{path} is not there") if _reads(call) else refused
-        if status == "409":
+        if status == "409" and code != _AZURE_IS_THERE:
             message = f"{path}: another request changes it at this moment"
             return BusyError(message, _CONFLICT_RETRY_MS)
         if isinstance(error, self._errors.AlreadyExistsError | self._errors.PreconditionError):
