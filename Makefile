@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-bare test-spark test-interop test-compose test-cluster s3-server mutants lint format demo demo-tier demo-spark bench torture torture-ci protos client docs clean
+.PHONY: help venv check test test-bare test-spark test-interop test-compose test-cluster storage-servers s3-server mutants lint format demo demo-tier demo-spark bench torture torture-ci protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -41,8 +41,12 @@ test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or
 test-cluster: venv  ## a shard of deploy/kubernetes on a Kubernetes; finds one, or starts one of scripts/cluster/build.sh as root
 	scripts/with_cluster.sh $(PYTEST) tests/cluster -n 0 -s $(ARGS)
 
-s3-server: venv  ## a second S3 server for the tests of the tier, the Versity S3 Gateway; needs Go
+storage-servers: venv  ## object stores for the tests of the tier: a second S3, Google's, Azure's; needs Go and npm
 	GOBIN="$(CURDIR)/$(BIN)" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	GOBIN="$(CURDIR)/$(BIN)" go install github.com/fsouza/fake-gcs-server@v1.56.1
+	npm install --prefix .venv/azurite --no-fund --no-audit --omit=dev azurite@3.37.0
+
+s3-server: storage-servers
 
 mutants: venv  ## plant named mistakes one by one: a test of their room must catch each
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -1,7 +1,7 @@
 """S3 servers on this machine, for tests: moto's in Python, and the Versity S3 Gateway in Go.
 
-moto comes with `stratamq[dev]`. `make s3-server` installs the gateway where Go is; without it the
-tests that it judges are skipped.
+moto comes with `stratamq[dev]`. `make storage-servers` installs the gateway where Go is; without it
+the tests that it judges are skipped.
 """
 
 import itertools
@@ -28,12 +28,10 @@ _bucket_numbers = itertools.count(1)
 """moto's servers in one process have their buckets in common."""
 
 
-_bucket_numbers = itertools.count(1)
-"""moto's servers in one process have their buckets in common."""
-
-
 class S3Server:
     """A server under way. `make_bucket` makes one of that name."""
+
+    scheme = "s3"
 
     def __init__(
         self, endpoint: str, make_bucket: Callable[[str], None], directory: Path | None = None
@@ -47,6 +45,17 @@ class S3Server:
         name = f"bucket-{next(_bucket_numbers)}"
         self._make_bucket(name)
         return name
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For a process that is to find the server and its credentials."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        }
 
     def settings(self, url: str, **options: str) -> ObjectSettings:
         known = {

@@ -16,9 +16,12 @@ from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
 from stratamq.tier.driver.simulated import SimulatedBackend
 from stratamq.tier.driver.storage import Storage
+from tests.support.azure_servers import AzureServer
+from tests.support.google_servers import GoogleServer
 from tests.support.s3_servers import S3Server
 
 Opening: TypeAlias = Callable[[], Storage]
+Server: TypeAlias = S3Server | GoogleServer | AzureServer
 
 
 def memory(positions: bool) -> Callable[[pytest.FixtureRequest, Path], Opening]:
@@ -63,9 +66,9 @@ def bucket(server: str) -> Callable[[pytest.FixtureRequest, Path], Opening]:
     """An empty bucket of a server, and a prefix in it whose names need escaping."""
 
     def make(request: pytest.FixtureRequest, directory: Path) -> Opening:
-        started: S3Server = request.getfixturevalue(server)
-        name = started.new_bucket()
-        return lambda: open_objects(started.settings(f"s3://{name}/a tier/100%25/ü"))
+        started: Server = request.getfixturevalue(server)
+        url = f"{started.scheme}://{started.new_bucket()}/a tier/100%25/ü"
+        return lambda: open_objects(started.settings(url))
 
     return make
 
@@ -79,4 +82,6 @@ MAKERS: dict[str, Callable[[pytest.FixtureRequest, Path], Opening]] = {
     "object-memory": object_memory,
     "moto": bucket("moto"),
     "versitygw": bucket("versitygw"),
+    "fake-gcs": bucket("fake_gcs"),
+    "azurite": bucket("azurite"),
 }

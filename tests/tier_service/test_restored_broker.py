@@ -17,7 +17,6 @@ from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.contents import load_writer
 from stratamq.tier.reading.manifests import load_manifests
 from stratamq.tier.reading.verify import queues_of, verify_queue
-from tests.support import s3_servers
 from tests.support.brokers import Broker
 from tests.support.storages import no_pause
 from tests.support.waiting import until
@@ -30,27 +29,16 @@ COUNT = 600
 QUEUES = 3
 
 
-@pytest.fixture(scope="module")
-def moto():
-    with s3_servers.moto_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["directory", "bucket"])
+@pytest.fixture(params=["directory", "moto", "fake_gcs", "azurite"])
 def target(request, tmp_path, monkeypatch):
     """The tier's name on a command line, and its storage."""
     if request.param == "directory":
         return str(tmp_path / "tier"), PosixStorage(RealFiles(tmp_path / "tier"), no_pause)
-    moto = request.getfixturevalue("moto")
-    url = f"s3://{moto.new_bucket()}/tiers"
-    for name, value in {
-        "AWS_ENDPOINT_URL": moto.endpoint,
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": s3_servers.ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": s3_servers.SECRET_KEY,
-    }.items():
+    server = request.getfixturevalue(request.param)
+    url = f"{server.scheme}://{server.new_bucket()}/tiers"
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    return url, open_objects(moto.settings(url))
+    return url, open_objects(server.settings(url))
 
 
 def settings(target: str) -> tuple[str, ...]:

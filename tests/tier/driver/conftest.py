@@ -2,23 +2,8 @@
 
 import pytest
 
-from tests.support import s3_servers
+from tests.support.server_fixtures import azurite, fake_gcs, moto, versitygw  # noqa: F401
 from tests.support.storages import MAKERS
-
-
-@pytest.fixture(scope="session")
-def moto():
-    with s3_servers.moto_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def versitygw(tmp_path_factory):
-    program = s3_servers.versitygw()
-    if program is None:
-        pytest.skip("the Versity S3 Gateway is not installed: make s3-server")
-    with s3_servers.versity_server(program, tmp_path_factory.mktemp("versitygw")) as server:
-        yield server
 
 
 @pytest.fixture(params=MAKERS, ids=list(MAKERS))

@@ -235,7 +235,13 @@ def test_a_listing_goes_on_behind_any_path(storage):
 )
 def test_a_name_comes_back_as_it_was(storage, name):
     path = f"cluster/{name}/0/{name}"
-    storage.perform(Create(path, b"content"))
+    try:
+        storage.perform(Create(path, b"content"))
+    except StorageRefusedError:
+        # Azure makes a slash of a backslash: no object gets such a name.
+        assert "\\" in name
+        assert listed(storage) == []
+        return
     assert storage.perform(Read(path, 0, 7)) == b"content"
     assert storage.perform(Size(path)) == 7
     assert listed(storage) == [(path, 7)]
