@@ -2,10 +2,15 @@
 containers make of them is tests/compose's."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
+import yaml
 from stratamq_agent.config import AgentConfig
 from stratamq_ha.config import HaConfig
+from stratamq_janitor.config import JanitorConfig
+from stratamq_tier.config import TierConfig
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
@@ -78,3 +83,29 @@ def test_three_members_of_etcd_know_each_other_and_every_agent_knows_all():
     for side in ("", "replica-", "replica2-"):
         assert f"  {side}agent: *agent\n" in text
     assert set(etcds) <= set(three)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "side"),
+    [("tier.yaml", "compose.yaml", ""), ("replica-tier.yaml", "replica.yaml", "replica-")],
+)
+def test_a_tier_is_a_service_beside_those_of_its_broker_whose_janitor_waits_for_it(name, of, side):
+    added = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+    broker = yaml.safe_load((DEPLOY / of).read_text(encoding="utf-8"))["services"]
+    tier = added.pop(f"{side}tier")
+    assert set(added) <= set(broker)
+    log = broker[f"{side}commitlog"]
+    for key in ("image", "env_file", "volumes", "read_only", "tmpfs", "cap_drop", "security_opt"):
+        assert tier[key] == log[key], key
+    assert tier["environment"]["STRATAMQ_TIER_ADVERTISED_HOST"] == f"{side}tier"
+    given = [key.removeprefix("STRATAMQ_TIER_").lower() for key in tier["environment"]]
+    ours = {one for one in given if not one.startswith(("aws_", "azure_", "google_"))}
+    assert ours <= {one.name for one in fields(TierConfig)}
+    target = tier["environment"]["STRATAMQ_TIER_TARGET"]
+    assert target.startswith("${STRATAMQ_TIER_TARGET:?")
+    assert added[f"{side}dispatcher"]["environment"]["STRATAMQ_TIER_TARGET"] == target
+    hold = added[f"{side}janitor"]["environment"]["STRATAMQ_JANITOR_HOLD"]
+    assert list(JanitorConfig(root="x", hold=(hold,)).faults()) == []
+    assert added[f"{side}commitlog"]["depends_on"] == [f"{side}tier"]
+    ports = [port.rpartition(":")[2] for port in tier["ports"]]
+    assert ports == ["10917"]

@@ -30,7 +30,8 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 def files() -> list[Path]:
     return [KUBERNETES / "base" / f"{name}.yaml" for name in ("broker", "services", "policies")] + [
-        KUBERNETES / "members" / "agent.yaml"
+        KUBERNETES / "members" / "agent.yaml",
+        KUBERNETES / "tier" / "policy.yaml",
     ]
 
 
@@ -38,6 +39,12 @@ def broker() -> dict[str, Any]:
     text = (KUBERNETES / "base" / "broker.yaml").read_text(encoding="utf-8")
     (found,) = (one for one in documents(text) if one["kind"] == "StatefulSet")
     return found
+
+
+def tier() -> dict[str, dict[str, Any]]:
+    """The containers of the tier's component, by name."""
+    (found,) = documents((KUBERNETES / "tier" / "broker.yaml").read_text(encoding="utf-8"))
+    return {one["name"]: one for one in found["spec"]["template"]["spec"]["containers"]}
 
 
 def member() -> dict[str, Any]:
@@ -75,7 +82,7 @@ def test_every_field_is_one_of_the_api(path):
 def test_every_service_of_a_broker_is_a_container():
     found = containers()
     assert tuple(sorted(found)) == tuple(sorted(CONTAINERS))
-    assert set(found) == set(installed_rooms()) - {"tier"}
+    assert set(found) | {"tier"} == set(installed_rooms())
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
@@ -132,6 +139,40 @@ def test_variables_are_settings_of_the_code_and_known_before_they_are_used(name)
             assert setting in settings(name)
 
 
+def test_the_tiers_container_is_as_the_others_are_and_its_storage_makes_no_pod_unready():
+    ours, log = tier()["tier"], containers()["commitlog"][-1]
+    for key in ("image", "securityContext", "volumeMounts", "startupProbe", "livenessProbe"):
+        assert str(ours[key]) == str(log[key]).replace("10911", "10917"), key
+    assert ours["command"] == [word.replace("commitlog", "tier") for word in log["command"]]
+    assert "readinessProbe" not in ours
+    assert {"name": "tier", "containerPort": 10917} in ours["ports"]
+    assert {"cpu", "memory"} <= set(ours["resources"]["requests"])
+    assert "memory" in ours["resources"]["limits"]
+
+
+def test_the_tiers_storage_and_credentials_come_from_a_secret_that_no_other_container_has():
+    parts = tier()
+    assert parts["tier"]["envFrom"] == [{"secretRef": {"name": "tier"}}]
+    (target,) = parts["dispatcher"]["env"]
+    key = target["name"]
+    assert target["valueFrom"] == {"secretKeyRef": {"name": "tier", "key": key}}
+    assert parts["janitor"]["env"] == [{"name": "STRATAMQ_JANITOR_HOLD", "value": "tiered"}]
+    given = [key, "STRATAMQ_JANITOR_HOLD", *(one["name"] for one in parts["tier"]["env"])]
+    for name in given:
+        if name.startswith("STRATAMQ_"):
+            room, _, setting = name.removeprefix("STRATAMQ_").lower().partition("_")
+            assert setting in settings(room)
+    assert set(parts) == {"tier", "dispatcher", "janitor"}
+
+
+def test_pods_with_a_tier_reach_each_other_names_and_the_ports_of_the_api_and_of_https():
+    (policy,) = documents((KUBERNETES / "tier" / "policy.yaml").read_text(encoding="utf-8"))
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    among, *outside = policy["spec"]["egress"]
+    assert among == {"to": [{"podSelector": policy["spec"]["podSelector"]}]}
+    assert {one["port"] for rule in outside for one in rule["ports"]} == {53, 443, 6443}
+
+
 def test_the_settings_file_names_settings_of_the_code():
     path = KUBERNETES / "base" / "stratamq.toml"
     for room, given in tomllib.loads(path.read_text(encoding="utf-8")).items():
@@ -146,7 +187,9 @@ def test_a_pod_that_is_drained_hands_over_within_its_grace():
         assert float(command[-1]) + 60 <= spec["terminationGracePeriodSeconds"]
 
 
-@pytest.mark.parametrize(("overlay", "brokers"), [("one", 1), ("shard", 1), ("three-shards", 3)])
+@pytest.mark.parametrize(
+    ("overlay", "brokers"), [("one", 1), ("shard", 1), ("tiered-shard", 1), ("three-shards", 3)]
+)
 def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
     kubectl = os.environ.get("STRATAMQ_KUBECTL") or shutil.which("kubectl")
     if kubectl is None:
