@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from stratamq.errors import ConfigurationError, InvalidRequestError
 from stratamq.rpc.permission_file import Permissions, Token, digest_of, dump, grant_of, parse
 from stratamq.rpc.permissions import Kind, Permission, Verb
-from stratamq.service.permission_source import LOOK_NS, PermissionSource, PermissionTable
+from stratamq.service.permission_source import LOOK_S, PermissionSource, PermissionTable
+from tests.support.waiting import until
 
 
 def allowed(what: str, verb: Verb, kind: Kind, name: str = "", may: str = "consume") -> bool:
@@ -141,28 +142,43 @@ class Source:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "access.json"
-        self.now_ns = 0
         self.write(dump(Permissions()))
-        self.source = PermissionSource(self.path, lambda: self.now_ns, lambda look: look())
+        self.source = PermissionSource(self.path)
 
     def write(self, content: bytes) -> None:
         temporary = self.path.with_suffix(".tmp")
         temporary.write_bytes(content)
         os.replace(temporary, self.path)
 
-    def rules(self, later_ns: int = LOOK_NS) -> int:
+    def rules(self) -> int:
         """How many there are: of the one that the tests write, or none."""
-        self.now_ns += later_ns
+        self.source.look()
+        return self.used()
+
+    def used(self) -> int:
         wanted = Permission(Kind.TOPIC, Verb.CONSUME, "t")
         return int(self.source.current().allows("a", wanted))
 
 
-def test_a_change_is_used_within_a_second(tmp_path):
+def test_a_change_is_used_although_nobody_calls(tmp_path):
+    """A service that was asked nothing for long must not begin with what was allowed then."""
+    assert LOOK_S < 1
     it = Source(tmp_path)
-    it.write(dump(Permissions(rules=[grant_of("a", "consume", "topic:t")])))
-    assert it.rules(LOOK_NS - 1) == 0
-    assert it.rules(1) == 1
-    assert it.source.current().version == 1
+    ended = it.source.keep_current(0.01)
+    try:
+        it.write(dump(Permissions(rules=[grant_of("a", "consume", "topic:t")])))
+        until(lambda: it.source.current().version == 1, "it was read again")
+    finally:
+        ended.set()
+    assert it.used() == 1
+
+
+def test_a_file_that_stays_unusable_is_one_line_of_the_log(tmp_path, caplog):
+    it = Source(tmp_path)
+    it.path.unlink()
+    for _ in range(5):
+        it.source.look()
+    assert caplog.text.count("the old ones are kept") == 1
 
 
 @pytest.mark.parametrize("bad", ["other", "gone", "a directory"])

@@ -139,7 +139,7 @@ class Guarded:
         self.now_ns = 0
         self.reached: list[str] = []
         self.write()
-        self.source = PermissionSource(self.path, lambda: self.now_ns, lambda look: look())
+        self.source = PermissionSource(self.path)
         self.control = AccessControl(self.source, [MEMBER], AuditLog(lambda: self.now_ns))
         self.server = Server("test", stop_grace_ms=100, access=self.control)
         for module in MODULES:
@@ -149,6 +149,7 @@ class Guarded:
     def set_rules(self, rules: list[tuple[str, str, str]]) -> None:
         self.permissions.rules = [grant_of(*rule) for rule in rules]
         self.write()
+        self.source.look()
         self.now_ns += 10_000_000_000
 
     def write(self) -> None:

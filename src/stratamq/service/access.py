@@ -288,7 +288,9 @@ def access_control(config: AccessConfig, members: Collection[str]) -> AccessCont
     """None: everyone may do everything. ConfigurationError."""
     if config.file is None:
         return None
-    return AccessControl(PermissionSource(config.file), members, AuditLog())
+    source = PermissionSource(config.file)
+    source.keep_current()
+    return AccessControl(source, members, AuditLog())
 
 
 def require_guarded(config: AccessConfig, room: str, addresses: Iterable[str]) -> None:

@@ -2,8 +2,6 @@
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from stratamq.errors import ConfigurationError
@@ -21,7 +19,7 @@ from stratamq.rpc.permissions import Permission
 
 log = logging.getLogger(__name__)
 
-LOOK_NS = 1_000_000_000
+LOOK_S = 0.5
 MOST_ANSWERS = 65_536
 
 
@@ -71,41 +69,36 @@ class PermissionTable:
         return [EVERYONE, *([who, *self._teams.get(who, ())] if is_user else [])]
 
 
-def in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="permissions", daemon=True).start()
-
-
 class PermissionSource:
     """The table of the file as it is now. What cannot be understood is not used: the last good one
     is. Thread-safe."""
 
-    def __init__(
-        self,
-        path: Path,
-        now_ns: Callable[[], int] = time.monotonic_ns,
-        start: Callable[[Callable[[], None]], None] = in_thread,
-    ) -> None:
-        """`start` reads the changed file: a large one takes longer than an event loop may stand
-        still. ConfigurationError when the file is not there, or is none."""
+    def __init__(self, path: Path) -> None:
+        """ConfigurationError when the file is not there, or is none."""
         self._path = path
-        self._now_ns = now_ns
-        self._start = start
-        self._looking = threading.Lock()
-        self._looked_ns = now_ns()
+        self._problem = ""
+        """Why the file is not used, if it is not."""
         self._stamp = self._stamped()
         self._table = PermissionTable(self._read(), 0)
 
     def current(self) -> PermissionTable:
-        now = self._now_ns()
-        if now - self._looked_ns >= LOOK_NS and self._looking.acquire(blocking=False):
-            self._looked_ns = now
-            try:
-                self._start(self._look)
-            except RuntimeError:  # the process may have no more threads now
-                self._looking.release()
         return self._table
 
-    def _look(self) -> None:
+    def keep_current(self, interval_s: float = LOOK_S) -> threading.Event:
+        """Look at the file in a thread from now on, whether anybody calls or not: a service that is
+        asked nothing for an hour must not begin with what was allowed then. A large file takes
+        longer than an event loop may stand still. It stops when what is returned is set."""
+        ended = threading.Event()
+
+        def keep_looking() -> None:
+            while not ended.wait(interval_s):
+                self.look()
+
+        threading.Thread(target=keep_looking, name="permissions", daemon=True).start()
+        return ended
+
+    def look(self) -> None:
+        """Use what is in the file now. One thread at a time."""
         try:
             stamp = self._stamped()
             if stamp == self._stamp:
@@ -113,10 +106,12 @@ class PermissionSource:
             self._stamp = stamp
             self._table = PermissionTable(self._read(), self._table.version + 1)
             log.info("permissions read again", extra={"file": str(self._path)})
+            self._problem = ""
         except ConfigurationError as error:
-            log.error("permissions not used, the old ones are kept", extra={"reason": str(error)})
-        finally:
-            self._looking.release()
+            if str(error) != self._problem:  # once, and not at each look
+                self._problem = str(error)
+                reason = {"reason": self._problem}
+                log.error("permissions not used, the old ones are kept", extra=reason)
 
     def _stamped(self) -> FileStamp:
         try:
