@@ -195,6 +195,16 @@ def test_files_that_could_not_be_read_are_used_once_they_may_be(tmp_path, monkey
     assert handshake(contexts(), second, "alice") == ""
 
 
+def test_files_that_are_gone_are_one_line_of_the_log_and_the_old_ones_are_used(tmp_path, caplog):
+    first = made(tmp_path / "first", "alice")
+    files = TlsFiles(*(first.directory / name for name in ("ca.pem", "broker.pem", "broker.key")))
+    contexts = ServerTls(files).contexts(require_client_certificates=True)
+    (first.directory / "broker.pem").unlink()
+    for _ in range(5):
+        assert handshake(contexts(), first, "alice") == ""
+    assert caplog.text.count("the old ones are kept") == 1
+
+
 def _refused(*_: object) -> None:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 

@@ -100,6 +100,8 @@ class ServerTls:
         self._lock = threading.Lock()
         self._stamp: Stamp = files.stamp()
         self._bytes = files.read()
+        self._problem = ""
+        """Why the files are not used, if they are not."""
         self._contexts: dict[ContextKind, ssl.SSLContext] = {}
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
@@ -159,9 +161,12 @@ class ServerTls:
                 found = self._files.read()
                 contexts = {kind: self._made(kind) for kind in self._contexts}
             except (ConfigurationError, OSError) as error:
-                log.error("TLS files not used, the old ones are kept", extra={"reason": str(error)})
+                if str(error) != self._problem:  # once, and not for each connection
+                    self._problem = str(error)
+                    reason = {"reason": self._problem}
+                    log.error("TLS files not used, the old ones are kept", extra=reason)
                 return self._bytes
-            self._bytes, self._contexts = found, contexts
+            self._bytes, self._contexts, self._problem = found, contexts, ""
         log.info("TLS files read again", extra={"certificate": str(self._files.certificate)})
         return found
 
