@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-bare test-spark test-interop test-compose test-cluster storage-servers s3-server mutants lint format demo demo-tier demo-spark bench torture torture-ci protos client docs clean
+.PHONY: help venv check test test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -45,8 +45,6 @@ storage-servers: venv  ## object stores for the tests of the tier: a second S3, 
 	GOBIN="$(CURDIR)/$(BIN)" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	GOBIN="$(CURDIR)/$(BIN)" go install github.com/fsouza/fake-gcs-server@v1.56.1
 	npm install --prefix .venv/azurite --no-fund --no-audit --omit=dev azurite@3.37.0
-
-s3-server: storage-servers
 
 mutants: venv  ## plant named mistakes one by one: a test of their room must catch each
 	$(BIN)/python -m tests.mutants $(ARGS)

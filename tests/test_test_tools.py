@@ -15,7 +15,7 @@ ELSEWHERE = {
     "git": "a checkout has it",
     "java": "make test-interop",
     "kubectl": "make test-cluster",
-    "versitygw": "make s3-server",
+    "versitygw": "make storage-servers",
 }
 
 
