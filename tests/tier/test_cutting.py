@@ -1,16 +1,20 @@
 """A new master's tier: without the messages that its log does not have, whatever happens."""
 
+import json
 from contextlib import suppress
 
 import pytest
 
 from stratamq.formats.generation_number import make_number
-from stratamq.tier.driver.calls import StorageUnavailableError, Together
+from stratamq.formats.tier_manifest import decode_manifest
+from stratamq.formats.tier_records import physical_offset_of
+from stratamq.tier.driver.calls import Load, StorageUnavailableError, Together
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.cutting import first_not_shared
 from stratamq.tier.writing.queue_writer import QueueWriter
-from tests.tier.queue_model import PLACE, TIME, QueueModel, check
+from tests.tier.queue_model import PLACE, TIME, QueueModel, check, opened
 from tests.tier.test_queue_writer import BOTH, MODEL, SMALL, fill, writer
 
 OTHER = QueueModel(500, tuple((offset * 53) % 310 for offset in range(60)))
@@ -125,3 +129,69 @@ class _Dying:
         if self.left <= 0:
             raise StorageUnavailableError("the storage is gone")
         return self._storage.perform(call)
+
+
+# --- where the log has not what would tell ---
+
+
+def place_of(offset: int) -> int:
+    return physical_offset_of(MODEL.record(offset))
+
+
+@BOTH
+@pytest.mark.parametrize("last", [500, 513, 514, 540, 559])
+def test_parts_with_a_message_behind_the_shared_history_are_known(positions, last):
+    storage = MemoryStorage(positions)
+    fill(storage)
+    found = opened(storage)
+    ends = [part.first + part.count for _, parts in found.parts for part in parts]
+    stop = first_not_shared(found, place_of(last) + 1)
+    assert stop in (500, *ends)
+    assert stop <= last + 1
+    assert next((end for end in ends if end > stop), last + 2) > last + 1 or stop == last + 1
+    assert first_not_shared(found, place_of(559) + 1) == 560
+    assert first_not_shared(found, 0) == 500
+
+
+@BOTH
+def test_places_are_known_behind_a_merge_and_in_the_lists_of_full_segments(positions):
+    storage = MemoryStorage(positions)
+    ours = fill(storage, step=1)
+    run(ours.merge(TIME), storage)
+    for _, parts in opened(storage).parts:
+        for part in parts:
+            assert part.place == place_of(part.first + part.count - 1)
+
+
+@BOTH
+def test_what_is_left_of_a_part_that_was_cut_is_shared(positions):
+    storage = MemoryStorage(positions)
+    fill(storage)
+    run(writer(storage, generation=2).take_over(530, TIME), storage)
+    assert first_not_shared(opened(storage), place_of(529) + 1) == 530
+
+
+@BOTH
+def test_places_in_the_log_of_before_a_restore_tell_nothing(positions):
+    storage = MemoryStorage(positions)
+    fill(storage)
+    successor = writer(storage, generation=2)
+    run(successor.take_over(1_000, TIME, other_log=True), storage)
+    assert first_not_shared(opened(storage), 0) == 560
+    run(successor.commit(LONGER.batch(560, 561), TIME), storage)
+    assert first_not_shared(opened(storage), 0) in range(540, 561)
+    run(writer(storage, generation=3).take_over(540, TIME), storage)
+    assert opened(storage).manifest.other_log == 540
+
+
+@BOTH
+def test_a_manifest_of_before_places_were_kept_tells_nothing(positions):
+    storage = MemoryStorage(positions)
+    fill(storage)
+    document = json.loads(storage.perform(Load(PLACE.manifest))[0])
+    del document["otherLog"]
+    for segment in document["records"]:
+        segment["parts"] = [row[:9] for row in segment.get("parts", ())]
+    manifest = decode_manifest(json.dumps(document).encode())
+    assert {part.place for part in manifest.records[-1].parts} == {-1}
+    assert manifest.other_log == 0

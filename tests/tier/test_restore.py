@@ -244,7 +244,7 @@ def test_the_writer_of_before_can_add_nothing_more(positions):
 
 
 def test_without_taking_the_queues_over_the_writer_of_before_adds_messages(monkeypatch):
-    def only_load(self, *_):
+    def only_load(self, *_, **given):
         return (yield from self.open())
 
     monkeypatch.setattr(QueueWriter, "take_over", only_load)

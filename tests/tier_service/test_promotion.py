@@ -1,5 +1,6 @@
 """A promoted slave goes on in its master's tier; what its log never had is not there afterwards."""
 
+from stratamq.api.v1.commitlog_pb2 import DeleteBelowRequest
 from stratamq.client import Client, Message, connect
 from stratamq.files.real import RealFiles
 from stratamq.formats.frame import decode
@@ -123,6 +124,44 @@ def test_what_the_old_master_alone_had_leaves_the_tier_for_the_new_ones_messages
             bodies = set(in_tier(tmp_path).values())
             assert not any(body.startswith(b"lost") for body in bodies)
             assert len(bodies) == 60
+    assert Tier(tmp_path).faults() == []
+
+
+def test_what_the_old_master_alone_had_leaves_also_where_the_log_has_deleted_its_own_by_force(
+    tmp_path,
+):
+    deleting = (*settings(tmp_path), "commitlog.release_timeout_ms=0")
+    with Pair(tmp_path, rooms=ROOMS, both=deleting) as pair:
+        pair.start()
+        with connect(pair.master.root, patience_s=60) as client:
+            send(client, "shared", 0, 300)
+            pair.caught_up()
+            pair.wire.hold()
+            send(client, "lost", 300, 60)
+            until(lambda: in_tier(tmp_path) == in_log(client), "the master has uploaded")
+        pair.master.kill(*pair.rooms)
+        pair.slave.kill("tier")
+        with promoted(pair) as client:
+            for number in range(40):
+                client.send_message(Message("t", b"kept" + bytes(5_000), queue_id=number % 2))
+            end = client.log_state().appended_offset
+            request = DeleteBelowRequest(offset=end - end % SEGMENT, max_segments=100, urgent=True)
+            until(
+                lambda: pair.slave.log.DeleteBelow(request).minimum_offset == request.offset,
+                "the full disk's segments go",
+            )
+            pair.slave.start(["tier"])
+            ends = {("t", 0): 170, ("t", 1): 170}
+            until(
+                lambda: {key: end for key, (_, end) in Tier(tmp_path).messages().items()} == ends,
+                "the slave has uploaded what it has",
+            )
+            found = in_tier(tmp_path)
+            assert not [place for place, body in found.items() if body.startswith(b"lost")]
+            # What lies in parts without any of the old master's own stays.
+            shared = {place for place, body in found.items() if body.startswith(b"shared")}
+            assert shared >= {(queue, offset) for queue in (0, 1) for offset in range(50)}
+            assert in_log(client).items() <= found.items()
     assert Tier(tmp_path).faults() == []
 
 

@@ -23,7 +23,9 @@ def test_a_seed_does_the_same_again():
     assert Simulation(4, trace=True).run(OPERATIONS).trace != first.trace
 
 
-@pytest.mark.parametrize(("rule", "first_seed"), [("swap", 34), ("claim", 8), ("hold", 16)])
+@pytest.mark.parametrize(
+    ("rule", "first_seed"), [("swap", 34), ("claim", 8), ("hold", 16), ("places", 267)]
+)
 def test_a_seed_fails_without_a_rule(rule, first_seed):
     report = TRIAL.simulate(SeedsOptions(seeds=8, first_seed=first_seed, without=(rule,)))
     assert not report.passed
@@ -34,6 +36,7 @@ def test_a_seed_fails_without_a_rule(rule, first_seed):
     [
         pytest.param(48, id="what was cut, and counted as committed by an earlier writer"),
         pytest.param(134, id="keys of messages that took the place of others"),
+        pytest.param(267, id="another's messages where the log's own were deleted by force"),
         pytest.param(314, id="an index file that a stopped writer wrote over"),
         pytest.param(1210, id="offsets given again below what retention had deleted"),
         pytest.param(1260, id="a second batch that differs where the first was the same"),

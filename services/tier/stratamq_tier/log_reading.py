@@ -44,20 +44,22 @@ class LogReading:
         self._reader.drop_cache(position, following - position)
         return following
 
-    def first_offsets(self, position: int, end: int) -> dict[QueueKey, int]:
-        """The first queue offset of each queue in [position, end) of the log."""
+    def first_offsets(self, position: int, end: int) -> tuple[dict[QueueKey, int], bool]:
+        """The first queue offset of each queue in [position, end) of the log, and whether it has
+        all of that range."""
         found: dict[QueueKey, int] = {}
+        whole = True
         while position < end:
             try:
                 _, columns, position = self._piece(position, end)
             except OffsetOutOfRangeError as gone:
                 if gone.minimum <= position:
                     raise
-                position = gone.minimum
+                position, whole = gone.minimum, False
                 continue
             for run in unit_runs(columns):
                 found.setdefault((run.topic, run.queue_id), run.first_queue_offset)
-        return found
+        return found, whole
 
     def time_before(self, place: int) -> int | None:
         """When the last message below log offset `place` was stored, in ms; -1 at 0, where there

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from operator import methodcaller
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
@@ -18,6 +19,7 @@ from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.reading.manifests import load_manifest, queue_of
 from stratamq.tier.reading.times import first_not_before
+from stratamq.tier.writing.cutting import first_not_shared
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
 from stratamq_tier.config import NOW
@@ -119,7 +121,7 @@ async def _cut(
         if parts.log.state.generation != generation:
             raise UnavailableError("the log has begun another generation meanwhile")
         await asyncio.sleep(LOOK_S)
-    first = await parts.reading.run(partial(reading.first_offsets, place, end))
+    first, whole = await parts.reading.run(partial(reading.first_offsets, place, end))
     await _look_for_unlisted(parts, next_offsets)
     manifests = parts.table.manifests()
     known = next_offsets | first
@@ -134,15 +136,20 @@ async def _cut(
             stops[manifest.topic, manifest.queue_id] = await _end_of_unknown(
                 parts, manifest, shared_ms
             )
+    if not whole:
+        # What the log had behind the shared history is deleted, as by a full disk.
+        await _keep_what_is_shared(parts, place, manifests, stops)
     cut = sum(max(0, one.end_offset - stops[one.topic, one.queue_id]) for one in manifests)
 
     async def one(key: QueueKey) -> None:
         now_ms = parts.clock.wall_ms()
         await writers.run(
-            key, lambda writer: writer.take_over(stops[key], now_ms, generation_before)
+            key,
+            methodcaller("take_over", stops[key], now_ms, generation_before, other_log=other_log),
         )
 
     keys = list(stops)
+    other_log = generation_before == parts.config.adopt_generation != 0
     async with cutting(stops):
         for low in range(0, len(keys), parts.config.uploads_at_once):
             await all_of(*map(one, keys[low : low + parts.config.uploads_at_once]))
@@ -150,6 +157,24 @@ async def _cut(
         "tier taken over",
         extra={"queues": len(manifests), "messages_cut": cut, "log_offset": place},
     )
+
+
+async def _keep_what_is_shared(
+    parts: Parts, place: int, manifests: Iterable[Manifest], stops: dict[QueueKey, int]
+) -> None:
+    """Lower `stops` to where every queue's messages are known to lie below log offset `place`: no
+    message is kept for one of this log's that has its queue offset. Parts that go beyond leave as a
+    whole, and what this log had there is a gap."""
+
+    async def one(manifest: Manifest) -> None:
+        key = manifest.topic, manifest.queue_id
+        queue = QueuePlace(manifest.cluster, manifest.broker, *key)
+        found = await parts.runner.start(queue_of(queue, manifest))
+        stops[key] = min(stops[key], first_not_shared(found, place))
+
+    listed = [manifest for manifest in manifests if manifest.records]
+    for low in range(0, len(listed), parts.config.uploads_at_once):
+        await all_of(*map(one, listed[low : low + parts.config.uploads_at_once]))
 
 
 async def _look_for_unlisted(parts: Parts, queues: Iterable[QueueKey]) -> None:

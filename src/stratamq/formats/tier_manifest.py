@@ -1,17 +1,18 @@
 """A queue's manifest: what of it is in the tier, and where. JSON, one object per queue.
 
     {"format": 1, "cluster", "broker", "topic", "queueId",
-     "revision": 12, "epoch": [generation, start], "positions": true, "minimum": 0,
+     "revision": 12, "epoch": [generation, start], "positions": true, "minimum": 0, "otherLog": 0,
      "records": [segment…], "units": [[base, size, begin, end]…], "holes": [[from, to, at]…],
      "dropped": [[path, at]…]}
 
     segment   {"base", "size", "begin", "end", "first", "count", "parts": [part…]}
               when it is full: "details", the path of an object with its parts, for "parts"
-    part      [position, size, crc, unitsCrc, first, count, begin, end, name]
+    part      [position, size, crc, unitsCrc, first, count, begin, end, name, place]
 
 `position` is in the segment; `first` and `count` are queue offsets; times are milliseconds; `crc`
-is the CRC-32 of the records, `unitsCrc` of their units. `units` is empty and `name` set where the
-storage has no positions: the object `name` has the records, then their units.
+is the CRC-32 of the records, `unitsCrc` of their units; `place` the log offset of the last message,
+or -1, in the log that wrote the queue offsets from `otherLog` on. `units` is empty and `name` set
+where the storage has no positions: the object `name` has the records, then their units.
 """
 
 import json
@@ -60,6 +61,8 @@ class Part:
     begin_ms: int
     end_ms: int
     name: str = ""
+    place: int = -1
+    """The log offset of the last message; -1: not known."""
 
     @property
     def end(self) -> int:
@@ -137,6 +140,8 @@ class Manifest:
     units: tuple[UnitSegment, ...] = ()
     holes: tuple[Hole, ...] = ()
     dropped: tuple[Dropped, ...] = ()
+    other_log: int = 0
+    """Places of parts below this queue offset are those of another log: the broker was restored."""
 
     @property
     def end_offset(self) -> int:
@@ -160,6 +165,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "epoch": list(manifest.epoch),
         "positions": manifest.positions,
         "minimum": manifest.minimum,
+        "otherLog": manifest.other_log,
         "records": [_segment_document(segment) for segment in manifest.records],
         "units": [[unit.base, unit.size, unit.begin_ms, unit.end_ms] for unit in manifest.units],
         "holes": [[hole.start, hole.end, hole.found_ms] for hole in manifest.holes],
@@ -188,6 +194,7 @@ def decode_manifest(raw: bytes) -> Manifest:
             tuple(UnitSegment(*map(int, unit)) for unit in document["units"]),
             tuple(Hole(*map(int, hole)) for hole in document["holes"]),
             tuple(Dropped(str(path), int(since)) for path, since in document["dropped"]),
+            int(document.get("otherLog", 0)),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptRecordError(f"no manifest of a tier: {error}", 0, "json") from error
@@ -291,10 +298,11 @@ def _part_row(part: Part) -> list[Any]:
         part.begin_ms,
         part.end_ms,
         part.name,
+        part.place,
     ]
 
 
 def _part(row: list[Any]) -> Part:
-    *numbers, name = row
-    position, size, crc, units_crc, first, count, begin_ms, end_ms = map(int, numbers)
-    return Part(position, size, crc, units_crc, first, count, begin_ms, end_ms, str(name))
+    position, size, crc, units_crc, first, count, begin_ms, end_ms = map(int, row[:8])
+    name, place = str(row[8]), int(row[9]) if len(row) > 9 else -1
+    return Part(position, size, crc, units_crc, first, count, begin_ms, end_ms, name, place)

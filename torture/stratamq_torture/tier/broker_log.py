@@ -12,6 +12,7 @@ from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import fill_property_crc, reserve
 from stratamq.formats.store_paths import COMMIT_LOG, GENERATIONS_PATH
+from stratamq.formats.tier_manifest import Progress
 from stratamq.store.generations import generations_document
 from stratamq.tier.writing.intake import QueueKey
 
@@ -135,6 +136,18 @@ class BrokerLog:
         other.flushed = other.confirmed = end
         other.begin(term)
         return other
+
+    def shared_end(self, progress: Progress) -> int:
+        """Up to which log offset this log has what a tier of that progress was written from."""
+        starts = dict(self.generations)
+        following = [*(start for _, start in self.generations[1:]), self.end]
+        ends = dict(zip(starts, following, strict=True))
+        theirs_end = self.end
+        for number, start in reversed(progress.history or ((progress.generation, 0),)):
+            if number in ends:
+                return min(theirs_end, ends[number])
+            theirs_end = start
+        return 0
 
     def opened(self) -> Opened:
         """As a follower meets it."""

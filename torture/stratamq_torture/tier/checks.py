@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
+from stratamq.formats.tier_manifest import Progress
 from stratamq.formats.tier_records import physical_offset_of
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
@@ -55,6 +56,28 @@ def check_whole(memory: MemoryStorage, log: BrokerLog, now_ms: int) -> int:
         if key[0] in TIERED:
             messages += _check_queue(memory, key, expected, log, now_ms)
     return messages
+
+
+def undecided(
+    memory: MemoryStorage, log: BrokerLog, progress: Progress
+) -> Iterator[tuple[QueueKey, int]]:
+    """Messages that leave the tier with those of another history, which lie in one part with them:
+    those of the segments that have any, and of the last, which is still written."""
+    shared = log.shared_end(progress)
+    first: dict[QueueKey, int] = {}
+    for place in run(queues_of(CLUSTER, BROKER), memory):
+        found = run(open_queue(place), memory)
+        if found is not None:
+            key = place.topic, place.queue_id
+            mixed = (
+                segment.first
+                for segment, parts in found.parts
+                if any(part.place >= shared for part in parts)
+            )
+            first[key] = next(mixed, found.parts[-1][0].first)
+    for message in log.messages:
+        if message.queue_offset >= first.get(message.key, 1 << 62):
+            yield message.key, message.queue_offset
 
 
 def _check_queue(

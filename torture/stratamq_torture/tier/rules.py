@@ -3,7 +3,14 @@
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from stratamq.formats.tier_manifest import MANIFEST_NAME, decode_progress, encode_progress
+from stratamq.formats.tier_manifest import (
+    MANIFEST_NAME,
+    decode_manifest,
+    decode_progress,
+    encode_manifest,
+    encode_progress,
+)
+from stratamq.formats.tier_names import INDEX_TOPIC
 from stratamq.tier.driver.calls import AbsentError, Call, Delete, Load, Swap, WriteAt
 from stratamq.tier.driver.simulated import SimulatedStorage
 
@@ -13,6 +20,7 @@ RULES = {
     "swap": "a manifest is replaced only by who has seen it",
     "claim": "each writer has an epoch above those before it",
     "reach": "a new master knows how far the one before may have uploaded",
+    "places": "the tier knows where in the log its messages were",
     "hold": "the log deletes nothing that the tier does not have",
 }
 
@@ -40,6 +48,9 @@ class LaxStorage:
             if isinstance(call, Swap):
                 return cast(T, self._storage.perform(replace(call, version=self._version(path))))
         result = self._storage.perform(call)
+        of_queue = path.endswith(MANIFEST_NAME) and INDEX_TOPIC not in path
+        if "places" in self._without and of_queue:
+            return cast(T, _without_places(call, result))
         if "reach" in self._without and path.endswith("/stratamq-progress.json"):
             return cast(T, _without_reach(call, result))
         return result
@@ -52,6 +63,14 @@ class LaxStorage:
             return self._storage.backend.memory.perform(Load(path))[1]
         except AbsentError:
             return None
+
+
+def _without_places(call: Call[Any], result: Any) -> Any:
+    if not isinstance(call, Load):
+        return result
+    raw, version = result
+    manifest = decode_manifest(raw)
+    return encode_manifest(replace(manifest, other_log=manifest.end_offset)), version
 
 
 def _without_reach(call: Call[Any], result: Any) -> Any:

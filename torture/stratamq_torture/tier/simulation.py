@@ -182,11 +182,13 @@ class Simulation:
         """A full disk: without regard to the tier."""
         log = self._log
         minimum = log.flushed - log.flushed % SEGMENT_BYTES
-        found = run(load_progress(CLUSTER, BROKER), self._backend.memory)
-        # Before a promoted log has taken the tier over its oldest messages say what is to be cut.
-        taken_over = found is not None and term_of(found[0].generation) == term_of(log.generation)
-        if minimum <= log.minimum or not taken_over:
+        if minimum <= log.minimum:
             return
+        found = run(load_progress(CLUSTER, BROKER), self._backend.memory)
+        if found is not None and term_of(found[0].generation) != term_of(log.generation):
+            # Before a promoted log has taken the tier over its own messages would say what goes.
+            log.gone.update(checks.undecided(self._backend.memory, log, found[0]))
+            self.outcome.situations["segments deleted by force before a take-over"] += 1
         for message in log.messages[log.first_local :]:
             if message.place < minimum:
                 log.gone.add((message.key, message.queue_offset))

@@ -106,7 +106,7 @@ class Restore:
         before = progress[0].generation if progress is not None else 0
         for place in places:
             writer = QueueWriter(place, epoch, positions, TierLimits())
-            manifest = yield from writer.take_over(_NO_END, 0, before)
+            manifest = yield from writer.take_over(_NO_END, 0, before, other_log=True)
             manifest = manifest or (yield from writer.fence())
             if manifest.records:
                 queues.append((place, (yield from queue_of(place, manifest))))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UNIT
-from stratamq.formats.tier_records import place_records
+from stratamq.formats.tier_records import physical_offset_of, place_records
 
 I64 = NDArray[np.int64]
 
@@ -69,6 +69,8 @@ class Piece:
     records: bytes
     units: bytes
     times: I64
+    place: int
+    """The log offset of the last message."""
 
     @property
     def begin_ms(self) -> int:
@@ -85,7 +87,7 @@ def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[
     ends = np.cumsum(batch.sizes)
     placed = bytearray(batch.records)
     place_records(placed, ends - batch.sizes, batch.sizes, start)
-    view = memoryview(placed)
+    view, ours = memoryview(placed), memoryview(batch.records)
     units = np.empty(len(ends), UNIT)
     units["physical_offset"] = ends - batch.sizes + start
     units["size"] = batch.sizes
@@ -105,6 +107,7 @@ def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[
                 bytes(view[base : int(ends[high - 1])]),
                 units[low:high].tobytes(),
                 batch.times[low:high],
+                physical_offset_of(ours[int(ends[high - 1] - batch.sizes[high - 1]) :]),
             )
         low, room, begins = high, segment_bytes, True
 

@@ -68,11 +68,22 @@ def shortened(
         revision=manifest.revision + 1,
         epoch=epoch,
         minimum=min(end, manifest.minimum),
+        other_log=min(end, manifest.other_log),
         records=tuple(kept),
         units=units,
         holes=tuple(hole for hole in manifest.holes if hole.end <= end),
         dropped=(*manifest.dropped, *(Dropped(path, now_ms) for path in gone + unit_files)),
     ), calls
+
+
+def first_not_shared(found: ManifestQueue, shared: int) -> int:
+    """A queue offset below which every message of the tier lies below log offset `shared`: whole
+    parts of which that is known. For where the log has deleted the messages that would tell."""
+    for _, parts in found.parts:
+        for part in parts:
+            if part.first + part.count > found.manifest.other_log and part.place >= shared:
+                return max(part.first, found.manifest.minimum)
+    return found.manifest.end_offset
 
 
 def _before_hole(manifest: Manifest, end: int) -> int:
@@ -101,7 +112,14 @@ def _first_half(
         position += int.from_bytes(records[position : position + 4], "big")
         count += 1
     units = units[: count * QUEUE_UNIT_BYTES]
-    half = replace(part, size=len(records), crc=crc32(records), units_crc=crc32(units), count=count)
+    half = replace(
+        part,
+        size=len(records),
+        crc=crc32(records),
+        units_crc=crc32(units),
+        count=count,
+        place=-1,
+    )
     return half, records + units
 
 

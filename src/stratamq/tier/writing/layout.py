@@ -129,6 +129,7 @@ def _with_piece(segment: RecordSegment, piece: Piece, name: str, join_bytes: int
         min(piece.begin_ms, last.begin_ms if last else piece.begin_ms),
         max(piece.end_ms, last.end_ms if last else piece.end_ms),
         name,
+        piece.place,
     )
     return replace(
         segment,

@@ -68,6 +68,7 @@ def merged(
         min(part.begin_ms for part in run),
         max(part.end_ms for part in run),
         place.part(last.base, run[0].position, epoch, f"{attempt}-merged"),
+        run[-1].place,
     )
     grown: RecordSegment = replace(last, parts=(*kept, part))
     following = replace(

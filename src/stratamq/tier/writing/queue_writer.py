@@ -139,12 +139,13 @@ class QueueWriter:
         raise self._outrun()
 
     def take_over(
-        self, end: int, now_ms: int, generation_before: int = 0
+        self, end: int, now_ms: int, generation_before: int = 0, *, other_log: bool = False
     ) -> Procedure[Manifest | None]:
         """No writer of an earlier epoch can commit to the queue any more, and nothing from queue
         offset `end` on is in the tier; nothing at all of a queue that came late, behind the
         take-over of the progress's `generation_before`. The manifest; None: the tier has nothing.
-        FencedError."""
+        `other_log`: what stays was written from a log whose places are not this one's. FencedError.
+        """
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
             if seen.manifest is None:
@@ -157,6 +158,8 @@ class QueueWriter:
             following, before = yield from shortened(
                 self._place, seen.manifest, end, self._epoch, self._next_attempt(seen), now_ms
             )
+            if other_log:
+                following = replace(following, other_log=following.end_offset)
             if (yield from self._swap(seen, following, before)):
                 if cuts:
                     self._longer = (True, True)
