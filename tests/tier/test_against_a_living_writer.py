@@ -97,7 +97,7 @@ def test_the_restored_log_has_all_that_a_writer_that_was_thought_dead_committed(
 
 
 def test_without_taking_the_queues_over_it_has_not(monkeypatch):
-    def only_load(self, *_):
+    def only_load(self, *_, **given):
         return (yield from self.open())
 
     monkeypatch.setattr(QueueWriter, "take_over", only_load)
