@@ -6,6 +6,7 @@ from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError, StrataError
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
 from stratamq.formats.json_files import format_json, parse_json
+from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.changes import Mark
 from tests.support.disks import write_file
 from tests.support.logs import Store
@@ -291,3 +292,63 @@ def test_the_brokers_own_topics_cannot_be_deleted():
     topics.put(TopicConfig("SCHEDULE_TOPIC_XXXX", 18, 18))
     with pytest.raises(InvalidRequestError):
         topics.close("SCHEDULE_TOPIC_XXXX")
+
+
+# --- a broker that is drained ---
+
+
+def drained(topics: TopicTable, drain: Drain) -> None:
+    topics.put(TopicConfig(DRAIN_TOPIC, 1, 1, drain.value))
+
+
+def test_a_leaving_broker_shows_no_permission_to_write_and_takes_what_is_sent_to_its_topics():
+    topics = table(SimulatedDisk())
+    topics.writable("orders")
+    drained(topics, Drain.LEAVING)
+    assert [(one.topic, one.permission) for one in topics.page(0)[0]] == [("orders", 4)]
+    assert topics.writable("orders").permission == 6
+    with pytest.raises(NotWritableError, match="drained"):
+        topics.writable("new")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
+def test_a_drained_broker_takes_no_message_until_it_is_opened_again(again):
+    disk = SimulatedDisk()
+    topics = table(disk)
+    topics.put(TopicConfig("orders"))
+    topics.put(TopicConfig("closed", permission=4))
+    drained(topics, Drain.DRAINED)
+    topics.put(TopicConfig("made-meanwhile"))
+    if again:
+        topics.save()
+        topics = table(disk)
+    for topic in ("orders", "closed", "made-meanwhile", "new"):
+        with pytest.raises(NotWritableError) as refused:
+            topics.writable(topic)
+        assert refused.value.reason == "drained"
+    assert {one.permission for one in topics.list() if one.topic != DRAIN_TOPIC} == {4}
+    drained(topics, Drain.OPEN)
+    assert topics.writable("orders").permission == 6
+    assert topics.writable("made-meanwhile").permission == 6
+    with pytest.raises(NotWritableError, match="no write permission"):
+        topics.writable("closed")
+
+
+def test_a_slave_takes_the_drain_over_with_its_masters_topics():
+    master, slave = table(SimulatedDisk()), table(SimulatedDisk())
+    master.put(TopicConfig("orders"))
+    drained(master, Drain.DRAINED)
+    exported, _ = master.export_changes()
+    slave.import_json(exported, {})
+    assert slave.drain is Drain.DRAINED
+    with pytest.raises(NotWritableError, match="drained"):
+        slave.writable("orders")
+    assert slave.get("orders").permission == 6, "what an undone drain gives back"
+
+
+def test_the_mark_of_a_drain_is_no_topic_of_users():
+    topics = table(SimulatedDisk())
+    drained(topics, Drain.OPEN)
+    assert topics.page(0)[0] == []
+    with pytest.raises(InvalidRequestError, match="the broker's own"):
+        topics.writable(DRAIN_TOPIC)

@@ -1,4 +1,5 @@
-"""`stratamq cluster`: who leads a cluster of members, and to whom the lead goes."""
+"""`stratamq cluster`: who leads a cluster of members, and to whom the lead goes; shards that come
+and go (`scaling`)."""
 
 import contextlib
 import threading
@@ -7,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from stratamq.cli import scaling
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.options import (
@@ -26,11 +28,13 @@ COLUMNS = ("member", "leads", "agent")
 LOOK_S = 0.1
 
 cluster_app = typer.Typer(
-    help="Failover by agents: who leads, switchover, pause.", no_args_is_help=True
+    help="Failover by agents: who leads, switchover, pause. Shards: add one, drain one.",
+    no_args_is_help=True,
 )
 
 
 def register(app: typer.Typer) -> None:
+    scaling.register(cluster_app)
     app.add_typer(cluster_app, name="cluster", rich_help_panel=OPERATORS)
 
 

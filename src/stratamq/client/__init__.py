@@ -60,6 +60,7 @@ from stratamq.client.values import (
     TimeBoundary,
     Topic,
 )
+from stratamq.formats.topics import Drain
 from stratamq.rpc.credentials import Credentials, TlsFiles
 from stratamq.rpc.request_ids import one_request
 
@@ -81,6 +82,7 @@ __all__ = [
     "DamagedStretch",
     "Delivery",
     "Demotion",
+    "Drain",
     "Election",
     "FollowingProgress",
     "Found",

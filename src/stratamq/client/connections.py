@@ -218,6 +218,14 @@ class Connections(_Connections):
             raise found
         return found
 
+    def at_members(self, method: Method, request: Any) -> dict[str, Any]:
+        """What each broker of the name answers, by address, or the error instead."""
+        self._require_open()
+        found = self._asked(self._endpoints.members(method, request))
+        if isinstance(found, StrataError):
+            raise found
+        return found
+
     def _search(self) -> FoundBroker | StrataError:
         return self._asked(self._endpoints.plan())
 
@@ -330,6 +338,14 @@ class AsyncConnections(_Connections):
         """As `Connections.survey`."""
         self._require_open()
         found = await self._asked(self._endpoints.survey())
+        if isinstance(found, StrataError):
+            raise found
+        return found
+
+    async def at_members(self, method: Method, request: Any) -> dict[str, Any]:
+        """As `Connections.at_members`."""
+        self._require_open()
+        found = await self._asked(self._endpoints.members(method, request))
         if isinstance(found, StrataError):
             raise found
         return found

@@ -42,6 +42,8 @@ class ShardRoutes:
     def __init__(self) -> None:
         self._routes: dict[str, _Route] = {}
         self._away_ns: dict[str, int] = {}
+        self.drained: set[str] = set()
+        """Brokers at which no topic is made."""
 
     def knows(self, topic: str) -> bool:
         return topic in self._routes
@@ -88,7 +90,7 @@ class ShardRoutes:
         """
         route = self._routes[topic]
         if not route.cycle or len(route.brokers) != len(brokers):
-            _plan_turns(route, brokers)
+            _plan_turns(route, brokers, self.drained)
         cycle = route.cycle
         order = route.orders[cycle[route.turn % len(cycle)]]
         route.turn += 1
@@ -125,12 +127,13 @@ class ShardRoutes:
         return [(name, number) for name in sorted(brokers) for number in range(counts[name])]
 
 
-def _plan_turns(route: _Route, brokers: Collection[str]) -> None:
+def _plan_turns(route: _Route, brokers: Collection[str], drained: Collection[str]) -> None:
     places = [
         (number, name) for name in sorted(brokers) for number in range(route.counts.get(name, 0))
     ]
     cycle = [name for _, name in sorted(places)]
-    cycle = cycle or sorted(route.exists & set(brokers)) or sorted(brokers)
+    cycle = cycle or sorted(route.exists & set(brokers) - set(drained))
+    cycle = cycle or sorted(set(brokers) - set(drained)) or sorted(brokers)
     names = list(dict.fromkeys(cycle))
     route.orders = {name: names[at:] + names[:at] for at, name in enumerate(names)}
     route.brokers = tuple(brokers)

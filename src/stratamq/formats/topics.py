@@ -4,6 +4,7 @@ A topic becomes a directory, so new names are held to letters that are safe in o
 disk are served whatever they are.
 """
 
+import enum
 import re
 
 from stratamq.errors import InvalidRequestError
@@ -18,6 +19,8 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TRANSACTION_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 SYSTEM_PREFIX = "rmq_sys_"
+DRAIN_TOPIC = "rmq_sys_STRATAMQ_DRAIN"
+"""Ours, among the topics: its permission is whether its broker takes messages (`drain_of`)."""
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -38,6 +41,24 @@ MAX_V2_TOPIC_BYTES = 32_767
 """The topic length of a V2 frame is a signed short."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class Drain(enum.Enum):
+    """Whether a broker takes messages. The value is the permission of `DRAIN_TOPIC`."""
+
+    OPEN = 6
+    LEAVING = 2
+    """Topics are shown without the permission to write, and messages of those who have not looked
+    since are taken."""
+    DRAINED = 4
+    """Messages are refused, whatever a topic's own permission."""
+
+
+def drain_of(permission: int | None) -> Drain:
+    """By the permission of `DRAIN_TOPIC`; None: there is no such topic."""
+    if permission is None or permission & 6 == 6:
+        return Drain.OPEN
+    return Drain.LEAVING if permission & 2 else Drain.DRAINED
 
 
 def is_system_topic(topic: str) -> bool:

@@ -22,7 +22,15 @@ from stratamq.errors import ConfigurationError, InvalidRequestError, Unavailable
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.credentials import Credentials, credentials_of
-from stratamq.rpc.locating import FoundBroker, LocatePlan, SurveyPlan, locate, survey
+from stratamq.rpc.locating import (
+    FoundBroker,
+    LocatePlan,
+    MembersPlan,
+    SurveyPlan,
+    ask_members,
+    locate,
+    survey,
+)
 from stratamq.rpc.methods import AGENT, HA, JANITOR, ROOMS, SERVICES, TIER, Method
 from stratamq.rpc.request_ids import Call
 
@@ -88,6 +96,10 @@ class Endpoints:
     def survey(self) -> SurveyPlan:
         """Which names the brokers at the seeds have."""
         return survey(self._seeds)
+
+    def members(self, method: Method, request: Any) -> MembersPlan:
+        """Ask each broker among which `plan` chooses."""
+        return ask_members((*self._seeds, *self._hints), self.broker, method, request)
 
     def choose(self, broker: str, own: Collection[str]) -> None:
         """From now on look among the brokers of this name, "" any. What was found as one of several

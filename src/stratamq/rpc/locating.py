@@ -129,6 +129,25 @@ def locate(
     return _chosen(brokers, by_asked, before)
 
 
+MembersPlan = Generator[list[Question], list[Reply], dict[str, Reply]]
+
+
+def ask_members(seeds: Sequence[str], name: str, method: Method, request: Any) -> MembersPlan:
+    """What the log service of each broker of this name, "" any, answers; by its address. A seed
+    that does not lead to a broker has its error."""
+    addresses = list(dict.fromkeys(seeds))
+    replies = yield [_describe(address) for address in addresses]
+    errors: dict[str, StrataError] = {}
+    brokers = _distinct(_brokers(addresses, replies, errors))
+    logs = [one.addresses[COMMITLOG] for one in brokers if _has_log(one, name)]
+    answers = yield [Question(address, method, request) for address in logs]
+    return {**errors, **dict(zip(logs, answers, strict=True))}
+
+
+def _has_log(one: FoundBroker, name: str) -> bool:
+    return COMMITLOG in one.addresses and name in ("", one.name)
+
+
 def _is_of(one: FoundBroker, name: str, own: Collection[str], before: FoundBroker | None) -> bool:
     if one.name:
         return one.name == name

@@ -17,8 +17,11 @@ from stratamq.formats.store_paths import TOPICS_PATH
 from stratamq.formats.topic_minimums import DELETED, Minimums, members_of, minimums_of, ordered
 from stratamq.formats.topic_minimums import MEMBER as MINIMUMS_MEMBER
 from stratamq.formats.topics import (
+    DRAIN_TOPIC,
     MAX_TOPIC_BYTES,
     SCHEDULE_TOPIC,
+    Drain,
+    drain_of,
     is_system_topic,
     validate_topic_name,
 )
@@ -42,9 +45,10 @@ _NOT_FOR_PRODUCERS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        DRAIN_TOPIC,
     }
 )
-"""What RocketMQ's TopicValidator refuses to take from a client."""
+"""What RocketMQ's TopicValidator refuses to take from a client, and our mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +166,25 @@ class TopicTable:
         names, following = page(
             self._changes.keys, position, wanted, most=self._page_entries, size=len
         )
-        return [topic for name in names for topic in self.find(name)], following
+        return [
+            topic for name in names if name != DRAIN_TOPIC for topic in self.find(name)
+        ], following
 
     def find(self, topic: str) -> Configs:
-        """The topic, if there is one of this name."""
+        """The topic as clients see it, if there is one of this name: a broker that is drained shows
+        no permission to write."""
         config = self._topics.get(topic)
-        return [] if config is None or config.deleted else [config]
+        if config is None or config.deleted:
+            return []
+        if topic != DRAIN_TOPIC and config.writable and self.drain is not Drain.OPEN:
+            config = replace(config, permission=config.permission & ~PERMISSION_WRITE)
+        return [config]
+
+    @property
+    def drain(self) -> Drain:
+        """Whether this broker takes messages."""
+        mark = self._topics.get(DRAIN_TOPIC)
+        return drain_of(None if mark is None or mark.deleted else mark.permission)
 
     def get(self, topic: str) -> TopicConfig:
         config = self._topics.get(topic)
@@ -247,7 +264,8 @@ class TopicTable:
         """The topic a producer names; created if that is allowed.
 
         Raises InvalidRequestError (no topic name, a system topic), NotFoundError (unknown, no auto
-        creation; deleted: an operator alone makes it again) or NotWritableError (permission).
+        creation; deleted: an operator alone makes it again) or NotWritableError (permission; the
+        broker is drained).
         """
         config = self._topics.get(topic)
         if topic in self._closed or (config is not None and config.deleted):
@@ -259,6 +277,13 @@ class TopicTable:
         if topic.endswith("\0"):
             # A name found in a torn frame, perhaps: a new frame would look torn, too.
             raise InvalidRequestError("a topic name that ends in a zero byte")
+        drain = self.drain
+        if drain is Drain.DRAINED or (drain is Drain.LEAVING and config is None):
+            raise NotWritableError(
+                "this broker is being drained and takes no messages: send them to another one, or "
+                "let it take them again (`stratamq cluster drain-shard NAME --undo`)",
+                "drained",
+            )
         if config is None:
             self._validate(topic)
             if not self._auto_create:

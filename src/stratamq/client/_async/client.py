@@ -33,6 +33,7 @@ from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.reader_names import reader_name
 from stratamq.client.reading_settings import ALONE, ReadingSettings
 from stratamq.client.received import ReceivedMessage
+from stratamq.client.scaling import drains_of
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
@@ -47,6 +48,7 @@ from stratamq.client.values import (
 from stratamq.errors import StrataError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
+from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Endpoints
 
@@ -425,6 +427,15 @@ class AsyncClient:
         themselves; of an address what is there now. UnavailableError when nothing answers there,
         InvalidRequestError when another program does."""
         return await self._connections.addresses()
+
+    async def shards(self) -> dict[str, "AsyncClient"]:
+        """A client of each broker name that is known."""
+        return {(await self.log_state()).broker_name: self}
+
+    async def member_drains(self) -> dict[str, Drain | None]:
+        """Of one name's brokers, by address: what they have of `admin.drain`; None: no answer."""
+        asked = operations.topics(DRAIN_TOPIC)
+        return drains_of(asked, await self._connections.at_members(asked.method, asked.request))
 
     # --- the end ---
 

@@ -11,7 +11,8 @@ from stratamq.client.group_reset import GroupReset
 from stratamq.client.operations import AsyncRunOperation
 from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import Topic
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.formats.topics import Drain
 
 
 class AsyncShardedAdmin(AsyncAdminClient):
@@ -25,11 +26,13 @@ class AsyncShardedAdmin(AsyncAdminClient):
         names = list(await self._shards.clients())
         if not names:
             return await super().put_topic(topic)
+        names = await self._of_topic(names, await self._that_have(topic.name))
         made = await self._shards.change(names, lambda client, _: client.admin.put_topic(topic))
         return made[0]
 
     async def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
-        """At all brokers; with `if_not_exists` at those that have none of this name."""
+        """At all brokers but those that are drained; with `if_not_exists` at those that have none
+        of this name."""
         names = list(await self._shards.clients())
         if not names:
             return await super().create_topic(topic, if_not_exists=if_not_exists)
@@ -39,7 +42,7 @@ class AsyncShardedAdmin(AsyncAdminClient):
                 f"there is a topic {topic.name} at {', '.join(have)}: nothing was changed"
             )
         made = await self._shards.change(
-            names if not have else [name for name in names if name not in have],
+            [name for name in await self._of_topic(names, have) if name not in have],
             lambda client, _: client.admin.create_topic(topic),
         )
         return made[0] if made else topic
@@ -54,6 +57,20 @@ class AsyncShardedAdmin(AsyncAdminClient):
             have, lambda client, _: client.admin.alter_topic(name, **changes)
         )
         return made[0]
+
+    async def _of_topic(self, names: list[str], have: list[str]) -> list[str]:
+        """The brokers where a topic is put: where it is, and where messages are taken.
+        NotWritableError when there is none."""
+        found = await self._shards.read(lambda client: client.admin.drain(), whole=True)
+        drained = {name for name, drain in found if drain is not Drain.OPEN}
+        chosen = [name for name in names if name in have or name not in drained]
+        if not chosen:
+            raise NotWritableError(
+                f"all brokers are drained ({', '.join(names)}): let one take messages again "
+                "(`stratamq cluster drain-shard NAME --undo`)",
+                "drained",
+            )
+        return chosen
 
     async def _that_have(self, topic: str) -> list[str]:
         found = await self._shards.read(lambda client: client.topics(topic), whole=True)

@@ -286,6 +286,9 @@ class AsyncShardedClient(AsyncClient):
         await self._shards.clients()
         return await super().services()
 
+    async def shards(self) -> dict[str, AsyncClient]:
+        return dict(await self._shards.clients()) or await super().shards()
+
     # --- the end ---
 
     async def close(self) -> None:

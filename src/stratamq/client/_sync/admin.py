@@ -9,6 +9,7 @@ from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
 from stratamq.client.operations import RunOperation
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
+from stratamq.client.scaling import drain_of_topics
 from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
@@ -21,6 +22,7 @@ from stratamq.client.values import (
     Topic,
 )
 from stratamq.formats.members import Members
+from stratamq.formats.topics import DRAIN_TOPIC, Drain
 
 QUEUES_PER_COMMIT = 5_000
 """Of one call: with the longest topic names less than 1 MiB."""
@@ -89,6 +91,17 @@ class AdminClient:
         one with messages in more than 1 000 queues; NotWritableError of a slave.
         """
         self._run(delete_topic(name))
+
+    # --- whether it takes messages ---
+
+    def drain(self) -> Drain:
+        """Of one broker: whether it takes messages."""
+        return drain_of_topics(self._run(operations.topics(DRAIN_TOPIC)))
+
+    def set_drain(self, drain: Drain) -> None:
+        """Of one broker, and with it of its slaves; durable on return. NotWritableError of a
+        slave."""
+        self._run(admin_operations.put_topic(Topic(DRAIN_TOPIC, 1, 1, drain.value)))
 
     # --- groups ---
 

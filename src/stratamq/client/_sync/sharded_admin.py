@@ -12,7 +12,8 @@ from stratamq.client.group_reset import GroupReset
 from stratamq.client.operations import RunOperation
 from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import Topic
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.formats.topics import Drain
 
 
 class ShardedAdmin(AdminClient):
@@ -26,11 +27,13 @@ class ShardedAdmin(AdminClient):
         names = list(self._shards.clients())
         if not names:
             return super().put_topic(topic)
+        names = self._of_topic(names, self._that_have(topic.name))
         made = self._shards.change(names, lambda client, _: client.admin.put_topic(topic))
         return made[0]
 
     def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
-        """At all brokers; with `if_not_exists` at those that have none of this name."""
+        """At all brokers but those that are drained; with `if_not_exists` at those that have none
+        of this name."""
         names = list(self._shards.clients())
         if not names:
             return super().create_topic(topic, if_not_exists=if_not_exists)
@@ -40,7 +43,7 @@ class ShardedAdmin(AdminClient):
                 f"there is a topic {topic.name} at {', '.join(have)}: nothing was changed"
             )
         made = self._shards.change(
-            names if not have else [name for name in names if name not in have],
+            [name for name in self._of_topic(names, have) if name not in have],
             lambda client, _: client.admin.create_topic(topic),
         )
         return made[0] if made else topic
@@ -55,6 +58,20 @@ class ShardedAdmin(AdminClient):
             have, lambda client, _: client.admin.alter_topic(name, **changes)
         )
         return made[0]
+
+    def _of_topic(self, names: list[str], have: list[str]) -> list[str]:
+        """The brokers where a topic is put: where it is, and where messages are taken.
+        NotWritableError when there is none."""
+        found = self._shards.read(lambda client: client.admin.drain(), whole=True)
+        drained = {name for name, drain in found if drain is not Drain.OPEN}
+        chosen = [name for name in names if name in have or name not in drained]
+        if not chosen:
+            raise NotWritableError(
+                f"all brokers are drained ({', '.join(names)}): let one take messages again "
+                "(`stratamq cluster drain-shard NAME --undo`)",
+                "drained",
+            )
+        return chosen
 
     def _that_have(self, topic: str) -> list[str]:
         found = self._shards.read(lambda client: client.topics(topic), whole=True)

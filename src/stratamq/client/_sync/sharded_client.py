@@ -287,6 +287,9 @@ class ShardedClient(Client):
         self._shards.clients()
         return super().services()
 
+    def shards(self) -> dict[str, Client]:
+        return dict(self._shards.clients()) or super().shards()
+
     # --- the end ---
 
     def close(self) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 from stratamq.client import operations
 from stratamq.client.connections import Connections
 from stratamq.client.primitives import Lock
+from stratamq.client.scaling import drain_of_topics
 from stratamq.client.shard_routes import ShardRoutes, of_broker
 from stratamq.client.values import Role, Topic
 from stratamq.errors import NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
+from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Endpoints
 
@@ -100,6 +102,12 @@ class Shards:
             try:
                 some = brokers[name]._run_soon(operations.topics(topic))
                 found[name] = some[0] if some else None
+                if not (some and some[0].permission & 2):  # for itself, or of all its topics?
+                    mark = brokers[name]._run_soon(operations.topics(DRAIN_TOPIC))
+                    is_open = drain_of_topics(mark) is Drain.OPEN
+                    (routes.drained.discard if is_open else routes.drained.add)(name)
+                else:
+                    routes.drained.discard(name)
             except UnavailableError as error:
                 self.pass_over(routes, name, of_broker(error, name))
         if asked or not routes.knows(topic):
