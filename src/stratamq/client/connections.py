@@ -13,6 +13,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Generator
+from concurrent import futures
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -21,8 +22,9 @@ import grpc
 from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
-from stratamq.rpc.locating import LONGEST_ANSWER_S, FoundBroker, Question, Reply, Survey
+from stratamq.rpc.locating import LONGEST_ANSWER_S, FoundBroker, Question, Reply
 from stratamq.rpc.methods import COMMITLOG, Method
+from stratamq.rpc.names import LONGEST_RESOLUTION_S
 from stratamq.rpc.stream_errors import stream_error
 
 R = TypeVar("R")
@@ -210,24 +212,22 @@ class Connections(_Connections):
             if self._look_error is not None:
                 raise self._look_error
 
-    def survey(self) -> Survey:
-        """Which names the brokers at the addresses have. Raises why that is not known."""
+    def ask(self, plan: Callable[[Endpoints], QuestionPlan[R]]) -> R:
+        """What a plan of the endpoints ends with; raises its error."""
         self._require_open()
-        found = self._asked(self._endpoints.survey())
-        if isinstance(found, StrataError):
-            raise found
-        return found
-
-    def at_members(self, method: Method, request: Any) -> dict[str, Any]:
-        """What each broker of the name answers, by address, or the error instead."""
-        self._require_open()
-        found = self._asked(self._endpoints.members(method, request))
+        self._resolve()
+        found = self._asked(plan(self._endpoints))
         if isinstance(found, StrataError):
             raise found
         return found
 
     def _search(self) -> FoundBroker | StrataError:
+        self._resolve()
         return self._asked(self._endpoints.plan())
+
+    def _resolve(self) -> None:
+        """Names are resolved as far as the resolver answers in time."""
+        futures.wait(self._endpoints.resolving(), LONGEST_RESOLUTION_S)
 
     def _asked(self, plan: QuestionPlan[R]) -> R | StrataError:
         """Run a plan of questions."""
@@ -334,24 +334,23 @@ class AsyncConnections(_Connections):
             if self._look_error is not None:
                 raise self._look_error
 
-    async def survey(self) -> Survey:
-        """As `Connections.survey`."""
+    async def ask(self, plan: Callable[[Endpoints], QuestionPlan[R]]) -> R:
+        """As `Connections.ask`."""
         self._require_open()
-        found = await self._asked(self._endpoints.survey())
-        if isinstance(found, StrataError):
-            raise found
-        return found
-
-    async def at_members(self, method: Method, request: Any) -> dict[str, Any]:
-        """As `Connections.at_members`."""
-        self._require_open()
-        found = await self._asked(self._endpoints.members(method, request))
+        await self._resolve()
+        found = await self._asked(plan(self._endpoints))
         if isinstance(found, StrataError):
             raise found
         return found
 
     async def _search(self) -> FoundBroker | StrataError:
+        await self._resolve()
         return await self._asked(self._endpoints.plan())
+
+    async def _resolve(self) -> None:
+        pending = [asyncio.wrap_future(run) for run in self._endpoints.resolving()]
+        if pending:
+            await asyncio.wait(pending, timeout=LONGEST_RESOLUTION_S)
 
     async def _asked(self, plan: QuestionPlan[R]) -> R | StrataError:
         try:

@@ -95,8 +95,9 @@ class Credentials:
     token: str = field(default="", repr=False)
     _made: tuple[Stamp, grpc.ChannelCredentials] | None = field(default=None, repr=False)
 
-    def connect(self, kind: Any, address: str, options: Any) -> Any:
-        """A channel to `address`; `kind` is the module `grpc` or `grpc.aio`.
+    def connect(self, kind: Any, address: str, options: Any, host: str = "") -> Any:
+        """A channel to `address`; `kind` is the module `grpc` or `grpc.aio`. `host`: the name that
+        its certificate is checked against, "" the address's own.
 
         ConfigurationError when the TLS files cannot be used; InvalidRequestError when the token
         would go to another machine in clear."""
@@ -107,6 +108,8 @@ class Credentials:
                     "connection is encrypted"
                 )
             return kind.insecure_channel(address, options=options)
+        if host:
+            options = (*options, ("grpc.ssl_target_name_override", host))
         return kind.secure_channel(address, self._channel_credentials(self.tls), options=options)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:

@@ -5,7 +5,8 @@ A target is one of
     a directory                                    the store; services announce themselves in it
     host:port                                      any service, which knows where the others are
     host:port,host:port,…                          the same of several members of one cluster, or
-                                                   of brokers of several names
+                                                   of brokers of several names; a host name that
+                                                   resolves to several addresses is all of them
     commitlog=host:port,dispatcher=host:port,…     the services one by one
 
 What is behind a `host:port` is asked over the network: whoever has the `Endpoints` runs its plan
@@ -15,6 +16,7 @@ What is behind a `host:port` is asked over the network: whoever has the `Endpoin
 import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from stratamq.rpc.locating import (
     survey,
 )
 from stratamq.rpc.methods import AGENT, HA, JANITOR, ROOMS, SERVICES, TIER, Method
+from stratamq.rpc.names import RESOLVE_AGAIN_NS, Names, is_name
 from stratamq.rpc.request_ids import Call
 
 CHANNEL_OPTIONS = (
@@ -61,17 +64,26 @@ class Endpoints:
         broker: str = "",
         own: Collection[str] = (),
         credentials: Credentials | None = None,
+        hosts: Names | None = None,
+        wider: Sequence[str] = (),
     ) -> None:
         """`seeds` are addresses of any services; `addresses`, by room, win over everything.
         `broker`: the name of the brokers among which one is looked for, "" any; `own` are seeds
         that had that name. `credentials`: what is shown there, by default what the environment
-        names (ConfigurationError)."""
+        names (ConfigurationError). `hosts` resolves host names; `wider` are addresses that are
+        asked when no master is found at the seeds."""
         self.root = root
         self.credentials = credentials_of() if credentials is None else credentials
         self._addresses = dict(addresses or {})
         self._seeds = tuple(seeds)
+        self.named = any(map(is_name, seeds))
+        """A host name is among the seeds: what it stands for may change."""
         self.broker = broker
         self._own = frozenset(own)
+        self.hosts = hosts or Names()
+        self._wider = tuple(wider)
+        self._wider_ns: int | None = None
+        """When the wider addresses were asked."""
         self._hints: tuple[str, ...] = ()
         self._found: FoundBroker | None = None
 
@@ -83,23 +95,46 @@ class Endpoints:
     @property
     def several(self) -> bool:
         """Which broker is the master may change."""
-        return len(self._seeds) + len(self._hints) > 1
+        return len(self.seeds()) + len(self._hints) > 1 or bool(self._wider)
 
     @property
     def mixed(self) -> bool:
         """The brokers may have several names."""
-        return len(self._seeds) > 1 and not self.broker
+        return (len(self._seeds) > 1 or self.named) and not self.broker
+
+    @property
+    def single(self) -> bool:
+        """One address, as far as names are resolved."""
+        return len(self.seeds()) == 1
+
+    def resolving(self) -> list["Future[None]"]:
+        """Before a plan: what to wait for, so that names are resolved (`Names.begin`)."""
+        return self.hosts.begin((*self._seeds, *self._wider))
+
+    def seeds(self) -> list[str]:
+        """As far as names are resolved."""
+        return self.hosts.expand(self._seeds)
 
     def plan(self) -> LocatePlan:
-        return locate((*self._seeds, *self._hints), self._found, self.broker, self._own)
+        seeds = list(dict.fromkeys((*self.seeds(), *self._hints)))
+        wider = self._wider_now if self._wider else None
+        return locate(seeds, self._found, self.broker, self._own, wider)
+
+    def _wider_now(self) -> list[str]:
+        """The wider addresses, once in `RESOLVE_AGAIN_NS`: they may be those of very many."""
+        now_ns = self.hosts.clock.monotonic_ns()
+        if self._wider_ns is not None and now_ns - self._wider_ns < RESOLVE_AGAIN_NS:
+            return []
+        self._wider_ns = now_ns
+        return self.hosts.expand(self._wider)
 
     def survey(self) -> SurveyPlan:
         """Which names the brokers at the seeds have."""
-        return survey(self._seeds)
+        return survey(self.seeds())
 
     def members(self, method: Method, request: Any) -> MembersPlan:
         """Ask each broker among which `plan` chooses."""
-        return ask_members((*self._seeds, *self._hints), self.broker, method, request)
+        return ask_members((*self.seeds(), *self._hints), self.broker, method, request)
 
     def choose(self, broker: str, own: Collection[str]) -> None:
         """From now on look among the brokers of this name, "" any. What was found as one of several
@@ -110,8 +145,19 @@ class Endpoints:
 
     def of_broker(self, broker: str, own: Sequence[str], silent: Sequence[str]) -> "Endpoints":
         """Those of one name alone: `own` seeds have it, `silent` ones may."""
-        seeds = (*own, *silent)
-        return Endpoints(seeds=seeds, broker=broker, own=own, credentials=self.credentials)
+        return Endpoints(
+            seeds=(*own, *silent),
+            broker=broker,
+            own=own,
+            credentials=self.credentials,
+            hosts=self.hosts,
+            wider=self._seeds if self.named else (),
+        )
+
+    def move(self, own: Sequence[str], silent: Sequence[str]) -> None:
+        """Other addresses, as of `of_broker`."""
+        self._seeds, self._own = (*own, *silent), frozenset(own)
+        self.named = any(map(is_name, self._seeds))
 
     def hint(self, address: str) -> None:
         """A broker of this cluster has named this address of another one."""
@@ -174,11 +220,14 @@ class Endpoints:
 
 
 def parse_target(
-    target: str | os.PathLike[str], broker: str = "", credentials: Credentials | None = None
+    target: str | os.PathLike[str],
+    broker: str = "",
+    credentials: Credentials | None = None,
+    hosts: Names | None = None,
 ) -> Endpoints:
     """InvalidRequestError when `target` is none of the four kinds, or `broker`, a broker's name,
-    does not go with its kind. `credentials` as of `Endpoints`."""
-    found = _parsed(target, credentials)
+    does not go with its kind. `credentials` and `hosts` as of `Endpoints`."""
+    found = _parsed(target, credentials, hosts)
     if broker and not found.searched:
         raise InvalidRequestError(
             f"a broker is chosen by its name ({broker}) among addresses HOST:PORT,HOST:PORT; "
@@ -188,7 +237,9 @@ def parse_target(
     return found
 
 
-def _parsed(target: str | os.PathLike[str], credentials: Credentials | None) -> Endpoints:
+def _parsed(
+    target: str | os.PathLike[str], credentials: Credentials | None, hosts: Names | None
+) -> Endpoints:
     if isinstance(target, os.PathLike) or os.path.isdir(target):
         root = Path(target)
         if not root.is_dir():
@@ -198,7 +249,7 @@ def _parsed(target: str | os.PathLike[str], credentials: Credentials | None) -> 
         seeds = [part.strip() for part in target.split(",")]
         for seed in seeds:
             _check(seed, target)
-        return Endpoints(seeds=tuple(dict.fromkeys(seeds)), credentials=credentials)
+        return Endpoints(seeds=tuple(dict.fromkeys(seeds)), credentials=credentials, hosts=hosts)
     pairs = [part.partition("=") for part in target.split(",") if part.strip()]
     addresses = {room.strip(): address.strip() for room, _, address in pairs}
     for room, address in addresses.items():
@@ -267,7 +318,8 @@ class Channels:
 
     def _to(self, address: str) -> Any:
         if address not in self._open:
-            channel = self._credentials.connect(self._kind, address, CHANNEL_OPTIONS)
+            host = self._endpoints.hosts.certified_as(address)
+            channel = self._credentials.connect(self._kind, address, CHANNEL_OPTIONS, host)
             self._open[address] = channel
         return self._open[address]
 

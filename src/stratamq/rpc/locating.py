@@ -12,7 +12,7 @@ The addresses may be of brokers of several names, shards: `survey` finds the nam
 looks among the brokers of one of them.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from stratamq.errors import (
 from stratamq.rpc.address import is_local, seen_from, split_address
 from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, METHODS, Method
 
+_MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER)
 LONGEST_ANSWER_S = 3.0
 """So long each question waits."""
 
@@ -99,34 +100,76 @@ def locate(
     before: FoundBroker | None,
     name: str = "",
     own: Collection[str] = (),
+    wider: Callable[[], Sequence[str]] | None = None,
 ) -> LocatePlan:
     """The broker to use, with `name` among those of this name; what answers at one of the addresses
-    `own` and gives no name counts as one of them. UnavailableError when no address answers,
+    `own` and gives no name counts as one of them. The addresses that `wider` gives are asked, too,
+    when there is no master at the others. UnavailableError when no address answers,
     InvalidRequestError when another program does, or when the addresses are not of one cluster."""
     known = [] if before is None else [*before.addresses.values()]
-    brokers: list[FoundBroker] = []
-    errors: dict[str, StrataError] = {}
-    others: set[str] = set()
-    first = [*seeds, *known] if len(seeds) > 1 else [*seeds]
-    for addresses in (first, [one for one in known if one not in first]):
-        if addresses and not brokers:
-            replies = yield [_describe(address) for address in dict.fromkeys(addresses)]
-            found = _distinct(_brokers(dict.fromkeys(addresses), replies, errors))
-            others |= {one.name for one in found} - {name, ""}
-            brokers = [one for one in found if not name or _is_of(one, name, own, before)]
-    if not brokers and others and name:
-        raise _none_of(name, others, errors)
-    if not brokers:
-        raise _no_answer({seed: errors[seed] for seed in seeds})
-    if len(brokers) == 1:
-        return brokers[0]
+    search = _Search(name, own, before)
+    yield from search.ask([*seeds, *known] if len(seeds) > 1 else seeds)
+    if not search.brokers:
+        yield from search.ask(known)
+    states: dict[str, Reply] = {}
+    if len(search.brokers) > 1 or wider is not None:
+        states = yield from _states(search.brokers)
+    if wider is not None and not _has_master(states):
+        yield from search.ask(wider())
+        states |= yield from _states([one for one in search.brokers if one.asked not in states])
+    if not search.brokers:
+        raise search.failure(seeds)
+    brokers = search.brokers
+    return brokers[0] if len(brokers) == 1 else _chosen(brokers, states, before)
+
+
+class _Search:
+    """The brokers of one name, "" any, at addresses that are asked bit by bit."""
+
+    def __init__(self, name: str, own: Collection[str], before: FoundBroker | None) -> None:
+        self.brokers: list[FoundBroker] = []
+        self._name = name
+        self._own = own
+        self._before = before
+        self._asked: set[str] = set()
+        self._others: set[str] = set()
+        """Names that are not looked for."""
+        self._errors: dict[str, StrataError] = {}
+
+    def ask(self, addresses: Iterable[str]) -> Generator[list[Question], list[Reply], None]:
+        new = [one for one in dict.fromkeys(addresses) if one not in self._asked]
+        if not new:
+            return
+        self._asked |= set(new)
+        replies = yield [_describe(address) for address in new]
+        found = _distinct([*self.brokers, *_brokers(new, replies, self._errors)])
+        self._others |= {one.name for one in found} - {self._name, ""}
+        self.brokers = [one for one in found if not self._name or self._is_wanted(one)]
+
+    def _is_wanted(self, one: FoundBroker) -> bool:
+        return _is_of(one, self._name, self._own, self._before)
+
+    def failure(self, seeds: Sequence[str]) -> StrataError:
+        """Why there is none."""
+        if self._others and self._name:
+            return _none_of(self._name, self._others, self._errors)
+        return _no_answer({seed: self._errors[seed] for seed in seeds if seed in self._errors})
+
+
+def _states(
+    brokers: Iterable[FoundBroker],
+) -> Generator[list[Question], list[Reply], dict[str, Reply]]:
+    """Of those that have a log: what it answers, by the address that was asked first."""
     with_logs = [one for one in brokers if COMMITLOG in one.addresses]
     request = commitlog_pb2.GetStatusRequest()
-    states = yield [
+    found = yield [
         Question(one.addresses[COMMITLOG], METHODS["GetStatus"], request) for one in with_logs
     ]
-    by_asked = {one.asked: state for one, state in zip(with_logs, states, strict=True)}
-    return _chosen(brokers, by_asked, before)
+    return {one.asked: state for one, state in zip(with_logs, found, strict=True)}
+
+
+def _has_master(states: Mapping[str, Reply]) -> bool:
+    return any(not isinstance(one, StrataError) and one.role in _MASTERS for one in states.values())
 
 
 MembersPlan = Generator[list[Question], list[Reply], dict[str, Reply]]
@@ -224,9 +267,9 @@ def _chosen(
         if state is None or isinstance(state, StrataError):
             continue
         answering.add(one.asked)
-        if state.role in (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER):
+        if state.role in _MASTERS:
             other = masters.setdefault(state.term, one)
-            if other is not one:
+            if other is not one and not _is_same_log(states[other.asked], state):
                 raise InvalidRequestError(
                     f"the brokers at {other.asked} and {one.asked} are both masters of term "
                     f"{state.term}: they are not of one cluster, name one of them"
@@ -238,6 +281,12 @@ def _chosen(
         brokers,
         key=lambda one: (not kept.isdisjoint(one.addresses.values()), one.asked in answering),
     )
+
+
+def _is_same_log(one: Reply, other: Reply) -> bool:
+    """A generation has random bits: masters of the same one are one broker at two addresses."""
+    last = [list(state.generations)[-1:] for state in (one, other)]
+    return bool(last[0]) and last[0] == last[1]
 
 
 def _no_answer(errors: Mapping[str, StrataError]) -> StrataError:

@@ -3,6 +3,7 @@
 import random as random_module
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from stratamq.client import group_operations, operations
@@ -435,7 +436,8 @@ class AsyncClient:
     async def member_drains(self) -> dict[str, Drain | None]:
         """Of one name's brokers, by address: what they have of `admin.drain`; None: no answer."""
         asked = operations.topics(DRAIN_TOPIC)
-        return drains_of(asked, await self._connections.at_members(asked.method, asked.request))
+        at_members = partial(Endpoints.members, method=asked.method, request=asked.request)
+        return drains_of(asked, await self._connections.ask(at_members))
 
     # --- the end ---
 

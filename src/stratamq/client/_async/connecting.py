@@ -11,6 +11,7 @@ from stratamq.client.spans import Spans
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Endpoints, parse_target
+from stratamq.rpc.names import Names, Resolve, system_resolve
 
 
 def connect_async(
@@ -24,6 +25,7 @@ def connect_async(
     deserializer: Deserializer | None = None,
     interceptors: Sequence[Interceptor] = (),
     tracing: Spans | None = None,
+    resolve: Resolve = system_resolve,
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> AsyncClient:
@@ -37,6 +39,10 @@ def connect_async(
     with the broker's name, and changed everywhere. What is of one broker (a queue by its number, an
     offset, a log) raises InvalidRequestError there: `broker` chooses one by its name.
 
+    A host name that `resolve`, by default the system's resolver, gives several addresses for counts
+    as all of them. It is resolved again when a broker does not answer, and every 30 s by a client
+    that sends or reads: shards that come later are found.
+
     `credentials`: what is shown, and whom to trust (`Credentials(TlsFiles(ca=…), token=…)`);
     without them what the environment names: STRATAMQ_TLS_CA, STRATAMQ_TOKEN_FILE and the others
     of `Credentials`.
@@ -45,7 +51,7 @@ def connect_async(
     one that was received; `interceptors` see every message; `tracing`, a
     `stratamq.client.tracing.Tracing`, records spans of the client's calls."""
     return client_at(
-        parse_target(target, broker, credentials),
+        parse_target(target, broker, credentials, Names(resolve, clock)),
         timeout_s=timeout_s,
         patience_s=patience_s,
         hooks=Hooks(serializer, deserializer, tuple(interceptors), tracing),

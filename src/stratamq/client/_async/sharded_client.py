@@ -294,6 +294,7 @@ class AsyncShardedClient(AsyncClient):
     async def close(self) -> None:
         await self._shards.close()
         await super().close()
+        await self._shards.ended()
 
 
 def _is_refused(result: SendResult) -> bool:

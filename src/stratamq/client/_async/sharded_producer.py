@@ -46,8 +46,8 @@ class AsyncShardedProducer(AsyncProducer):
     is passed over, but not for an ordering key; what was given up for sending to it before stays
     there, and is sent when it is back within the delivery's time.
 
-    `max_pending_bytes` is of each broker. When all have one name at the first message it is a
-    producer of that name, and stays one.
+    `max_pending_bytes` is of each broker. When all have one name at the first message, and no host
+    name is to be resolved again, it is a producer of that name, and stays one.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class AsyncShardedProducer(AsyncProducer):
     ) -> AsyncDelivery:
         brokers = await self._routed(topic)
         if not brokers:
-            self.send = super().send  # type: ignore[method-assign] # the quick way from now on
+            if not self._shards.changing:
+                self.send = super().send  # type: ignore[method-assign] # the quick way from now on
             return await super().send(
                 topic, body, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
                 ordering_key=ordering_key, **fields,

@@ -7,11 +7,11 @@ from typing import Any
 
 from stratamq.client import operations
 from stratamq.client.connections import AsyncConnections
-from stratamq.client.primitives import AsyncLock
+from stratamq.client.primitives import AsyncGuard, AsyncLock, AsyncOngoing
 from stratamq.client.scaling import drain_of_topics
 from stratamq.client.shard_routes import ShardRoutes, of_broker
 from stratamq.client.values import Role, Topic
-from stratamq.errors import NotFoundError, StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.backoff import Backoff
@@ -20,7 +20,8 @@ from stratamq.rpc.endpoints import Endpoints
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_NS = 30_000_000_000
-"""Addresses of which no name is known are asked again after so long."""
+"""Host names are resolved again, and addresses of which no name is known are asked again, after so
+long."""
 
 
 class AsyncShards:
@@ -47,28 +48,69 @@ class AsyncShards:
         """The addresses of each."""
         self._silent: dict[str, StrataError] = {}
         self._clients: dict[str, Any] = {}
+        self._places: dict[str, Endpoints] = {}
+        """Where each client looks."""
+        self._guard = AsyncGuard()
+        self._beside = AsyncOngoing()
+        """A look for which nobody waits."""
 
     async def clients(self, longest_age_ns: int = LOOK_AGAIN_NS) -> dict[str, Any]:
-        """By broker name; empty when every address has given the same name. Raises why no name is
-        known, after the client's patience. Addresses that gave none are asked again when the last
-        answer is older than `longest_age_ns`."""
-        if self._names and not (self._silent and self._is_older(longest_age_ns)):
+        """By broker name; empty when every address, and none is a host name, has given the same
+        name, and while the only one gives none. Raises why no name is known, after the client's
+        patience. Names of hosts are resolved again, and addresses that gave none are asked again,
+        when the last answer is older than `longest_age_ns`."""
+        if self._names and not self._is_due(longest_age_ns):
             return self._clients
         async with self._looking:
-            if not self._names:
+            if not self._names and self._endpoints.named:
+                await self._look_at_first()
+            elif not self._names:
                 await self._look_patiently()
-            elif self._is_older(longest_age_ns):
+            elif self._is_due(longest_age_ns):
                 # When nothing answers, what asks a broker gets the error.
                 with contextlib.suppress(UnavailableError):
                     await self._look()
         return self._clients
 
+    async def clients_now(self) -> dict[str, Any]:
+        """As `clients`, for what is not to wait for a look once a name is known: it is made beside,
+        and seen by who asks later."""
+        if not self._names:
+            return await self.clients()
+        if self._is_due(LOOK_AGAIN_NS):
+            with self._guard:
+                due = self._is_due(LOOK_AGAIN_NS)
+                self._looked_ns = self._clock.monotonic_ns()
+            if due:
+                await self._beside.ended()  # the one before
+                self._beside.begin(self._look_beside)
+        return self._clients
+
+    async def _look_beside(self) -> None:
+        # What asks a broker gets the error; a client that was closed asks none.
+        with contextlib.suppress(UnavailableError, InvalidRequestError):
+            await self._look_in_turn()
+
+    async def _look_in_turn(self) -> None:
+        async with self._looking:
+            await self._look()
+
+    async def ended(self) -> None:
+        """Wait for the end of a look that goes on beside, seconds at most."""
+        await self._beside.ended()
+
+    @property
+    def changing(self) -> bool:
+        """Other names may come: hosts are to be resolved again."""
+        return self._endpoints.named
+
     def several(self) -> bool:
         """More than one name is known."""
         return len(self._names) > 1
 
-    def _is_older(self, age_ns: int) -> bool:
-        return self._clock.monotonic_ns() - self._looked_ns > age_ns
+    def _is_due(self, age_ns: int) -> bool:
+        changing = bool(self._silent) or self._endpoints.named
+        return changing and self._clock.monotonic_ns() - self._looked_ns > age_ns
 
     async def read(
         self, ask: Callable[[Any], Any], *, whole: bool = False
@@ -96,7 +138,7 @@ class AsyncShards:
 
     async def routed(self, routes: ShardRoutes, topic: str, now_ns: int) -> dict[str, Any]:
         """The brokers, once they were asked about the topic where that is due."""
-        brokers = await self.clients()
+        brokers = await self.clients_now()
         asked = routes.to_ask(topic, brokers, now_ns)
         found: dict[str, Topic | None] = {}
         for name in asked:
@@ -149,6 +191,15 @@ class AsyncShards:
         for client in self._clients.values():
             await client.close()
 
+    async def _look_at_first(self) -> None:
+        """Of host names. What is behind a single address is asked as it is, when it gives no name:
+        what asks waits, or has the error."""
+        try:
+            await self._look()
+        except UnavailableError:
+            if not self._endpoints.single:
+                await self._look_patiently()
+
     async def _look_patiently(self) -> None:
         backoff = Backoff(self._patience_s, self._clock, self._random)
         while True:
@@ -161,10 +212,11 @@ class AsyncShards:
 
     async def _look(self) -> None:
         self._looked_ns = self._clock.monotonic_ns()
-        found = await self._connections.survey()
+        found = await self._connections.ask(Endpoints.survey)
+        there = set(self._endpoints.seeds())
         for name, addresses in found.names.items():
-            known = self._names.setdefault(name, [])
-            known += [one for one in addresses if one not in known]
+            known = [one for one in self._names.get(name, []) if one in there]
+            self._names[name] = known + [one for one in addresses if one not in known]
         named = {one for addresses in self._names.values() for one in addresses}
         before, self._silent = (
             self._silent,
@@ -180,11 +232,15 @@ class AsyncShards:
         if len(self._names) == 1:
             (name,) = self._names
             self._endpoints.choose(name, self._names[name])
-            if not (self._silent or self._clients):
+            if not (self._silent or self._clients or self._endpoints.named):
                 return
         else:
             self._endpoints.choose("", ())
         for name, addresses in sorted(self._names.items()):
-            if name not in self._clients:
-                where = self._endpoints.of_broker(name, addresses, list(self._silent))
-                self._clients[name] = self._make_client(where)
+            silent = list(self._silent)
+            if name in self._places:
+                self._places[name].move(addresses, silent)
+            else:
+                self._places[name] = self._endpoints.of_broker(name, addresses, silent)
+                made = self._make_client(self._places[name])
+                self._clients = {**self._clients, name: made}  # others go through the old one

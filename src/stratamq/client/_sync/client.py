@@ -4,6 +4,7 @@
 import random as random_module
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from stratamq.client import group_operations, operations
@@ -434,7 +435,8 @@ class Client:
     def member_drains(self) -> dict[str, Drain | None]:
         """Of one name's brokers, by address: what they have of `admin.drain`; None: no answer."""
         asked = operations.topics(DRAIN_TOPIC)
-        return drains_of(asked, self._connections.at_members(asked.method, asked.request))
+        at_members = partial(Endpoints.members, method=asked.method, request=asked.request)
+        return drains_of(asked, self._connections.ask(at_members))
 
     # --- the end ---
 

@@ -295,6 +295,7 @@ class ShardedClient(Client):
     def close(self) -> None:
         self._shards.close()
         super().close()
+        self._shards.ended()
 
 
 def _is_refused(result: SendResult) -> bool:

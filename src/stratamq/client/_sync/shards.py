@@ -8,11 +8,11 @@ from typing import Any
 
 from stratamq.client import operations
 from stratamq.client.connections import Connections
-from stratamq.client.primitives import Lock
+from stratamq.client.primitives import Guard, Lock, Ongoing
 from stratamq.client.scaling import drain_of_topics
 from stratamq.client.shard_routes import ShardRoutes, of_broker
 from stratamq.client.values import Role, Topic
-from stratamq.errors import NotFoundError, StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.backoff import Backoff
@@ -21,7 +21,8 @@ from stratamq.rpc.endpoints import Endpoints
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_NS = 30_000_000_000
-"""Addresses of which no name is known are asked again after so long."""
+"""Host names are resolved again, and addresses of which no name is known are asked again, after so
+long."""
 
 
 class Shards:
@@ -48,28 +49,69 @@ class Shards:
         """The addresses of each."""
         self._silent: dict[str, StrataError] = {}
         self._clients: dict[str, Any] = {}
+        self._places: dict[str, Endpoints] = {}
+        """Where each client looks."""
+        self._guard = Guard()
+        self._beside = Ongoing()
+        """A look for which nobody waits."""
 
     def clients(self, longest_age_ns: int = LOOK_AGAIN_NS) -> dict[str, Any]:
-        """By broker name; empty when every address has given the same name. Raises why no name is
-        known, after the client's patience. Addresses that gave none are asked again when the last
-        answer is older than `longest_age_ns`."""
-        if self._names and not (self._silent and self._is_older(longest_age_ns)):
+        """By broker name; empty when every address, and none is a host name, has given the same
+        name, and while the only one gives none. Raises why no name is known, after the client's
+        patience. Names of hosts are resolved again, and addresses that gave none are asked again,
+        when the last answer is older than `longest_age_ns`."""
+        if self._names and not self._is_due(longest_age_ns):
             return self._clients
         with self._looking:
-            if not self._names:
+            if not self._names and self._endpoints.named:
+                self._look_at_first()
+            elif not self._names:
                 self._look_patiently()
-            elif self._is_older(longest_age_ns):
+            elif self._is_due(longest_age_ns):
                 # When nothing answers, what asks a broker gets the error.
                 with contextlib.suppress(UnavailableError):
                     self._look()
         return self._clients
 
+    def clients_now(self) -> dict[str, Any]:
+        """As `clients`, for what is not to wait for a look once a name is known: it is made beside,
+        and seen by who asks later."""
+        if not self._names:
+            return self.clients()
+        if self._is_due(LOOK_AGAIN_NS):
+            with self._guard:
+                due = self._is_due(LOOK_AGAIN_NS)
+                self._looked_ns = self._clock.monotonic_ns()
+            if due:
+                self._beside.ended()  # the one before
+                self._beside.begin(self._look_beside)
+        return self._clients
+
+    def _look_beside(self) -> None:
+        # What asks a broker gets the error; a client that was closed asks none.
+        with contextlib.suppress(UnavailableError, InvalidRequestError):
+            self._look_in_turn()
+
+    def _look_in_turn(self) -> None:
+        with self._looking:
+            self._look()
+
+    def ended(self) -> None:
+        """Wait for the end of a look that goes on beside, seconds at most."""
+        self._beside.ended()
+
+    @property
+    def changing(self) -> bool:
+        """Other names may come: hosts are to be resolved again."""
+        return self._endpoints.named
+
     def several(self) -> bool:
         """More than one name is known."""
         return len(self._names) > 1
 
-    def _is_older(self, age_ns: int) -> bool:
-        return self._clock.monotonic_ns() - self._looked_ns > age_ns
+    def _is_due(self, age_ns: int) -> bool:
+        changing = bool(self._silent) or self._endpoints.named
+        return changing and self._clock.monotonic_ns() - self._looked_ns > age_ns
 
     def read(self, ask: Callable[[Any], Any], *, whole: bool = False) -> list[tuple[str, Any]]:
         """What each broker answers, by name. Of one that is away a warning is logged; raises its
@@ -95,7 +137,7 @@ class Shards:
 
     def routed(self, routes: ShardRoutes, topic: str, now_ns: int) -> dict[str, Any]:
         """The brokers, once they were asked about the topic where that is due."""
-        brokers = self.clients()
+        brokers = self.clients_now()
         asked = routes.to_ask(topic, brokers, now_ns)
         found: dict[str, Topic | None] = {}
         for name in asked:
@@ -148,6 +190,15 @@ class Shards:
         for client in self._clients.values():
             client.close()
 
+    def _look_at_first(self) -> None:
+        """Of host names. What is behind a single address is asked as it is, when it gives no name:
+        what asks waits, or has the error."""
+        try:
+            self._look()
+        except UnavailableError:
+            if not self._endpoints.single:
+                self._look_patiently()
+
     def _look_patiently(self) -> None:
         backoff = Backoff(self._patience_s, self._clock, self._random)
         while True:
@@ -160,10 +211,11 @@ class Shards:
 
     def _look(self) -> None:
         self._looked_ns = self._clock.monotonic_ns()
-        found = self._connections.survey()
+        found = self._connections.ask(Endpoints.survey)
+        there = set(self._endpoints.seeds())
         for name, addresses in found.names.items():
-            known = self._names.setdefault(name, [])
-            known += [one for one in addresses if one not in known]
+            known = [one for one in self._names.get(name, []) if one in there]
+            self._names[name] = known + [one for one in addresses if one not in known]
         named = {one for addresses in self._names.values() for one in addresses}
         before, self._silent = (
             self._silent,
@@ -179,11 +231,15 @@ class Shards:
         if len(self._names) == 1:
             (name,) = self._names
             self._endpoints.choose(name, self._names[name])
-            if not (self._silent or self._clients):
+            if not (self._silent or self._clients or self._endpoints.named):
                 return
         else:
             self._endpoints.choose("", ())
         for name, addresses in sorted(self._names.items()):
-            if name not in self._clients:
-                where = self._endpoints.of_broker(name, addresses, list(self._silent))
-                self._clients[name] = self._make_client(where)
+            silent = list(self._silent)
+            if name in self._places:
+                self._places[name].move(addresses, silent)
+            else:
+                self._places[name] = self._endpoints.of_broker(name, addresses, silent)
+                made = self._make_client(self._places[name])
+                self._clients = {**self._clients, name: made}  # others go through the old one
