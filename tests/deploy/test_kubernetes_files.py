@@ -32,6 +32,7 @@ def files() -> list[Path]:
     return [KUBERNETES / "base" / f"{name}.yaml" for name in ("broker", "services", "policies")] + [
         KUBERNETES / "members" / "agent.yaml",
         KUBERNETES / "tier" / "policy.yaml",
+        KUBERNETES / "three-shards" / "cluster.yaml",
     ]
 
 
@@ -185,6 +186,18 @@ def test_a_pod_that_is_drained_hands_over_within_its_grace():
         command = containers()[name][0]["lifecycle"]["preStop"]["exec"]["command"]
         assert command[:3] == ["stratamq", "cluster", "handover"]
         assert float(command[-1]) + 60 <= spec["terminationGracePeriodSeconds"]
+
+
+def test_one_name_stands_for_every_pod_of_every_shard_ready_or_not():
+    (service,) = documents((KUBERNETES / "three-shards" / "cluster.yaml").read_text("utf-8"))
+    spec = service["spec"]
+    assert spec["clusterIP"] == "None"
+    assert spec["publishNotReadyAddresses"] is True
+    labels = broker()["spec"]["template"]["metadata"]["labels"]
+    assert spec["selector"].items() <= labels.items()
+    assert "app.kubernetes.io/instance" not in spec["selector"], "a shard's own label"
+    (own, _) = documents((KUBERNETES / "base" / "services.yaml").read_text("utf-8"))
+    assert spec["ports"] == own["spec"]["ports"]
 
 
 @pytest.mark.parametrize(
