@@ -73,9 +73,10 @@ def register(app: typer.Typer) -> None:
     bench.command("standing-tier")(standing_tier)
     bench.command("failover")(failover)
     bench.command("security")(security)
+    bench.command("shards")(shards)
     everything = (
-        "All but delete, failover, scan, security, Spark and the tier, with the bars they are "
-        "held to: 40 minutes."
+        "All but delete, failover, scan, security, shards, Spark and the tier, with the bars they "
+        "are held to: 40 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -230,6 +231,19 @@ def security(
     options = SecurityOptions(rounds, messages, messages // 50, body)
     with _place(directory) as place:
         _show(run_security(place, options), output)
+
+
+def shards(
+    count: Annotated[int, typer.Option("--shards", min=2, max=1_000)] = 100,
+    topics: Annotated[int, typer.Option(min=1, help="Of each shard.")] = 100,
+    queues: Annotated[int, typer.Option(min=1, help="Of each topic at each shard.")] = 8,
+    messages: Annotated[int, typer.Option(min=1, help="Sent one by one.")] = 2_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What very many shards cost a client; the brokers only answer, in one process."""
+    from stratamq_bench.shards import ShardsOptions, run_shards
+
+    _show(run_shards(ShardsOptions(count, topics, queues, messages)), output)
 
 
 def draw(

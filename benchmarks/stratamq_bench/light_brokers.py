@@ -1,0 +1,149 @@
+"""Many brokers of different names in one process, each of which only answers what clients ask.
+
+    python -m stratamq_bench.light_brokers SHARDS TOPICS QUEUES
+
+Each listens at an address of its own of this machine and has the topics t0, t1, …; a group has read
+all of them; what is sent is answered and dropped. Prints {"addresses": […], "port": …} once they
+listen, and ends when its input does.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2, dispatcher_pb2
+from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, DISPATCHER, METHODS
+from stratamq.rpc.paging import PAGE_ENTRIES, page
+
+THREADS = 8
+GROUP = "g"
+
+
+def host_of(number: int) -> str:
+    """Of the loopback network."""
+    return f"127.1.{number // 250}.{number % 250 + 1}"
+
+
+class LightBroker:
+    """One broker's answers."""
+
+    def __init__(self, name: str, address: str, topics: int, queues: int) -> None:
+        places = [
+            broker_pb2.ServicePlace(service=room, address=address)
+            for room in (COMMITLOG, DISPATCHER)
+        ]
+        self._description = broker_pb2.DescribeBrokerResponse(
+            broker_name=name, services=places, answered_by=COMMITLOG
+        )
+        self._state = commitlog_pb2.GetStatusResponse(
+            role=common_pb2.BROKER_ROLE_ASYNC_MASTER,
+            broker_name=name,
+            writable=True,
+            generations=[common_pb2.Generation(generation=hash(address) >> 1)],
+        )
+        self._topics = {
+            name: common_pb2.TopicConfig(
+                topic=name, read_queue_count=queues, write_queue_count=queues, permission=6
+            )
+            for name in (f"t{number}" for number in range(topics))
+        }
+        places_of = [(topic, queue) for topic in self._topics for queue in range(queues)]
+        self._queues = [
+            dispatcher_pb2.QueueInfo(topic=topic, queue_id=queue, max_offset=100)
+            for topic, queue in places_of
+        ]
+        self._groups = [
+            dispatcher_pb2.GroupInfo(
+                group=GROUP, topic=topic, queue_id=queue, offset=90, max_offset=100, lag=10
+            )
+            for topic, queue in places_of
+        ]
+
+    def answers(self) -> dict[str, Callable[[Any], Any]]:
+        return {
+            "DescribeBroker": lambda request: self._description,
+            "GetStatus": lambda request: self._state,
+            "ListTopics": self._list_topics,
+            "ListQueues": lambda request: dispatcher_pb2.ListQueuesResponse(
+                **_page(self._queues, "queues", request)
+            ),
+            "ListGroups": lambda request: dispatcher_pb2.ListGroupsResponse(
+                **_page(self._groups, "groups", request)
+            ),
+            "Append": lambda request: commitlog_pb2.AppendResponse(
+                results=[
+                    commitlog_pb2.AppendResult(status=common_pb2.PUT_MESSAGE_STATUS_PUT_OK)
+                    for _ in request.messages
+                ]
+            ),
+        }
+
+    def _list_topics(self, request: Any) -> Any:
+        if request.topic:
+            found = [self._topics[request.topic]] if request.topic in self._topics else []
+            return commitlog_pb2.ListTopicsResponse(topics=found)
+        return commitlog_pb2.ListTopicsResponse(
+            **_page(list(self._topics.values()), "topics", request)
+        )
+
+
+def _page(rows: list[Any], name: str, request: Any) -> dict[str, Any]:
+    some, following = page(rows, request.position, 0, most=PAGE_ENTRIES, size=lambda _: 1)
+    return {name: some, "next_position": following}
+
+
+def serve(shards: int, topics: int, queues: int) -> tuple[list[grpc.Server], int, list[str]]:
+    """All listen at one port. OSError when there is none for all."""
+    pool = ThreadPoolExecutor(THREADS)
+    servers: list[grpc.Server] = []
+    port = 0
+    for number in range(shards):
+        server = grpc.server(pool)
+        port = server.add_insecure_port(f"{host_of(number)}:{port}") or port
+        broker = LightBroker(f"s{number:03}", f"{host_of(number)}:{port}", topics, queues)
+        server.add_generic_rpc_handlers([_handlers(broker.answers())])
+        server.start()
+        servers.append(server)
+    return servers, port, [host_of(number) for number in range(shards)]
+
+
+def _handlers(answers: dict[str, Callable[[Any], Any]]) -> Any:
+    found = {name: METHODS.get(name, DESCRIBE_BROKER) for name in answers}
+    by_path = {method.path: (method, answers[name]) for name, method in found.items()}
+
+    class Handlers(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            if details.method not in by_path:
+                return None
+            method, answer = by_path[details.method]
+            request_type = _request_type(method)
+            return grpc.unary_unary_rpc_method_handler(
+                lambda request, _: answer(request),
+                request_deserializer=request_type.FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            )
+
+    return Handlers()
+
+
+def _request_type(method: Any) -> Any:
+    name = method.path.rpartition("/")[2] + "Request"
+    modules = (broker_pb2, commitlog_pb2, dispatcher_pb2)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))
+
+
+def main() -> None:
+    shards, topics, queues = map(int, sys.argv[1:])
+    servers, port, hosts = serve(shards, topics, queues)
+    print(json.dumps({"hosts": hosts, "port": port}), flush=True)
+    sys.stdin.read()
+    for server in servers:
+        server.stop(None)
+
+
+if __name__ == "__main__":
+    main()
