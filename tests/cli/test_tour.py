@@ -23,6 +23,7 @@ PAGES = {
     "coming-from.md": (ROOT / "docs" / "coming-from.md").read_text(),
     "tier.md": (ROOT / "docs" / "tier.md").read_text(),
     "operations.md": (ROOT / "docs" / "operations.md").read_text(),
+    "scale.md": (ROOT / "docs" / "scale.md").read_text(),
 }
 FIRST_HOUR = ("README.md", "coming-from.md")
 
