@@ -187,6 +187,8 @@ def test_a_drain_holds_after_a_restart_and_is_undone_with_the_topics_made_meanwh
     with connect(where(shards["b"]), patience_s=PATIENCE_S) as b:
         with pytest.raises(NotWritableError, match="drained"):
             b.send("orders", b"x")
+        shown = stratamq("status", data=shards["b"].root).stdout
+        assert b"is being drained, takes no messages" in shown
         done = cluster(shards.address, "drain-shard", "b", "--undo")
         assert (done.returncode, b"takes messages again" in done.stderr) == (0, True)
         assert b.send("orders", b"x").stored
@@ -245,6 +247,36 @@ def test_a_shard_that_dies_while_it_is_drained_may_not_go_until_it_is_back(shard
         assert len(list(reader)) == 1
         reader.commit()
     until(lambda: drain(shards.address, "b")[0] == 0, "it may go")
+
+
+def test_a_drain_that_was_lost_with_its_master_is_set_again_while_it_is_waited_for(shards):
+    """As by a slave that was promoted before it took the mark over."""
+    with connect(shards.address, patience_s=PATIENCE_S) as client, ThreadPoolExecutor(1) as pool:
+        client.admin.create_topic(Topic("orders", 1, 1))
+        for _ in range(4):
+            client.send("orders", b"x")
+        with connect(where(shards["b"]), patience_s=PATIENCE_S) as b:
+            b.commit_offsets("billing", {("orders", 0): 0})
+            waiting = pool.submit(drain, shards.address, "b", "--wait")
+            until(lambda: b.admin.drain() is Drain.DRAINED, "it is drained")
+            b.admin.set_drain(Drain.OPEN)
+            until(lambda: b.admin.drain() is Drain.DRAINED, "it is drained again")
+            assert not waiting.done()
+            b.commit_offsets("billing", {("orders", 0): 2})
+            code, _, verdict = waiting.result(PATIENCE_S)
+    assert (code, verdict["mayGo"]) == (0, True)
+
+
+def test_a_shard_behind_the_clusters_own_addresses_is_added_and_dead_members_do_not_matter(
+    shards, third
+):
+    with connect(shards.address) as client:
+        client.admin.create_topic(Topic("orders", 1, 1))
+    everywhere = f"{shards.address},{where(third)},127.0.0.1:1"
+    done = cluster(everywhere, "add-shard", where(third))
+    assert (done.returncode, b"1 topics, 3 shards" in done.stdout) == (0, True), done.stderr
+    assert b"127.0.0.1:1" in done.stderr, "a broker may be left out"
+    assert drain(everywhere, "c")[0] == 0
 
 
 def send_while_open(client, done: threading.Event, stored: Counter[bytes]) -> None:

@@ -1,5 +1,6 @@
 """A host name that stands for several brokers: members of a shard, and several shards."""
 
+import http.server
 import random
 import socket
 import threading
@@ -12,7 +13,7 @@ from stratamq.cli.listening import listening_problem
 from stratamq.cli.tls import Authority
 from stratamq.client import Credentials, TlsFiles, Topic
 from stratamq.client._async.shards import LOOK_AGAIN_NS
-from stratamq.errors import UnavailableError
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.service.tls import MEMBER
 from tests.ha.brokers_of_one_name import Brokers
@@ -49,10 +50,10 @@ class LaterClock(SystemClock):
 
 @pytest.fixture
 def port() -> int:
-    """Free at each of the hosts."""
+    """Free at all addresses of the machine, and none that connections take by themselves."""
     while True:
-        found = random.randrange(20_000, 60_000)
-        if all(listening_problem(host, found) is None for host in HOSTS):
+        found = random.randrange(20_000, 32_000)
+        if listening_problem("0.0.0.0", found) is None:
             return found
 
 
@@ -191,6 +192,24 @@ def test_a_name_that_resolves_to_nothing_is_named_in_the_error(addresses, port, 
         pytest.raises(UnavailableError, match=r"no-such-host\.invalid"),
     ):
         client.send("t", b"x")
+
+
+def test_addresses_where_other_programs_listen_are_passed_over(shards, port, opened):
+    """As a name that somebody else has taken, in part or as a whole."""
+    shards[0].start([COMMITLOG, DISPATCHER])
+    server = http.server.ThreadingHTTPServer((HOSTS[1], port), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with opened(f"{HOST}:{port}", resolve=Name(*HOSTS)) as client:
+            assert client.send("t", b"x").broker == "a"
+        with (
+            opened(f"{HOST}:{port}", resolve=Name(*HOSTS[1:])) as client,
+            pytest.raises(StrataError, match="no StrataMQ"),
+        ):
+            client.send("t", b"x")
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_resolver_that_does_not_return_is_not_waited_for(shards, port, opened):

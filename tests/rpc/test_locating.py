@@ -202,3 +202,39 @@ def test_a_broker_that_gives_no_name_is_that_of_its_address_or_the_one_before():
     with pytest.raises(InvalidRequestError):
         run(locate(seeds, None, "y"), network)
     assert run(locate(seeds, None, "x"), network).address(COMMITLOG) == "a:1"
+
+
+# --- more addresses, for when there is no master ---
+
+
+def of_generation(number: int, term: int = 1):
+    generations = [common_pb2.Generation(generation=number)]
+    return commitlog_pb2.GetStatusResponse(role=MASTER, term=term, generations=generations)
+
+
+def test_other_addresses_are_asked_when_there_is_no_master_at_the_own_ones_and_not_before():
+    network = broker("a", status(MASTER, 1)) | broker("b", status(SLAVE)) | broker("x", name="x")
+    asked: list[str] = []
+
+    def wider():
+        asked.append("wider")
+        return ["a:1", "b:1", "x:1"]
+
+    assert run(locate(["a:1"], None, "n", ["a:1"], wider), network).asked == "a:1"
+    assert asked == []
+    assert run(locate(["b:1"], None, "n", ["b:1"], wider), network).asked == "a:1"
+    assert run(locate(["gone:1"], None, "n", ["gone:1"], wider), network).asked == "a:1"
+    assert asked == ["wider"] * 2
+
+
+def test_a_slave_is_taken_while_no_address_leads_to_a_master():
+    network = broker("b", status(SLAVE))
+    assert run(locate(["b:1"], None, "n", ["b:1"], lambda: ["a:1"]), network).asked == "b:1"
+
+
+def test_one_broker_at_two_addresses_is_no_second_master():
+    network = broker("v4", of_generation(7)) | broker("v6", of_generation(7))
+    assert run(locate(["v4:1", "v6:1"], None), network).asked == "v4:1"
+    other = broker("v4", of_generation(7)) | broker("v6", of_generation(8))
+    with pytest.raises(InvalidRequestError, match="both masters"):
+        run(locate(["v4:1", "v6:1"], None), other)

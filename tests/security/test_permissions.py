@@ -25,6 +25,7 @@ from stratamq.api.v1 import (
     tier_pb2,
 )
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
+from stratamq.formats.topics import DRAIN_TOPIC
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
@@ -60,6 +61,21 @@ def test_every_method_of_every_service_is_in_the_table():
 
 def test_a_method_that_is_not_in_the_table_is_an_operators():
     assert rule_of("/some.Other/Method") is OPERATE
+
+
+def test_that_a_broker_is_drained_is_seen_by_all_and_changed_by_operators_alone():
+    topic = commitlog_pb2.ListTopicsRequest(topic=DRAIN_TOPIC)
+    put = commitlog_pb2.PutTopicRequest()
+    put.topic.topic = DRAIN_TOPIC
+    altered = commitlog_pb2.PutTopicRequest()
+    altered.change.topic = DRAIN_TOPIC
+    for method, request, needed in (
+        ("ListTopics", topic, []),
+        ("PutTopic", put, [Permission(Kind.BROKER, Verb.OPERATE)]),
+        ("PutTopic", altered, [Permission(Kind.BROKER, Verb.OPERATE)]),
+    ):
+        found = [one for need in RULES[method].needs for one in need.permissions(request)]
+        assert found == needed
 
 
 def test_health_alone_is_open_to_who_shows_nothing():

@@ -19,7 +19,7 @@ from stratamq.cli.options import (
     endpoints,
 )
 from stratamq.cli.watching import WatchOption, shown
-from stratamq.client import Client
+from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import (
     Election,
@@ -30,7 +30,6 @@ from stratamq.client.values import (
     TierState,
 )
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.methods import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS, TIER
 from stratamq.rpc.status import from_rpc_error
@@ -93,14 +92,14 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
     row: Row = {"kind": "service", "service": room, "state": "not running", "address": ""}
     try:
         row["address"], reached = _address(room, where)
-        row["state"] = _health(reached, where.credentials)
+        row["state"] = _health(reached, where)
     except UnavailableError as error:
         if row["address"]:
             row["state"] = "unreachable"
         return row | {"detail": error.message}, []
     try:
         if room == COMMITLOG:
-            return _with_log(row, client.log_state())
+            return _with_log(row, client.log_state(), client.admin.drain())
         if room in (DISPATCHER, INDEX):
             state = (
                 client.admin.dispatch_state() if room == DISPATCHER else client.admin.index_state()
@@ -134,9 +133,10 @@ def _address(room: str, where: Endpoints) -> tuple[str, str]:
     return where.listening(room) or reached, reached
 
 
-def _health(address: str, credentials: Credentials) -> str:
+def _health(address: str, where: Endpoints) -> str:
     """`ready` or `not ready`; UnavailableError without an answer."""
-    with credentials.connect(grpc, address, CHANNEL_OPTIONS) as channel:
+    host = where.hosts.certified_as(address)
+    with where.credentials.connect(grpc, address, CHANNEL_OPTIONS, host) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=ANSWER_S
@@ -147,7 +147,12 @@ def _health(address: str, credentials: Credentials) -> str:
     return "ready" if serving else "not ready"
 
 
-def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
+def _drained(drain: Drain, name: str) -> str:
+    taken = "no messages" if drain is Drain.DRAINED else "messages for a while yet"
+    return f"is being drained, takes {taken} (`stratamq cluster drain-shard {name} --undo`)"
+
+
+def _with_log(row: Row, state: LogState, drain: Drain) -> tuple[Row, list[Row]]:
     slave = state.role is Role.SLAVE and state.not_writable_reason.startswith("a slave ")
     role = state.role.name if state.role else "no role"
     if state.term:
@@ -172,6 +177,7 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         "term": state.term,
         "configuredRole": state.configured_role.name if state.configured_role else "",
         "writable": state.writable,
+        "drain": drain.name,
         "segmentBytes": state.segment_bytes,
         "segments": state.segment_count,
         "diskUsedRatio": state.disk_used_ratio,
@@ -194,6 +200,8 @@ def _with_log(row: Row, state: LogState) -> tuple[Row, list[Row]]:
         )
         for one in state.scrub.damage
     ]
+    if drain is not Drain.OPEN:
+        notes.append(_note(row, "report", _drained(drain, state.broker_name)))
     if state.clock_doubt:
         notes.append(_note(row, "problem", state.clock_doubt))
     if state.not_writable_reason:

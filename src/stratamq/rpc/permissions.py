@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from stratamq.formats.topics import DRAIN_TOPIC
 from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
 
 
@@ -67,6 +68,8 @@ class Need:
     verb: Verb
     path: str = ""
     otherwise: Verb | None = None
+    of_drain: Verb | None = None
+    """Of the broker, instead, for DRAIN_TOPIC, which is about all topics; None: nothing."""
 
     def permissions(self, request: Any) -> Iterator[Permission]:
         if not self.path:
@@ -74,9 +77,13 @@ class Need:
             return
         is_named = False
         for name in _at(request, self.path.split(".")):
-            if name:
-                is_named = True
+            if not name:
+                continue
+            is_named = True
+            if name != DRAIN_TOPIC:
                 yield Permission(self.kind, self.verb, name)
+            elif self.of_drain is not None:
+                yield Permission(Kind.BROKER, self.of_drain)
         if not is_named and self.otherwise is not None:
             yield Permission(Kind.BROKER, self.otherwise)
 
@@ -99,7 +106,9 @@ _EFFECTS = (Verb.PRODUCE, Verb.MANAGE, Verb.OPERATE, Verb.MEMBER)
 
 
 def _topics(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:
-    return Need(Kind.TOPIC, verb, path, otherwise)
+    """Whoever is known may see whether the broker is drained; an operator changes it."""
+    of_drain = None if verb is ANY else Verb.OPERATE
+    return Need(Kind.TOPIC, verb, path, otherwise, of_drain)
 
 
 def _groups(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:

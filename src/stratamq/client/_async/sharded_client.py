@@ -292,9 +292,8 @@ class AsyncShardedClient(AsyncClient):
     # --- the end ---
 
     async def close(self) -> None:
-        await self._shards.close()
         await super().close()
-        await self._shards.ended()
+        await self._shards.close()
 
 
 def _is_refused(result: SendResult) -> bool:

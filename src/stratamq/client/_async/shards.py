@@ -95,10 +95,6 @@ class AsyncShards:
         async with self._looking:
             await self._look()
 
-    async def ended(self) -> None:
-        """Wait for the end of a look that goes on beside, seconds at most."""
-        await self._beside.ended()
-
     @property
     def changing(self) -> bool:
         """Other names may come: hosts are to be resolved again."""
@@ -188,6 +184,9 @@ class AsyncShards:
         return done
 
     async def close(self) -> None:
+        """After the connections: a look that goes on beside ends within seconds, and makes no
+        further client."""
+        await self._beside.ended()
         for client in self._clients.values():
             await client.close()
 
@@ -237,7 +236,8 @@ class AsyncShards:
         else:
             self._endpoints.choose("", ())
         for name, addresses in sorted(self._names.items()):
-            silent = list(self._silent)
+            # Of host names all addresses are asked when a shard's own have no master.
+            silent = [] if self._endpoints.named else list(self._silent)
             if name in self._places:
                 self._places[name].move(addresses, silent)
             else:

@@ -293,9 +293,8 @@ class ShardedClient(Client):
     # --- the end ---
 
     def close(self) -> None:
-        self._shards.close()
         super().close()
-        self._shards.ended()
+        self._shards.close()
 
 
 def _is_refused(result: SendResult) -> bool:

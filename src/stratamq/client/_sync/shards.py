@@ -96,10 +96,6 @@ class Shards:
         with self._looking:
             self._look()
 
-    def ended(self) -> None:
-        """Wait for the end of a look that goes on beside, seconds at most."""
-        self._beside.ended()
-
     @property
     def changing(self) -> bool:
         """Other names may come: hosts are to be resolved again."""
@@ -187,6 +183,9 @@ class Shards:
         return done
 
     def close(self) -> None:
+        """After the connections: a look that goes on beside ends within seconds, and makes no
+        further client."""
+        self._beside.ended()
         for client in self._clients.values():
             client.close()
 
@@ -236,7 +235,8 @@ class Shards:
         else:
             self._endpoints.choose("", ())
         for name, addresses in sorted(self._names.items()):
-            silent = list(self._silent)
+            # Of host names all addresses are asked when a shard's own have no master.
+            silent = [] if self._endpoints.named else list(self._silent)
             if name in self._places:
                 self._places[name].move(addresses, silent)
             else:
