@@ -188,6 +188,10 @@ def _with_log(row: Row, state: LogState, drain: Drain) -> tuple[Row, list[Row]]:
         "scrubPosition": state.scrub.position_offset,
         "scrubPasses": state.scrub.passes,
     }
+    return row, _notes_of_log(row, state, drain, slave=slave)
+
+
+def _notes_of_log(row: Row, state: LogState, drain: Drain, *, slave: bool) -> list[Row]:
     notes = [_note(row, "report", line) for line in state.recovery_report]
     if state.role_reason and state.role_reason not in state.recovery_report:
         notes.append(_note(row, "report", state.role_reason))
@@ -212,7 +216,7 @@ def _with_log(row: Row, state: LogState, drain: Drain) -> tuple[Row, list[Row]]:
         for one in state.followers
         if not one.connected
     ]
-    return row, notes
+    return notes
 
 
 def forecast(full_in_s: int | None) -> str:

@@ -4,14 +4,24 @@ No I/O: lists of all shards in, lists of what is left out.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from stratamq.client import operations
 from stratamq.client.operations import Operation
 from stratamq.client.values import GroupQueue, Queue, Topic
 from stratamq.errors import StrataError
-from stratamq.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC, Drain, drain_of, is_system_topic
+from stratamq.formats.topics import (
+    DRAIN_TOPIC,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    Drain,
+    drain_of,
+    is_system_topic,
+)
+from stratamq.rpc.endpoints import Endpoints
 
 _WRITE = 2
 _WAITING = {SCHEDULE_TOPIC: "delayed", HALF_TOPIC: "half"}
@@ -20,6 +30,12 @@ _WAITING = {SCHEDULE_TOPIC: "delayed", HALF_TOPIC: "half"}
 def drain_of_topics(found: Sequence[Topic]) -> Drain:
     """`found`: what a broker has of DRAIN_TOPIC."""
     return drain_of(found[0].permission if found else None)
+
+
+def drains_asked() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]]:
+    """For DRAIN_TOPIC: the question, and how all members are asked it."""
+    asked = operations.topics(DRAIN_TOPIC)
+    return asked, partial(Endpoints.members, method=asked.method, request=asked.request)
 
 
 def drains_of(asked: Operation[list[Topic]], replies: Mapping[str, Any]) -> dict[str, Drain | None]:

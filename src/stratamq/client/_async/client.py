@@ -3,7 +3,6 @@
 import random as random_module
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from stratamq.client import group_operations, operations
@@ -34,7 +33,7 @@ from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.reader_names import reader_name
 from stratamq.client.reading_settings import ALONE, ReadingSettings
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.scaling import drains_of
+from stratamq.client.scaling import drains_asked, drains_of
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
@@ -49,7 +48,7 @@ from stratamq.client.values import (
 from stratamq.errors import StrataError
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
-from stratamq.formats.topics import DRAIN_TOPIC, Drain
+from stratamq.formats.topics import Drain
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Endpoints
 
@@ -424,9 +423,8 @@ class AsyncClient:
         return await self._run(operations.log_state())
 
     async def services(self) -> dict[str, str]:
-        """Where the broker's services are, by name: of a store directory those that have announced
-        themselves; of an address what is there now. UnavailableError when nothing answers there,
-        InvalidRequestError when another program does."""
+        """Where the broker's services are, by name. UnavailableError when nothing answers at its
+        address, InvalidRequestError when another program does."""
         return await self._connections.addresses()
 
     async def shards(self) -> dict[str, "AsyncClient"]:
@@ -435,8 +433,7 @@ class AsyncClient:
 
     async def member_drains(self) -> dict[str, Drain | None]:
         """Of one name's brokers, by address: what they have of `admin.drain`; None: no answer."""
-        asked = operations.topics(DRAIN_TOPIC)
-        at_members = partial(Endpoints.members, method=asked.method, request=asked.request)
+        asked, at_members = drains_asked()
         return drains_of(asked, await self._connections.ask(at_members))
 
     # --- the end ---
