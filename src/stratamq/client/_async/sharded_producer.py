@@ -72,6 +72,8 @@ class AsyncShardedProducer(AsyncProducer):
         self._shards = shards
         self._routes = ShardRoutes()
         self._producers: dict[str, AsyncProducer] = {}
+        self._only: tuple[str, AsyncProducer] | None = None
+        """Of the only broker name behind a host name: no message has to choose."""
         self._all_results = on_result
         self._all_interruptions = on_interruption
         self._interrupted: set[str] = set()
@@ -90,6 +92,13 @@ class AsyncShardedProducer(AsyncProducer):
         ordering_key: str | None = None,
         **fields: Any,
     ) -> AsyncDelivery:
+        if self._only is not None and self._shards.only():
+            name, producer = self._only
+            delivery = await producer.send(
+                topic, body, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
+                ordering_key=ordering_key, **fields,
+            )  # fmt: skip
+            return AsyncShardDelivery(name, delivery)
         brokers = await self._routed(topic)
         if not brokers:
             if not self._shards.changing:
@@ -114,6 +123,7 @@ class AsyncShardedProducer(AsyncProducer):
             )  # fmt: skip
 
         name, delivery = await self._in_turn(order, send)
+        self._only = (name, self._producers[name]) if len(brokers) == 1 else None
         return AsyncShardDelivery(name, delivery)
 
     async def send_message(

@@ -73,6 +73,8 @@ class ShardedProducer(Producer):
         self._shards = shards
         self._routes = ShardRoutes()
         self._producers: dict[str, Producer] = {}
+        self._only: tuple[str, Producer] | None = None
+        """Of the only broker name behind a host name: no message has to choose."""
         self._all_results = on_result
         self._all_interruptions = on_interruption
         self._interrupted: set[str] = set()
@@ -91,6 +93,13 @@ class ShardedProducer(Producer):
         ordering_key: str | None = None,
         **fields: Any,
     ) -> Delivery:
+        if self._only is not None and self._shards.only():
+            name, producer = self._only
+            delivery = producer.send(
+                topic, body, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
+                ordering_key=ordering_key, **fields,
+            )  # fmt: skip
+            return ShardDelivery(name, delivery)
         brokers = self._routed(topic)
         if not brokers:
             if not self._shards.changing:
@@ -115,6 +124,7 @@ class ShardedProducer(Producer):
             )  # fmt: skip
 
         name, delivery = self._in_turn(order, send)
+        self._only = (name, self._producers[name]) if len(brokers) == 1 else None
         return ShardDelivery(name, delivery)
 
     def send_message(

@@ -101,6 +101,10 @@ class Shards:
         """Other names may come: hosts are to be resolved again."""
         return self._endpoints.named
 
+    def only(self) -> bool:
+        """One name is known, and no look is due."""
+        return len(self._clients) == 1 and not self._is_due(LOOK_AGAIN_NS)
+
     def several(self) -> bool:
         """More than one name is known."""
         return len(self._names) > 1
