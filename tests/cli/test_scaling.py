@@ -205,6 +205,8 @@ def test_the_last_shard_that_takes_a_topic_is_not_drained_unless_forced(shards):
     with connect(where(shards["b"])) as b:
         assert b.admin.drain() is Drain.OPEN
     assert cluster(shards.address, "drain-shard", "b", "--grace", "0", "--force").returncode == 0
+    last = cluster(shards.address, "drain-shard", "a", "--grace", "0")
+    assert (last.returncode, b"no other shard than a takes messages" in last.stderr) == (1, True)
     missing = cluster(shards.address, "drain-shard", "z")
     assert (missing.returncode, b"there are a, b" in missing.stderr) == (1, True)
 

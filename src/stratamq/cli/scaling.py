@@ -203,9 +203,14 @@ def drain_shard(
 def _require_others(name: str, shard: Client, others: Mapping[str, Client]) -> None:
     """Producers of each of its topics have somewhere to go."""
     elsewhere: set[str] = set()
-    for client in others.values():
-        if client.admin.drain() is Drain.OPEN:
-            elsewhere |= {one.name for one in client.topics() if one.permission & _WRITE}
+    takers = [one for one in others.values() if one.admin.drain() is Drain.OPEN]
+    if not takers:
+        raise InvalidRequestError(
+            f"no other shard than {name} takes messages. Nothing was changed; add a shard, or add "
+            "--force"
+        )
+    for client in takers:
+        elsewhere |= {one.name for one in client.topics() if one.permission & _WRITE}
     alone = sorted(
         one.name for one in shard.topics() if one.permission & _WRITE and one.name not in elsewhere
     )
