@@ -73,10 +73,11 @@ def register(app: typer.Typer) -> None:
     bench.command("standing-tier")(standing_tier)
     bench.command("failover")(failover)
     bench.command("security")(security)
+    bench.command("hostile")(hostile)
     bench.command("shards")(shards)
     everything = (
-        "All but delete, failover, scan, security, shards, Spark and the tier, with the bars they "
-        "are held to: 40 minutes."
+        "All but delete, failover, hostile, scan, security, shards, Spark and the tier, with the "
+        "bars they are held to: 40 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -231,6 +232,25 @@ def security(
     options = SecurityOptions(rounds, messages, messages // 50, body)
     with _place(directory) as place:
         _show(run_security(place, options), output)
+
+
+def hostile(
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of each attack in a turn.")] = 5.0,
+    rounds: RoundsOption = 4,
+    rate: Annotated[float, typer.Option(min=1, help="Appends a second beside it.")] = 200.0,
+    attack: Annotated[list[str] | None, typer.Option(help="This one; may be repeated.")] = None,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What a client waits beside attackers without permission, beside what it waits in quiet."""
+    from stratamq_bench.hostile import HostileOptions, run_hostile
+    from stratamq_bench.hostile_client import ATTACKS
+
+    attacks = tuple(attack or ATTACKS)
+    if unknown := set(attacks) - set(ATTACKS):
+        raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(ATTACKS)}")
+    with _place(directory) as place:
+        _show(run_hostile(place, HostileOptions(attacks, seconds, rounds, rate)), output)
 
 
 def shards(

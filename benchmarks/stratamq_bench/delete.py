@@ -10,6 +10,7 @@ that were due while a deletion ran, all rounds together, at most twice p99 of th
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,9 +126,16 @@ def _delete(broker: Broker, client: Client, options: DeleteOptions) -> Span:
 class Sending:
     """The client that sends all the time."""
 
-    def __init__(self, root: Path, rate: float, body_bytes: int, answers: Path) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        rate: float,
+        body_bytes: int,
+        answers: Path,
+        more: Sequence[object] = (),
+    ) -> None:
         self._answers = answers
-        arguments = ["--root", root, "--rate", rate, "--body", body_bytes]
+        arguments = ["--root", root, "--rate", rate, "--body", body_bytes, *more]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "stratamq_bench.paced_client"]
             + [str(argument) for argument in [*arguments, "--answers", answers]],

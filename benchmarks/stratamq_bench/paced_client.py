@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stratamq.client import SendResult, SendStatus, connect_async
+from stratamq.client import Credentials, SendResult, SendStatus, TlsFiles, connect_async
 from stratamq_bench.broker import START_PATIENCE_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places
@@ -37,7 +37,9 @@ async def run(options: argparse.Namespace) -> None:
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin, over.set)
     async with (
-        connect_async(options.root, patience_s=START_PATIENCE_S) as client,
+        connect_async(
+            options.root, patience_s=START_PATIENCE_S, credentials=_credentials(options)
+        ) as client,
         client.producer(on_result=on_result, linger_ms=0, unique_keys=False) as producer,
     ):
         step_ns = int(1e9 / options.rate)
@@ -59,9 +61,17 @@ async def run(options: argparse.Namespace) -> None:
     np.save(Path(options.answers), np.stack([moments, ends - moments], axis=1))
 
 
+def _credentials(options: argparse.Namespace) -> Credentials | None:
+    if options.ca is None:
+        return None
+    return Credentials(TlsFiles(options.ca), options.token_file.read_text())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--root", required=True, help="the broker's store directory")
+    parser.add_argument("--root", required=True, help="the broker's store directory, or address")
+    parser.add_argument("--ca", type=Path, help="the PEM file to trust")
+    parser.add_argument("--token-file", type=Path)
     parser.add_argument("--rate", type=float, default=1000.0, help="messages per second")
     parser.add_argument("--body", type=int, default=1024, help="bytes")
     parser.add_argument("--answers", required=True, help="the .npy file to write")

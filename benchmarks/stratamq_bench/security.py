@@ -77,28 +77,42 @@ class _Side:
         return _Round(count / seconds, (cpu_seconds(self.pid) - used) / count * 1e6)
 
 
-def _sides(directory: Path, stack: ExitStack) -> dict[str, _Side]:
-    pki, access = directory / "pki", directory / "access.json"
+def guarded(directory: Path, topics: list[str]) -> tuple[dict[str, object], Credentials]:
+    """Settings of a broker with TLS that asks who calls, and what one user shows, who may produce
+    to the topics."""
+    settings, ca = _encrypted(directory)
+    access = directory / "access.json"
+    permissions = Permissions(rules=[grant_of(USER, "produce", f"topic:{name}") for name in topics])
+    token = permissions.add_token(USER, "")
+    access.write_bytes(dump(permissions))
+    return {**settings, "access.file": access}, Credentials(TlsFiles(ca), token)
+
+
+def _encrypted(directory: Path) -> tuple[dict[str, object], Path]:
+    """Settings, and the authority to trust."""
+    pki = directory / "pki"
     authority = Authority(pki)
     authority.make()
     authority.issue(BROKER, MEMBER, list(HERE), 2)
-    permissions = Permissions(rules=[grant_of(USER, "produce", f"topic:{TOPIC}")])
-    token = permissions.add_token(USER, "")
-    access.write_bytes(dump(permissions))
-    encrypted: dict[str, object] = {
+    settings: dict[str, object] = {
         "tls.ca": pki / "ca.pem",
         "tls.certificate": pki / f"{BROKER}.pem",
         "tls.key": pki / f"{BROKER}.key",
     }
-    trusting = TlsFiles(pki / "ca.pem")
+    return settings, pki / "ca.pem"
+
+
+def _sides(directory: Path, stack: ExitStack) -> dict[str, _Side]:
+    settings, credentials = guarded(directory, [TOPIC])
+    encrypted = {name: value for name, value in settings.items() if name.startswith("tls.")}
     common: dict[str, object] = {
         "commitlog.flush_disk_type": "ASYNC_FLUSH",
         "commitlog.followers": "",
     }
     ways: dict[str, tuple[dict[str, object], Credentials]] = {
         IN_CLEAR: ({}, Credentials()),
-        TLS: (encrypted, Credentials(trusting)),
-        ALL: ({**encrypted, "access.file": access}, Credentials(trusting, token)),
+        TLS: (encrypted, Credentials(credentials.tls)),
+        ALL: (settings, credentials),
     }
     sides = {}
     for name, (settings, credentials) in ways.items():

@@ -1,0 +1,139 @@
+"""What a client waits beside hostile ones: a broker that asks who calls, over TLS, and attackers
+that have no permission, in a process of their own.
+
+    quiet ─ attack ─ quiet ─ attack ─ …    the client sends at a fixed rate all the time
+
+By turns, so that what else the machine does is in both. The processes share the machine's
+processors: of two, the attacker has one.
+"""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stratamq.client import Credentials, TlsFiles
+from stratamq.errors import StrataError
+from stratamq.rpc.endpoints import Endpoints
+from stratamq.rpc.methods import COMMITLOG
+from stratamq_bench.broker import Broker
+from stratamq_bench.delete import Answers, Sending
+from stratamq_bench.hostile_client import ATTACKS
+from stratamq_bench.load import Places
+from stratamq_bench.report import Bar, Case, Floor
+from stratamq_bench.security import guarded
+from stratamq_bench.usage import pss_mb
+
+BARS = (Bar("p99_ratio", "at most", 1.5),)
+SETTLE_S = 1.0
+"""Behind the beginning and the end of an attack: not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostileOptions:
+    attacks: tuple[str, ...] = tuple(ATTACKS)
+    seconds: float = 5.0
+    rounds: int = 4
+    rate: float = 200.0
+    body: int = 1024
+
+
+def run_hostile(directory: Path, options: HostileOptions) -> list[Case]:
+    """Everything that is written is below `directory`. StrataError."""
+    settings, credentials = guarded(directory, list(Places().topic_names))
+    with Broker(directory, (COMMITLOG,), {"commitlog.followers": "", **settings}) as broker:
+        address = Endpoints(broker.root).listening(COMMITLOG)
+        return [_measured(directory, broker, address, credentials, options, one)
+                for one in options.attacks]  # fmt: skip
+
+
+def _measured(
+    directory: Path,
+    broker: Broker,
+    address: str,
+    credentials: Credentials,
+    options: HostileOptions,
+    attack: str,
+) -> Case:
+    assert credentials.tls is not None
+    files: TlsFiles = credentials.tls
+    pid = broker.pids[COMMITLOG]
+    token = directory / "token"
+    token.write_text(credentials.token)
+    answers_file = directory / "answers.npy"
+    spans: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    before_mb, most_mb = pss_mb(pid), 0.0
+    with Sending(
+        f"{COMMITLOG}={address}", options.rate, options.body, answers_file,
+        more=["--ca", files.ca, "--token-file", token],
+    ) as sending:  # fmt: skip
+        for _ in range(options.rounds):
+            spans[False].append(_span(options.seconds))
+            with _Attacker(attack, address, files.ca):
+                time.sleep(SETTLE_S)
+                spans[True].append(_span(options.seconds))
+                most_mb = max(most_mb, pss_mb(pid))
+            time.sleep(SETTLE_S)
+        answers = sending.stop()
+    quiet, during = (_within(answers, spans[attacked]) for attacked in (False, True))
+    p50, p99, p999 = np.percentile(during, (50, 99, 99.9)) / 1e6
+    calm = np.percentile(quiet, (50, 99, 99.9)) / 1e6
+    return Case(
+        case=f"hostile: {attack} beside {options.rate:g} appends/s",
+        messages_per_s=options.rate,
+        bytes_per_s=options.rate * options.body,
+        floor=Floor("in quiet", options.rate),
+        ratio=float(p99 / calm[1]),
+        cpu_us_per_message={},
+        bars=BARS,
+        p50_ms=float(p50),
+        p99_ms=float(p99),
+        p999_ms=float(p999),
+        pss_mb=most_mb,
+        measured={"p99_ratio": float(p99 / calm[1]), "growth_mb": most_mb - before_mb},
+        messages=len(answers),
+        note="p50/p99/p999 in quiet " + "/".join(f"{one:.1f}" for one in calm) + " ms",
+    )
+
+
+def _span(seconds: float) -> tuple[int, int]:
+    begin = time.monotonic_ns()
+    time.sleep(seconds)
+    return begin, time.monotonic_ns()
+
+
+def _within(answers: Answers, spans: list[tuple[int, int]]) -> Answers:
+    """How long the answers took to messages that were due then."""
+    due, waits = answers[:, 0], answers[:, 1]
+    chosen = np.zeros(len(due), bool)
+    for begin, end in spans:
+        chosen |= (due >= begin) & (due < end)
+    if not chosen.any():
+        raise StrataError("no message was due: the rate is too low for so short a time")
+    return waits[chosen]
+
+
+class _Attacker:
+    def __init__(self, attack: str, address: str, ca: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "stratamq_bench.hostile_client", "--address", address,
+             "--ca", str(ca), "--attack", attack],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> "_Attacker":
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "started\n":
+            raise StrataError("the attacker did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """StrataError when it has ended by itself: the broker was not attacked."""
+        ended = self._process.poll()
+        self._process.kill()
+        self._process.wait()
+        if ended is not None:
+            raise StrataError(f"the attacker ended with {ended}")
