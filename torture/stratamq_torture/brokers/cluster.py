@@ -74,7 +74,13 @@ class Cluster(World):
         except SimulatedCrash:
             self._died(node)
             return False
-        self.note(f"{node.address} is up, {node.engine.role.value if node.engine else ''}")
+        engine = node.engine
+        assert engine is not None
+        self.note(f"{node.address} is up, {engine.role.value}")
+        term = engine.state.generations[-1].term if engine.state.generations else 0
+        if engine.role is not Role.SLAVE and term > self.newest:
+            # It died in its promotion, behind the moment from which it is the master.
+            self._promoted(node, term)
         return True
 
     def kill(self, node: Node) -> None:
