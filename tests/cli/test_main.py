@@ -43,8 +43,12 @@ def raising(error: BaseException):
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_error_of_a_rooms_command_is_one_line_and_an_exit_code(name, capsys, monkeypatch):
     monkeypatch.setattr(command_line, "entry_points", lambda group: [Entry()])
+    command_line.application.cache_clear()
     _, code, line = ERRORS[name]
-    assert command_line.run([name]) == code
+    try:
+        assert command_line.run([name]) == code
+    finally:
+        command_line.application.cache_clear()
     assert capsys.readouterr().err == line
 
 

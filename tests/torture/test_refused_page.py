@@ -130,10 +130,10 @@ def test_a_page_that_the_device_refuses_costs_its_messages_and_no_process(stored
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_start_over_a_refused_page_gives_everything_else(stored, how):
     """Of what is known to be durable; behind that a start reads everything, and is refused."""
-    files = RealFiles(stored.broker.root)
 
     def known_durable() -> bool:
-        snapshot = OwnState(files).load()
+        # What it holds open would keep the disk mounted.
+        snapshot = OwnState(RealFiles(stored.broker.root)).load()
         return snapshot is not None and snapshot.offset == stored.end
 
     until(known_durable, "a snapshot of the log's end")

@@ -7,6 +7,7 @@ Exit codes: `exit_codes`.
 
 import os
 import sys
+from functools import cache
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,7 +90,7 @@ def run(arguments: list[str]) -> int:
     """The exit code; nothing that a user can do gives a traceback."""
     try:
         # Not the application's own `main`: it would turn a closed pipe into exit code 1.
-        command = get_command(build_app())
+        command = application()
         # When a shell asks for completions it answers them, and raises SystemExit.
         command._main_shell_completion({}, "stratamq")
         with command.make_context("stratamq", list(arguments)) as context, one_request():
@@ -117,6 +118,12 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     return 0
+
+
+@cache
+def application() -> Any:
+    """All commands; made once in a process, which takes longer than most of them."""
+    return get_command(build_app())
 
 
 def build_app() -> typer.Typer:
