@@ -87,7 +87,7 @@ prepare_engine() {
   scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server bash dash coreutils grep >&2
   mkdir "$lab/wheels"
   .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
-    --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes]" >&2
+    --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp]" >&2
   export STRATAMQ_TEST_WHEELS="$lab/wheels"
 }
 

@@ -109,3 +109,12 @@ def test_a_tier_is_a_service_beside_those_of_its_broker_whose_janitor_waits_for_
     assert added[f"{side}commitlog"]["depends_on"] == [f"{side}tier"]
     ports = [port.rpartition(":")[2] for port in tier["ports"]]
     assert ports == ["10917"]
+
+
+def test_the_wheels_of_a_build_without_network_are_those_that_the_image_needs():
+    needed = re.findall(
+        r"\['optional-dependencies'\]\['(\w+)'\]", (DEPLOY / "Dockerfile").read_text()
+    )
+    for place in (DEPLOY / "wheels" / "README.md", DEPLOY.parent / "scripts" / "with_engine.sh"):
+        (extras,) = re.findall(r"hatchling [\"']\.\[([\w,]+)\][\"']", place.read_text())
+        assert extras.split(",") == needed, place
