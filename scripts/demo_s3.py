@@ -10,6 +10,8 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
+from stratamq_bench.ports import free_port
+
 from stratamq.errors import UnavailableError
 
 ACCESS_KEY, SECRET_KEY = "demo-access-key", "demo-secret-key"
@@ -22,9 +24,7 @@ class S3Server:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.endpoint = f"http://127.0.0.1:{port}"
         self.environment = {
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,

@@ -1,9 +1,10 @@
 """An etcd of one member on this machine; Debian's `etcd-server` has the program."""
 
-import socket
 import subprocess
 import urllib.request
 from pathlib import Path
+
+from stratamq_bench.ports import free_port
 
 _COUNTED = ('grpc_method="Range"', 'grpc_method="Txn"')
 
@@ -43,9 +44,3 @@ class Etcd:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -18,7 +18,8 @@ from stratamq.client import Client, Message, connect
 from stratamq.errors import StrataError
 from stratamq_bench.broker import Broker
 from stratamq_bench.checks import Mismatch
-from stratamq_bench.etcd_server import Etcd, free_port
+from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.ports import free_port
 from stratamq_bench.report import Bar, Case
 from stratamq_bench.usage import cpu_seconds, pss_mb
 

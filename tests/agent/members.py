@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.ports import free_port
 
 from stratamq.client import Client, connect
 from stratamq.errors import StrataError, UnavailableError
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
-from tests.support.s3_servers import free_port
 from tests.support.waiting import until
 
 AGENT = "agent"

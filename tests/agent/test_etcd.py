@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.ports import free_port
 
 from stratamq.election.etcd import EtcdStore
 from stratamq.election.opening import open_store, store_fault
@@ -16,7 +17,6 @@ from stratamq.formats.election_state import (
     encode_election_state,
 )
 from tests.agent.store_rules import STATE, created_once_and_replaced_by_who_has_read_it
-from tests.support.s3_servers import free_port
 
 
 async def _with_store(endpoints: list[str], work, timeout_s: float = 20.0, key: str = "t/k"):

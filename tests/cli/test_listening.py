@@ -1,12 +1,12 @@
 """Where `stratamq up` listens, and its message when it cannot."""
 
-import random
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from stratamq_bench.ports import free_ports
 
 from stratamq.cli.listening import (
     DEFAULT_PORT,
@@ -24,14 +24,6 @@ from tests.cli.processes import DEADLINE_S, SMALL, Up
 
 INSTALLED = ["commitlog", "dispatcher", "index", "ha", "janitor"]
 ALL_PORTS = range(9)
-
-
-def base_port() -> int:
-    """Nine free ports in a row, below those that the kernel gives away by itself."""
-    while True:
-        base = random.randrange(12_000, 30_000)
-        if all(listening_problem("127.0.0.1", base + behind) is None for behind in ALL_PORTS):
-            return base
 
 
 @pytest.fixture
@@ -93,7 +85,7 @@ def refusal(settings: list[str], defaults: list[str]) -> list[str]:
 
 
 def test_every_fault_is_named_at_once(listener):
-    base = base_port()
+    base = free_ports(len(ALL_PORTS))
     defaults = listening_settings(base, None, INSTALLED)
     with ExitStack() as stack:
         for behind in (1, 8):
@@ -116,7 +108,7 @@ def test_every_fault_is_named_at_once(listener):
 
 
 def test_the_port_that_is_suggested_is_free(listener):
-    base = base_port()
+    base = free_ports(len(ALL_PORTS))
     defaults = listening_settings(base, None, INSTALLED)
     with socket.create_server(("127.0.0.1", base)):
         (fault,) = refusal(defaults, defaults)
@@ -166,7 +158,7 @@ def test_only_a_host_that_others_reach_is_warned_of():
 
 
 def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path):
-    base = base_port()
+    base = free_ports(len(ALL_PORTS))
     with Up(tmp_path / "first", *SMALL, "--port", str(base), "--bind", "0.0.0.0",
             "--set", "access.open_to_others=true") as up:  # fmt: skip
         up.wait_ready()
@@ -192,7 +184,7 @@ def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path
 
 
 def test_a_start_after_the_death_of_up_waits_for_its_ports(tmp_path):
-    base = base_port()
+    base = free_ports(len(ALL_PORTS))
     data: Path = tmp_path / "store"
     with Up(data, *SMALL, "--port", str(base)) as up:
         up.wait_ready()

@@ -1,15 +1,15 @@
 """The pages for new users are true: every command works, and shows what the page shows."""
 
 import os
-import random
 import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+from stratamq_bench.ports import free_ports
 
-from stratamq.cli.listening import ROOMS, listening_problem
+from stratamq.cli.listening import ROOMS
 from stratamq.formats.store_paths import UP_LOCK_PATH
 from stratamq.service.room_lock import lock_holder
 from tests.cli.processes import environment
@@ -25,6 +25,8 @@ PAGES = {
     "operations.md": (ROOT / "docs" / "operations.md").read_text(),
     "scale.md": (ROOT / "docs" / "scale.md").read_text(),
 }
+OF_TWO_BROKERS = 20 + len(ROOMS) + 2
+"""Ports: a second one's begin 20 behind the first's."""
 FIRST_HOUR = ("README.md", "coming-from.md")
 
 
@@ -38,16 +40,6 @@ def place(tmp_path):
             os.kill(process, signal.SIGKILL)
 
 
-def free_base_port() -> int:
-    """One with as many free ports behind it as two brokers take."""
-    while True:
-        base = random.randrange(20_000, 60_000)
-        if all(
-            listening_problem("127.0.0.1", base + n) is None for n in range(20 + len(ROOMS) + 1)
-        ):
-            return base
-
-
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_what_a_page_shows_is_what_is_seen(page, place):
     steps = typed(page)
@@ -57,7 +49,7 @@ def test_what_a_page_shows_is_what_is_seen(page, place):
         [step.command for step in steps],
         place,
         environment() | {"PATH": path, "HOME": str(place)},
-        free_base_port(),
+        free_ports(OF_TWO_BROKERS),
     )
     for step, shown in zip(steps, seen, strict=True):
         difference = differs(step.shown, shown)

@@ -1,15 +1,14 @@
 """A host name that stands for several brokers: members of a shard, and several shards."""
 
 import http.server
-import random
 import socket
 import threading
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from stratamq_bench.ports import free_port
 
-from stratamq.cli.listening import listening_problem
 from stratamq.cli.tls import Authority
 from stratamq.client import Credentials, TlsFiles, Topic
 from stratamq.client._async.shards import LOOK_AGAIN_NS
@@ -50,11 +49,7 @@ class LaterClock(SystemClock):
 
 @pytest.fixture
 def port() -> int:
-    """Free at all addresses of the machine, and none that connections take by themselves."""
-    while True:
-        found = random.randrange(20_000, 32_000)
-        if listening_problem("0.0.0.0", found) is None:
-            return found
+    return free_port()
 
 
 def shard(directory: Path, name: str, host: str, port: int, *settings: str) -> Broker:

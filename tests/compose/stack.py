@@ -6,13 +6,13 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from stratamq_bench.ports import free_port
 
 from stratamq.client import Client, connect
 from tests.support import waiting
@@ -71,14 +71,6 @@ def copy_tree(place: Path, wheels: str | None) -> None:
             shutil.copy(wheel, place / "deploy" / "wheels")
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def docker(*arguments: str, check: bool = True) -> str:
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=COMMAND_S)
     assert not check or done.returncode == 0, f"docker {shlex.join(arguments)}:\n{done.stderr}"
@@ -105,7 +97,7 @@ class Stack:
         shutil.copytree(tree, self._place)
         rooms = (*SHARD.rooms, "replication")
         names = [side + room for side in SIDES for room in rooms]
-        self._published = dict(zip(names, free_ports(len(names)), strict=True))
+        self._published = {name: free_port() for name in names}
         lines = [
             f"COMPOSE_PROJECT_NAME={name}",
             f"STRATAMQ_IMAGE={image}",

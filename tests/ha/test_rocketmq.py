@@ -4,10 +4,10 @@ Both stop and resume in between, segments roll, and in the end both directories 
 byte, and RocketMQ reports the same for both.
 """
 
-import socket
 from pathlib import Path
 
 import pytest
+from stratamq_bench.ports import free_port
 from stratamq_torture.replicas.wire import Wire
 
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, segments, until
@@ -87,8 +87,7 @@ def test_its_slave_follows_our_master(version, tmp_path):
 @each_version
 def test_our_slave_follows_its_master(version, tmp_path):
     theirs = tmp_path / "theirs"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     wire = Wire(f"127.0.0.1:{port}")
     settings = [
         *geometry_settings(SIZES),

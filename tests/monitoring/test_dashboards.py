@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from stratamq_bench.ports import free_port
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import connect
@@ -20,7 +21,6 @@ from stratamq.rpc.methods import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITO
 from tests.ha.pairs import Pair
 from tests.support.brokers import Broker
 from tests.support.prometheus import MONITORING, Prometheus, needs_prometheus
-from tests.support.s3_servers import free_port
 from tests.support.waiting import until
 
 FILES = sorted((MONITORING / "grafana").glob("*.json"))

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
+from stratamq_bench.ports import free_port
+
 from stratamq.tier.driver.objects import ObjectSettings
-from tests.support.s3_servers import free_port, wait_for_port
+from tests.support.s3_servers import wait_for_port
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

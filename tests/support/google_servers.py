@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from stratamq_bench.ports import free_port
+
 from stratamq.tier.driver.objects import ObjectSettings
-from tests.support.s3_servers import free_port, serving, wait_for_port
+from tests.support.s3_servers import serving, wait_for_port
 
 _bucket_numbers = itertools.count(1)
 _TO_CLIENT = (

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+from stratamq_bench.ports import free_port
 
-from tests.support.s3_servers import free_port
 from tests.support.waiting import until
 
 MONITORING = Path(__file__).resolve().parents[2] / "deploy" / "monitoring"

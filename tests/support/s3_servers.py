@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from stratamq_bench.ports import free_port
+
 from stratamq.tier.driver.objects import ObjectSettings
 
 ACCESS_KEY, SECRET_KEY = "test-access-key", "test-secret-key"
@@ -146,12 +148,6 @@ def versity_server(program: str, directory: Path) -> Iterator[S3Server]:
     finally:
         process.terminate()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for_port(process: "subprocess.Popen[bytes]", port: int) -> None:
