@@ -16,7 +16,7 @@ from stratamq_ha.peer_decisions import (
     Stay,
     Wait,
 )
-from stratamq_ha.peer_policy import Joining, decide, usable
+from stratamq_ha.peer_policy import Joining, decide, of_slaves_term, usable
 
 from stratamq.formats.members import Member, Members
 from tests.ha.peer_statuses import SLAVE, among, answers, broker
@@ -255,12 +255,34 @@ def test_an_operator_may_let_a_start_go_on_but_not_against_a_higher_term():
         (SLAVE, ["a:1 slave T8 [0.1@0] 0–500 for=x"], True,
          "forgot: the broker at a:1 has promised term 8 to this member, which has no record of it: "
          "its directory is older"),
+        # A term that it alone opens.
+        (SLAVE, ["a:1 slave T8 [0.1@0 8.1@550] 0–700"], True,
+         "forgot: the broker at a:1 is of term 8, which this member alone may have opened, and it "
+         "has no record of it: its directory is older"),
+        (SLAVE, ["a:1 slave T8 [0.7@0 8.1@550] 0–700"], True,
+         "stay: the broker at a:1 is of term 8, of another history by the same name (b)"),
+        ("slave T8 [0.1@0] 0–600", ["a:1 slave T8 [0.1@0 8.1@550] 0–700"], False, "stay: "),
         ("slave T0 [] 0–0", ["a:1 async T1 [0.7@0 1.1@550] 0–700"], False,
          "follow a:1 T1: the broker at a:1 is the master of term 1"),
     ],
 )  # fmt: skip
 def test_slaves(own, others, connected, expected):
     assert said(own, *others, connected=connected) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "term", "expected"),
+    [
+        (MASTER, 1, "follow nobody yet T1: the slave a:9 has followed a master of term 1"),
+        (MASTER, 8, "forgot: the slave a:9 is of term 8, which this member alone may have opened, "
+         "and it has no record of it: its directory is older"),
+        ("async held new T0 [0.1@0] 0–600", 8,
+         "follow nobody yet T8: the slave a:9 has followed a master of term 8"),
+    ],
+)  # fmt: skip
+def test_a_slave_of_a_higher_term_than_its_masters(own, term, expected):
+    found = of_slaves_term(broker(own, members=among("xa 1")), term, "a:9")
+    assert told(found) == expected
 
 
 def test_without_members_nothing_is_promised_and_a_slave_follows_its_assigned_master():

@@ -35,7 +35,7 @@ from stratamq_ha.peer_decisions import (
     Stay,
     Wait,
 )
-from stratamq_ha.peer_policy import Joining, decide
+from stratamq_ha.peer_policy import Joining, decide, of_slaves_term
 from stratamq_ha.peers import reached_at
 from stratamq_ha.slave import Slave
 from stratamq_ha.tail_recovery import holder, recover_tail, silent
@@ -137,8 +137,7 @@ class RoleKeeper:
         facts = self._view.facts
         assert facts is not None
         if found.term is not None:
-            sentence = f"the slave {source} has followed a master of term {found.term}"
-            self._term_heard = found.term, sentence
+            self._term_heard = found.term, source
             self.wake()
         if found.is_longer:
             self._cluster.found_longer(facts, found.sentence)
@@ -165,7 +164,7 @@ class RoleKeeper:
         if term_heard is not None and term_heard[0] <= own.term:
             term_heard = None  # a promotion since then has gone beyond it
         if isinstance(decision, Stay) and term_heard is not None and own.is_master:
-            decision = Follow("", *term_heard)
+            decision = of_slaves_term(own, *term_heard)
         self.problem = self._problem(decision, facts)
         self._soon = facts.rejoining or bool(facts.held)
         await self._do(decision, facts, own, answers)

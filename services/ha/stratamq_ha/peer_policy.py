@@ -3,8 +3,8 @@
     this broker is                and                                       it
     any                           receives a later version of the members   adopts it
                                   was removed from them                     takes no messages
-                                  receives a promise to itself of which it  counts for nothing (its
-                                  has no record                             directory is older)
+                                  receives a promise to itself, or a term   counts for nothing (its
+                                  that it alone opens, and has no record    directory is older)
                                   receives that one is being promoted to a  promises it, a master
                                   higher term                               becomes a slave
     a master                      receives a higher term of its history     stops writing, follows
@@ -214,9 +214,32 @@ def _higher(own: PeerStatus, others: Others) -> tuple[Decision | None, str]:
             found = _promise(own, answer, theirs)
             if found is not None:
                 return found, problem
+        elif _lost_record_of(own, theirs.term):
+            return _forgot_term(f"the broker at {answer.address}", theirs.term), problem
         elif own.is_master:
             return _followed(answer, theirs), problem
     return None, problem
+
+
+def of_slaves_term(own: PeerStatus, term: int, source: str) -> Decision:
+    """What a master does that the slave at `source` has told of this higher term, and no peer."""
+    if _lost_record_of(own, term):
+        return _forgot_term(f"the slave {source}", term)
+    return Follow("", term, f"the slave {source} has followed a master of term {term}")
+
+
+def _lost_record_of(own: PeerStatus, term: int) -> bool:
+    """A member promises itself a term of its own, durably, before another receives it."""
+    member = own.members.find(own.member) if own.members is not None else None
+    is_own = member is not None and slot_of(term) == member.slot
+    return is_own and term > own.term and not own.rejoining
+
+
+def _forgot_term(who: str, term: int) -> Forgot:
+    return Forgot(
+        f"{who} is of term {term}, which this member alone may have opened, and it has no record "
+        "of it: its directory is older"
+    )
 
 
 def _only_received(own: PeerStatus, theirs: PeerStatus) -> bool:

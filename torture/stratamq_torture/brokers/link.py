@@ -18,6 +18,8 @@ from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_ha.history import History
 from stratamq_ha.master_agreement import MasterTerms, obstacle, served
 from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
+from stratamq_ha.peer_decisions import Forgot
+from stratamq_ha.peer_policy import of_slaves_term
 from stratamq_ha.promotion import MasterView
 from stratamq_ha.slave_agreement import Agreed, NotAgreed, SlaveTerms, agree, learned
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
@@ -258,7 +260,7 @@ class Link:
         found = obstacle(terms, ours, has)
         if found is not None:
             if found.term is not None:
-                master.step_down(found.term, "")
+                self._learn_of_term(master, found.term)
             if found.is_longer:
                 self._world.met("a master learned of a longer history of its own")
                 master.longer = found.sentence
@@ -266,6 +268,15 @@ class Link:
         acknowledged = master.remembered.get(has.identity, -1)
         answer = served(terms, ours, has, master.view(engine), acknowledged)
         return decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
+
+    def _learn_of_term(self, master: Node, term: int) -> None:
+        own = master.peer_status()
+        decision = None if own is None else of_slaves_term(own, term, self.slave.address)
+        if isinstance(decision, Forgot):
+            self._world.met("a directory had forgotten something")
+            master.set_joined(joined=False)
+        else:
+            master.step_down(term, "")
 
     def _cut(self, keeps: MasterAnswer, has: SlaveOpening, agreed: Agreed) -> None:
         life, empty = self._life, agreed.empty
