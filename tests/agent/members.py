@@ -6,8 +6,8 @@ from pathlib import Path
 from stratamq_bench.etcd_server import Etcd
 from stratamq_bench.ports import free_port
 
-from stratamq.client import Client, connect
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.client import Client, Message, connect
+from stratamq.errors import NotWritableError, StrataError, UnavailableError
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
 from tests.support.waiting import until
 
@@ -100,3 +100,16 @@ def caught_up(members: Members) -> None:
             ),
             "both slaves have everything",
         )
+
+
+def store(client: Client, body: bytes) -> None:
+    """Of topic t. Again while it is refused: on a busy machine a leader's lease ends between."""
+
+    def is_stored() -> bool:
+        try:
+            client.send_message(Message("t", body))
+        except NotWritableError:
+            return False
+        return True
+
+    until(is_stored, "the leader takes a message")

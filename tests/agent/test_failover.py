@@ -8,7 +8,7 @@ import pytest
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotFoundError, NotWritableError
 from stratamq.formats.broker_role import Role
-from tests.agent.members import ROOMS, Members, caught_up
+from tests.agent.members import ROOMS, Members, caught_up, store
 from tests.support.brokers import COMMITLOG
 from tests.support.waiting import until
 
@@ -28,11 +28,11 @@ def test_a_lost_master_is_replaced_and_nothing_acknowledged_is_lost(members):
     sent = sorted(b"%d" % number for number in range(50))
     with members.client() as client:
         for body in sent:
-            client.send_message(Message("t", body))
+            store(client, body)
         caught_up(members)
         members.brokers["a"].kill(*ROOMS)
         until(lambda: members.leader() in ("b", "c"), "another member leads")
-        client.send_message(Message("t", b"after"))
+        store(client, b"after")
         until(lambda: bodies(client) == [*sent, b"after"], "all are there, each once")
     members.brokers["a"].start(ROOMS)
     until(lambda: members.leader("a") in ("b", "c"), "the old master's agent follows")
@@ -41,11 +41,11 @@ def test_a_lost_master_is_replaced_and_nothing_acknowledged_is_lost(members):
 def test_a_master_whose_log_alone_is_gone_is_replaced(members):
     """Its replication goes on, and does not speak for a log that does not answer."""
     with members.client() as client:
-        client.send_message(Message("t", b"before"))
+        store(client, b"before")
         caught_up(members)
         members.brokers["a"].kill(COMMITLOG)
         until(lambda: members.leader("b") in ("b", "c"), "another member leads")
-        client.send_message(Message("t", b"after"))
+        store(client, b"after")
         until(lambda: bodies(client) == [b"after", b"before"], "both are there, each once")
     members.brokers["a"].start((COMMITLOG,))
     with connect(members.brokers["a"].root, timeout_s=20) as old:
@@ -54,12 +54,12 @@ def test_a_master_whose_log_alone_is_gone_is_replaced(members):
 
 def test_a_switchover_goes_to_the_member_that_was_named(members):
     with members.client() as client:
-        client.send_message(Message("t", b"before"))
+        store(client, b"before")
         caught_up(members)
         with connect(members.brokers["b"].root, timeout_s=20) as asked:
             asked.admin.switchover("c")
         until(lambda: members.leader() == "c", "c leads")
-        client.send_message(Message("t", b"after"))
+        store(client, b"after")
         until(lambda: bodies(client) == [b"after", b"before"], "both are there, each once")
 
 
@@ -73,7 +73,7 @@ def test_a_switchover_to_a_member_without_an_agent_is_refused(members):
 
 def test_while_failover_is_paused_nobody_is_promoted(members):
     with members.client() as client:
-        client.send_message(Message("t", b"one"))
+        store(client, b"one")
     caught_up(members)
     with connect(members.brokers["b"].root, timeout_s=20) as asked:
         asked.admin.set_failover_paused(True)
@@ -87,7 +87,7 @@ def test_while_failover_is_paused_nobody_is_promoted(members):
 @pytest.mark.parametrize("members", ["ASYNC_MASTER"], indirect=True)
 def test_a_master_that_waits_for_no_slave_stops_when_its_agent_does(members):
     with members.client() as client:
-        client.send_message(Message("t", b"one"))
+        store(client, b"one")
     caught_up(members)
     members.signal_agent("a", signal.SIGSTOP)
     with connect(members.brokers["a"].root, timeout_s=20) as old:
