@@ -41,7 +41,7 @@ def one_of_each() -> list[Entry]:
 
 def bench(tmp_path, *arguments):
     command = [sys.executable, "-m", "stratamq_bench", *arguments, "--dir", str(tmp_path)]
-    command += ["--seconds", "0.5", "--rounds", "1", "--output", "json"]
+    command += ["--seconds", "0.2", "--rounds", "1", "--output", "json"]
     return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
