@@ -22,7 +22,7 @@ check: lint  ## while you change something: lint, formats, pages, one real broke
 	  tests/cli/test_broker_commands.py tests/cli/test_tour.py $(ARGS)
 
 test: venv  ## every test that needs no Java, with all the lints: a quarter of an hour on two cores
-	@echo "make test: about 12 minutes on two quiet cores; make check takes one" >&2
+	@echo "make test: about a quarter of an hour on two cores; make check takes one minute" >&2
 	$(PYTEST) -n 3 -m "not java and not spark and not compose and not cluster" $(ARGS)
 
 test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
