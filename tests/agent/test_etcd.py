@@ -16,11 +16,12 @@ from stratamq.formats.election_state import (
     decode_election_state,
     encode_election_state,
 )
+from stratamq.rpc.credentials import Credentials
 from tests.agent.store_rules import STATE, created_once_and_replaced_by_who_has_read_it
 
 
 async def _with_store(endpoints: list[str], work, timeout_s: float = 20.0, key: str = "t/k"):
-    store = EtcdStore(endpoints, key, timeout_s)
+    store = EtcdStore(endpoints, key, timeout_s, Credentials())
     try:
         return await work(store)
     finally:
@@ -84,7 +85,7 @@ def test_a_connection_that_is_gone_without_a_word_is_replaced(etcd):
 
         server = await asyncio.start_server(relay, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        store = EtcdStore([f"127.0.0.1:{port}"], "t/k", 1.0)
+        store = EtcdStore([f"127.0.0.1:{port}"], "t/k", 1.0, Credentials())
         assert await store.swap(STATE, ABSENT)
         lost += writers
         with pytest.raises(UnavailableError):
@@ -114,6 +115,7 @@ def test_a_value_that_is_none_is_named():
         "etcd://",
         "zk://a:1",
         "etcd://a",
+        "etcds://a",
         "etcd://a:1/x/y",
         "kubernetes",
         "kubernetes://a/b",
@@ -123,4 +125,4 @@ def test_a_value_that_is_none_is_named():
 def test_a_setting_that_names_no_store_is_refused(setting):
     assert store_fault(setting)
     with pytest.raises(ConfigurationError, match=r"agent\.store"):
-        open_store(setting, "broker-a", 30, 1.0, SystemClock())
+        open_store(setting, "broker-a", 30, 1.0, SystemClock(), Credentials())

@@ -14,6 +14,7 @@ from stratamq.election.store import ABSENT, Snapshot
 from stratamq.errors import ConfigurationError, CorruptRecordError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.formats.election_state import ElectionState
+from stratamq.rpc.credentials import Credentials
 from tests.agent.store_rules import STATE, created_once_and_replaced_by_who_has_read_it
 
 NAMESPACE = "default"
@@ -40,7 +41,9 @@ def cluster(api) -> Iterator[str]:
 
 def ask(cluster: str, work, timeout_s: float = 20.0):
     async def run():
-        store = open_store(f"kubernetes://{NAMESPACE}", cluster, 30, timeout_s, SystemClock())
+        store = open_store(
+            f"kubernetes://{NAMESPACE}", cluster, 30, timeout_s, SystemClock(), Credentials()
+        )
         try:
             return await work(store)
         finally:
@@ -107,4 +110,4 @@ def test_names_that_kubernetes_does_not_take_are_apart():
 
 def test_outside_of_a_pod_the_namespace_is_named():
     with pytest.raises(ConfigurationError, match="namespace"):
-        open_store("kubernetes://", "broker-a", 30, 1.0, SystemClock())
+        open_store("kubernetes://", "broker-a", 30, 1.0, SystemClock(), Credentials())

@@ -37,7 +37,7 @@ async def main() -> None:
     if not config.store:
         raise ConfigurationError(["agent.store: name the election store"])
     client = AsyncClient(service.endpoints, timeout_s=ANSWER_S)
-    store = _NamedStore(config, client, service.clock)
+    store = _NamedStore(config, config.etcd_credentials(), client, service.clock)
     agent = Agent(
         store,
         OwnBroker(client, machine_boot()),
@@ -62,8 +62,11 @@ async def main() -> None:
 class _NamedStore:
     """The election store: opened as soon as the log has told the name that the members share."""
 
-    def __init__(self, config: AgentConfig, client: AsyncClient, clock: Clock) -> None:
+    def __init__(
+        self, config: AgentConfig, etcd: Credentials, client: AsyncClient, clock: Clock
+    ) -> None:
         self._clock = clock
+        self._etcd = etcd
         self._config = config
         self._client = client
         self._store: ElectionStore | None = None
@@ -83,7 +86,7 @@ class _NamedStore:
             config = self._config
             name = (await self._client.log_state()).broker_name
             ttl_s, timeout_s = -(-config.ttl_ms // 1000), config.retry_timeout_ms / 1000
-            self._store = open_store(config.store, name, ttl_s, timeout_s, self._clock)
+            self._store = open_store(config.store, name, ttl_s, timeout_s, self._clock, self._etcd)
         return self._store
 
 
