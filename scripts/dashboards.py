@@ -144,6 +144,12 @@ GOES_OUT = (
         note="In messages: the 20 groups with the most, and the sum of the others.",
     ),
     Panel(
+        "How old is what groups have yet to read?",
+        ((f"dispatcher_group_lag_seconds{{{W}}}", "{{group}}"),),
+        "s",
+        note="Of the 20 groups with the most messages. No value: in the tier, or deleted.",
+    ),
+    Panel(
         "How many groups are behind?",
         (
             (f"dispatcher_groups_behind{{{W}}}", f"{MEMBER} behind"),

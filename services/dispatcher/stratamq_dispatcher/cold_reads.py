@@ -89,6 +89,25 @@ class ColdReads:
             open_files.close()
         return found
 
+    def store_times(
+        self, asked: Iterable[tuple[QueueSnapshot, int]], view: LogView
+    ) -> list[int | None]:
+        """Of the message at each index; None: it is not in the log, or cannot be read."""
+        open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
+        log = self._log(view)
+        found: list[int | None] = []
+        try:
+            for queue, index in asked:
+                try:
+                    unit = unit_at(queue, open_files, index)
+                    below = unit.physical_offset < view.minimum
+                    found.append(None if below else store_timestamp(log, unit.physical_offset))
+                except (CorruptionError, OffsetOutOfRangeError):
+                    found.append(None)
+        finally:
+            open_files.close()
+        return found
+
     def close(self) -> None:
         if self._segments is not None:
             self._segments.close()

@@ -6,7 +6,7 @@ anything, and nothing here keeps one.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -343,6 +343,19 @@ class Puller:
             (topic, queue_id), timestamp_ms, local, minimum, upper=boundary is Boundary.UPPER
         )
         return max(found, queue.hidden_below)
+
+    async def store_times(self, positions: Sequence[tuple[str, int, int]]) -> list[int | None]:
+        """Of messages by topic, queue and offset, in ms since 1970; None: the log does not have it,
+        or it cannot be read."""
+        queues = [self._engine.queues.get(topic, number) for topic, number, _ in positions]
+        asked = [
+            (queue.snapshot(queue.lowest), offset)
+            for queue, (_, _, offset) in zip(queues, positions, strict=True)
+            if queue is not None
+        ]
+        view = self._log_view()
+        found = iter(await self._in_lane(lambda: self._cold.store_times(asked, view)))
+        return [None if queue is None else next(found) for queue in queues]
 
     def first_offset(self, queue: ConsumeQueue, local: int) -> int:
         """The queue's first message in the log, whose minimum is `local`, or in the tier."""
