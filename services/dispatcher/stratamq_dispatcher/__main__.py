@@ -46,7 +46,6 @@ async def main() -> None:
     tier = tier_of(service, engine)
     serving = asyncio.Event()
     puller = puller_of(service, engine, reading, tier)
-    not_writable = partial(why_not_writable, service.channels)
     topics = FollowedTopics(
         lambda topic, floors: engine.queues.hide(topic, floors),
         lambda topic: engine.queues.shows(topic),
@@ -60,7 +59,7 @@ async def main() -> None:
         LastCommits(clock),
         GroupMembers(clock),
         topics,
-        not_writable,
+        partial(why_not_writable, service.channels),
         config.page_entries,
     )
     known_history = True
