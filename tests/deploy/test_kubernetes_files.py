@@ -220,3 +220,8 @@ def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
         terms = one["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
         (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]
         assert term["labelSelector"]["matchLabels"] == one["spec"]["selector"]["matchLabels"]
+
+
+def test_an_update_goes_from_the_last_pod_to_the_first_one_at_a_time():
+    assert broker()["spec"]["updateStrategy"] == {"type": "RollingUpdate"}
+    assert "updateStrategy" not in member()["spec"]
