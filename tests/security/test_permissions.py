@@ -253,6 +253,42 @@ def test_a_token_that_is_nobodys_is_refused(guarded, run, name):
     assert run(guarded.call(name, "no-such-token")) == "UNAUTHENTICATED"
 
 
+@pytest.fixture
+def held(guarded, monkeypatch) -> list[str]:
+    """The peers whose refusals were held before they were answered."""
+    peers: list[str] = []
+
+    async def hold(peer: str) -> None:
+        peers.append(peer)
+
+    monkeypatch.setattr(guarded.control, "hold_stranger", hold)
+    return peers
+
+
+def test_a_refusal_of_a_caller_that_nobody_knows_is_held_and_no_other_answer(guarded, run, held):
+    guarded.set_rules(right("Pull"))
+    assert run(guarded.call("Pull", "right")) == "OK"
+    assert run(guarded.call("Pull", "wrong")) == "PERMISSION_DENIED"
+    assert held == []
+    for name in ("Pull", "PullStream", "Append", "AppendStream"):
+        assert run(guarded.call(name)) == "UNAUTHENTICATED"
+    assert len(held) == 4
+
+
+def test_an_unknown_method_is_refused_and_held_for_callers_that_nobody_knows(guarded, run, held):
+    async def call(metadata: list[tuple[str, str]]) -> str:
+        async with grpc.aio.insecure_channel(guarded.server.address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await channel.unary_unary("/a.b/C")(b"", metadata=metadata, timeout=20)
+        return refused.value.code().name
+
+    guarded.set_rules(right("Pull"))
+    assert run(call([(AUTHORIZATION, BEARER + guarded.tokens["right"])])) == "UNIMPLEMENTED"
+    assert held == []
+    assert run(call([])) == "UNIMPLEMENTED"
+    assert len(held) == 1
+
+
 @pytest.mark.parametrize("name", GUARDED)
 def test_a_caller_with_all_other_permissions_is_refused(guarded, run, name):
     guarded.set_rules(wrong(name))

@@ -1,9 +1,14 @@
 """Whoever calls again and again without an identity loses the connection, and nobody else does."""
 
+import asyncio
 import socket
 
 from stratamq.service.strangers import (
     AGAIN_REFUSALS,
+    FREE_REFUSALS,
+    HOLD_S,
+    MOST_HELD,
+    MOST_HOSTS,
     MOST_REFUSALS,
     REMEMBERED_NS,
     Closing,
@@ -34,19 +39,112 @@ def test_a_connection_is_closed_at_so_many_refusals_in_a_second_and_once():
     assert closed == ["ipv4:10.0.0.1:5"]
 
 
-def test_the_next_connections_of_its_host_are_closed_sooner_for_a_while():
+async def call_and_go(strangers: Strangers, peer: str) -> None:
+    """A call that is refused, and reset at once."""
+    strangers.refused(peer)
+    held = asyncio.ensure_future(strangers.hold(peer))
+    await asyncio.sleep(0)
+    held.cancel()
+    await asyncio.wait([held])
+
+
+def test_the_next_connections_of_its_host_are_closed_sooner_if_they_do_not_wait():
     time, closed = Time(), []
     strangers = Strangers(closed.append, time)
+
+    async def calls(port: int, count: int) -> None:
+        for _ in range(count):
+            await call_and_go(strangers, f"ipv6:%5B2001:db8::1%5D:{port}")
+            await call_and_go(strangers, f"ipv6:%5B2001:db8::2%5D:{port}")
+
     for _ in range(MOST_REFUSALS):
         strangers.refused("ipv6:%5B2001:db8::1%5D:5")
-    for _ in range(AGAIN_REFUSALS):
-        strangers.refused("ipv6:%5B2001:db8::1%5D:6")
-        strangers.refused("ipv6:%5B2001:db8::2%5D:6")
+    asyncio.run(calls(6, AGAIN_REFUSALS))
     assert closed == ["ipv6:%5B2001:db8::1%5D:5", "ipv6:%5B2001:db8::1%5D:6"]
     time.now_ns += REMEMBERED_NS
-    for _ in range(AGAIN_REFUSALS):
-        strangers.refused("ipv6:%5B2001:db8::1%5D:7")
+    asyncio.run(calls(7, AGAIN_REFUSALS))
     assert len(closed) == 2
+
+
+class Sleeps:
+    """Held calls, until they are let go."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.over = asyncio.Event()
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        await self.over.wait()
+
+
+def test_refusals_of_a_host_beyond_some_in_a_second_are_held_for_a_while_and_no_others():
+    async def scenario() -> None:
+        time, sleeps = Time(), Sleeps()
+        strangers = Strangers(lambda peer: None, time, sleeps)
+
+        async def call(host: str) -> bool:
+            """Whether its answer is held."""
+            before = len(sleeps.seconds)
+            peer = f"ipv4:{host}:5"
+            strangers.refused(peer)
+            tasks.append(asyncio.ensure_future(strangers.hold(peer)))
+            await asyncio.sleep(0)
+            return len(sleeps.seconds) > before
+
+        tasks: list[asyncio.Task[None]] = []
+        assert [await call("10.0.0.1") for _ in range(FREE_REFUSALS)] == [False] * FREE_REFUSALS
+        assert await call("10.0.0.1")
+        assert not await call("10.0.0.2")
+        time.now_ns += REMEMBERED_NS - 1
+        assert await call("10.0.0.1")
+        time.now_ns += REMEMBERED_NS
+        await strangers.hold("ipv4:10.0.0.1:5")
+        assert not await call("10.0.0.1"), "a second of its own, and no refusal lately"
+        assert sleeps.seconds == [HOLD_S, HOLD_S]
+        sleeps.over.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+
+
+def test_so_many_calls_of_a_host_are_held_and_those_that_ended_make_room():
+    async def scenario() -> None:
+        sleeps, closed = Sleeps(), []
+        strangers = Strangers(closed.append, Time(), sleeps)
+        peers = [f"ipv4:10.0.0.1:{port}" for port in range(MOST_HELD + FREE_REFUSALS)]
+        tasks = []
+        for peer in peers:
+            strangers.refused(peer)
+            tasks.append(asyncio.ensure_future(strangers.hold(peer)))
+            await asyncio.sleep(0)
+        assert len(sleeps.seconds) == MOST_HELD
+        await strangers.hold(peers[0])
+        assert closed == []
+        sleeps.over.set()
+        await asyncio.gather(*tasks)
+        await strangers.hold(peers[0])
+        assert len(sleeps.seconds) == MOST_HELD + 1
+
+    asyncio.run(scenario())
+
+
+def test_of_the_hosts_the_ones_that_were_refused_last_are_remembered():
+    async def scenario() -> None:
+        sleeps = Sleeps()
+        sleeps.over.set()
+        strangers = Strangers(lambda peer: None, Time(), sleeps)
+        for host in ("first", "second"):
+            for _ in range(FREE_REFUSALS + 1):
+                strangers.refused(f"{host}:1")
+        for number in range(MOST_HOSTS - 1):
+            strangers.refused(f"other-{number}:1")
+            strangers.refused("second:1")
+        for host in ("first", "second"):
+            await strangers.hold(f"{host}:1")
+        assert len(sleeps.seconds) == 1
+
+    asyncio.run(scenario())
 
 
 def test_one_connection_is_closed_and_the_others_of_the_process_are_not():

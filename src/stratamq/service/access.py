@@ -13,7 +13,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
@@ -118,6 +118,8 @@ class AccessControl:
         self.on_stranger: Callable[[str], bool] = lambda peer: False
         """A call of that peer was refused, because nobody knows who it is. True: it was one too
         many, and its connection is closed."""
+        self.hold_stranger: Callable[[str], Awaitable[None]] = _at_once
+        """Waits before the refusal of a call of that peer, which was counted, is answered."""
 
     def caller(self, context: Any) -> Caller:
         """Of a call, by its context (grpc.aio)."""
@@ -158,17 +160,17 @@ class AccessControl:
         """UnauthenticatedError: this method is not for nobody."""
         if not caller.name:
             self._refused(caller, method, caller.problem or "no identity")
-            if self.on_stranger(caller.peer):
-                reason = "too many calls without an identity"
-                text = Line.CLOSED.value
-                self._lines.line(
-                    Line.CLOSED, logging.WARNING, text, peer=caller.peer, reason=reason
-                )
+            self._count_stranger(caller)
             raise UnauthenticatedError(
                 caller.problem
                 or "this broker asks who calls: show a token (STRATAMQ_TOKEN_FILE) or a client "
                 "certificate (STRATAMQ_TLS_CERTIFICATE)"
             )
+
+    def _count_stranger(self, caller: Caller) -> None:
+        if self.on_stranger(caller.peer):
+            reason, text = "too many calls without an identity", Line.CLOSED.value
+            self._lines.line(Line.CLOSED, logging.WARNING, text, peer=caller.peer, reason=reason)
 
     async def require(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
         """NotPermittedError, naming what is missing. UnauthenticatedError: the caller's token was
@@ -210,9 +212,13 @@ class AccessControl:
         for topic in topics:
             self._require(caller, Permission(Kind.TOPIC, Verb.PRODUCE, topic), method)
 
-    def no_such_method(self, method: str) -> None:
-        """Somebody has called it; gRPC does not say who."""
-        self._refused(Caller("", ""), method, "there is no such method")
+    async def no_such_method(self, context: Any, method: str) -> None:
+        """Somebody has called it. Whom nobody knows waits for the answer, as for a refusal."""
+        caller = self.caller(context)
+        self._refused(caller, method, "there is no such method")
+        if not caller.name:
+            self._count_stranger(caller)
+            await self.hold_stranger(caller.peer)
 
     def _require_known(self, caller: Caller, method: str) -> None:
         problem = caller.problem
@@ -256,6 +262,10 @@ class AccessControl:
 
 
 _calls: ContextVar[tuple[AccessControl, Caller, str] | None] = ContextVar("calls", default=None)
+
+
+async def _at_once(_: str) -> None:
+    """Nothing is held."""
 
 
 def begin(control: AccessControl, context: Any, method: str) -> tuple[Caller, Rule] | None:

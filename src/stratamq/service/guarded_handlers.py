@@ -21,7 +21,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc.aio import EOF, AbortError
 
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, UnauthenticatedError
 from stratamq.rpc.framing import identity
 from stratamq.rpc.permissions import Rule, rule_of
 from stratamq.rpc.request_ids import ERROR_KEY, one_request
@@ -91,13 +91,19 @@ class GuardedHandlers(grpc.GenericRpcHandler):
 
 
 class UnknownMethods(grpc.GenericRpcHandler):
-    """Asked when no other handler has the method: gRPC refuses the call, and it is noted."""
+    """Asked when no other handler has the method: the call is noted, and refused as gRPC does."""
 
     def __init__(self, access: AccessControl) -> None:
         self._access = access
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> None:
-        self._access.no_such_method(str(handler_call_details.method))
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        method = str(handler_call_details.method)
+
+        async def refuse(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+            await self._access.no_such_method(context, method)
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 class Entrance:
@@ -326,7 +332,7 @@ def _single(
         except AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of an RPC
-            await _abort(context, error, method)
+            await _abort(context, error, method, entrance.access)
         answered.inc()
         seconds.observe((time.perf_counter_ns() - started_ns) / 1e9)
         return response
@@ -361,7 +367,7 @@ def _stream(
             except AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the top of an RPC
-                await _abort(context, error, method)
+                await _abort(context, error, method, entrance.access)
             answered.inc()
 
     async def write(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
@@ -375,7 +381,7 @@ def _stream(
             except AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the top of an RPC
-                await _abort(context, error, method)
+                await _abort(context, error, method, entrance.access)
             answered.inc()
 
     return generate if inspect.isasyncgenfunction(behaviour) else write
@@ -397,7 +403,14 @@ async def _asked(
     return asked
 
 
-async def _abort(context: grpc.aio.ServicerContext, error: Exception, method: str) -> None:
+async def _abort(
+    context: grpc.aio.ServicerContext,
+    error: Exception,
+    method: str,
+    access: AccessControl | None,
+) -> None:
+    if access is not None and isinstance(error, UnauthenticatedError):
+        await access.hold_stranger(context.peer())
     code, message, metadata = to_status(error)
     log.debug("call failed", extra={"method": method, "status": code.name, "reason": message})
     CALLS.labels(method, code.name).inc()

@@ -164,7 +164,9 @@ class Server:
         self.address = listen(self._grpc, address, self._room, self._tls)
         if self._access is not None and not is_unix(self.address):
             _, port = split_address(self.address)
-            self._access.on_stranger = Strangers(Closing(port)).refused
+            strangers = Strangers(Closing(port))
+            self._access.on_stranger = strangers.refused
+            self._access.hold_stranger = strangers.hold
         if self._root is not None:
             self._local = listen_locally(self._grpc, self._root, self._room)
         if self._metrics_wanted:

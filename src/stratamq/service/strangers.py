@@ -1,62 +1,139 @@
-"""Connections on which call after call is refused for want of an identity are closed.
+"""Who is refused again and again for want of an identity waits for each refusal; whom that does not
+slow down loses the connection.
 
-A refused call costs the service a fifth of a millisecond, and its peer nothing: it opens streams
-and resets them, thousands a second, and everyone else's calls wait behind those. gRPC bounds
-neither, and closes no connection for us: the socket is found among the process's own and shut down.
+    refusals of a host in a second    beyond FREE_REFUSALS    are held for HOLD_S, MOST_HELD at a
+                                                              time, REMEMBERED_NS from the last on
+    of a connection in a second       MOST_REFUSALS           the connection is closed
+    of one whose host lost another    AGAIN_REFUSALS that     the same
+    one lately                        were not waited for
+
+A refused call costs the service a fifth of a millisecond, and its peer nothing: it calls again, or
+opens streams and resets them, thousands a second, and everyone else's calls wait behind those. gRPC
+bounds neither, and closes no connection for us: the socket is found among the process's own and
+shut down. Calls that are not refused are never held.
 """
 
+import asyncio
 import contextlib
 import os
 import socket
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from stratamq.rpc.address import split_address
 
+FREE_REFUSALS = 20
+"""Of one host in a second. A client that lacks its token makes a few."""
+HOLD_S = 1.0
+MOST_HELD = 64
+"""Of one host. Beyond, refusals are answered at once."""
 MOST_REFUSALS = 100
-"""Of one connection in a second. A client that lacks its token makes a few."""
 AGAIN_REFUSALS = 5
-"""Of one from a host whose connection was closed lately."""
 REMEMBERED_NS = 30_000_000_000
 MOST_HOSTS = 4_096
+"""Those that were refused last."""
 PIECE_BYTES, MOST_PIECES = 1 << 20, 64
 _SECOND_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Host:
+    second: int = -1
+    refused: int = 0
+    """In that second."""
+    slow_ns: int = -REMEMBERED_NS
+    """When it last was refused too often."""
+    closed_ns: int = -REMEMBERED_NS
+    """When a connection of it was closed last."""
+    held: int = 0
 
 
 class Strangers:
     """Of one listener. Belongs to the event loop."""
 
     def __init__(
-        self, close: Callable[[str], None], now_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        close: Callable[[str], None],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`close` gets gRPC's name of the peer, and does not wait."""
         self._close = close
         self._now_ns = now_ns
+        self._sleep = sleep
         self._second = -1
         self._refused: Counter[str] = Counter()
-        self._hosts: dict[str, int] = {}
-        """Whose connection was closed, and when."""
+        self._not_waited: Counter[str] = Counter()
+        """Of connections, in this second."""
+        self._hosts: OrderedDict[str, _Host] = OrderedDict()
 
     def refused(self, peer: str) -> bool:
         """A call of `peer` was, because nobody knows who it is. True: its connection is closed."""
         now_ns = self._now_ns()
-        if now_ns // _SECOND_NS != self._second:
-            self._second = now_ns // _SECOND_NS
-            self._refused.clear()
+        host = self._count(peer, now_ns)
         self._refused[peer] += 1
-        host = peer.rpartition(":")[0]
-        since_ns = now_ns - self._hosts.get(host, -REMEMBERED_NS)
-        most = AGAIN_REFUSALS if since_ns < REMEMBERED_NS else MOST_REFUSALS
-        if self._refused[peer] != most:
+        again = not self._is_held(host, now_ns) and self._again(peer, host, now_ns)
+        if not again and self._refused[peer] != MOST_REFUSALS:
             return False
-        if len(self._hosts) >= MOST_HOSTS:
-            self._hosts.clear()
-        self._hosts[host] = now_ns
-        self._close(peer)
+        self._end(peer, host, now_ns)
         return True
+
+    async def hold(self, peer: str) -> None:
+        """Behind `refused`, before the refusal is answered."""
+        host, now_ns = self._hosts.get(_host_of(peer)), self._now_ns()
+        if host is None or not self._is_held(host, now_ns):
+            return
+        host.held += 1
+        try:
+            await self._sleep(HOLD_S)
+        except asyncio.CancelledError:
+            if self._again(peer, host, now_ns):
+                self._end(peer, host, now_ns)
+            raise
+        finally:
+            host.held -= 1
+
+    def _count(self, peer: str, now_ns: int) -> _Host:
+        second = now_ns // _SECOND_NS
+        if second != self._second:
+            self._second = second
+            self._refused.clear()
+            self._not_waited.clear()
+        name = _host_of(peer)
+        host = self._hosts.setdefault(name, _Host())
+        self._hosts.move_to_end(name)
+        if len(self._hosts) > MOST_HOSTS:
+            self._hosts.popitem(last=False)
+        if host.second != second:
+            host.second, host.refused = second, 0
+        host.refused += 1
+        if host.refused > FREE_REFUSALS or _lately(host.slow_ns, now_ns):
+            host.slow_ns = now_ns
+        return host
+
+    def _is_held(self, host: _Host, now_ns: int) -> bool:
+        return _lately(host.slow_ns, now_ns) and host.held < MOST_HELD
+
+    def _again(self, peer: str, host: _Host, now_ns: int) -> bool:
+        """The refusal is answered at once, or its caller has gone before: once too often?"""
+        self._not_waited[peer] += 1
+        return _lately(host.closed_ns, now_ns) and self._not_waited[peer] == AGAIN_REFUSALS
+
+    def _end(self, peer: str, host: _Host, now_ns: int) -> None:
+        host.closed_ns = now_ns
+        self._close(peer)
+
+
+def _host_of(peer: str) -> str:
+    return peer.rpartition(":")[0]
+
+
+def _lately(moment_ns: int, now_ns: int) -> bool:
+    return now_ns - moment_ns < REMEMBERED_NS
 
 
 class Closing:
