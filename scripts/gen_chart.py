@@ -1,0 +1,86 @@
+"""Generate `deploy/kubernetes/chart` from the overlays, or with --check say what differs.
+
+A template is what `kubectl kustomize` renders of an overlay, with the image, the size and the class
+of the volumes as values. Needs kubectl.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+KUBERNETES = Path(__file__).resolve().parent.parent / "deploy" / "kubernetes"
+CHART = KUBERNETES / "chart"
+SHAPES = ("one", "shard", "tiered-shard", "three-shards")
+HEADER = "# Generated from the overlays by scripts/gen_chart.py.\n"
+ABOUT = "apiVersion: v2\nname: stratamq\ndescription: A durable message store\nversion: 0.1.0\n"
+VALUES = f"""\
+# An overlay: {", ".join(SHAPES)}.
+shape: one
+image: stratamq
+storageSize: 50Gi
+# Empty: the cluster's default class.
+storageClass: ""
+"""
+SHAPE = f"""\
+{{{{- if not (has .Values.shape (list {" ".join(f'"{one}"' for one in SHAPES)})) }}}}
+{{{{- fail "shape: give one of {", ".join(SHAPES)}" }}}}
+{{{{- end }}}}
+"""
+IMAGE = ("image: stratamq\n", "image: {{ .Values.image | quote }}\n")
+SIZE = (
+    "          storage: 50Gi\n",
+    "          storage: {{ .Values.storageSize | quote }}\n"
+    "      {{- with .Values.storageClass }}\n"
+    "      storageClassName: {{ . | quote }}\n"
+    "      {{- end }}\n",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; fail on differences")
+    parser.add_argument("--kubectl", default="kubectl", help="its path, if it is not on the PATH")
+    arguments = parser.parse_args()
+    kubectl = shutil.which(arguments.kubectl)
+    if kubectl is None:
+        print(f"{arguments.kubectl} is not here: install it, or give --kubectl", file=sys.stderr)
+        return 2
+    fresh = {"Chart.yaml": ABOUT, "values.yaml": VALUES, "templates/shape.yaml": SHAPE}
+    fresh |= {f"templates/{one}.yaml": template(one, rendered(kubectl, one)) for one in SHAPES}
+    fresh = {name: HEADER + text for name, text in fresh.items()}
+    there = {
+        path.relative_to(CHART).as_posix(): path.read_text(encoding="utf-8")
+        for path in CHART.rglob("*.yaml")
+    }
+    differing = sorted(
+        name for name in fresh.keys() | there.keys() if fresh.get(name) != there.get(name)
+    )
+    for name in differing:
+        if arguments.check:
+            print(f"{name} differs: run scripts/gen_chart.py", file=sys.stderr)
+        elif name in fresh:
+            (CHART / name).parent.mkdir(parents=True, exist_ok=True)
+            (CHART / name).write_text(fresh[name], encoding="utf-8")
+        else:
+            (CHART / name).unlink()
+    return int(arguments.check and bool(differing))
+
+
+def rendered(kubectl: str, overlay: str) -> str:
+    command = [kubectl, "kustomize", str(KUBERNETES / overlay)]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def template(shape: str, text: str) -> str:
+    text = text.replace("{{", '{{ "{{" }}')
+    for plain, value in (IMAGE, SIZE):
+        if plain not in text:
+            raise ValueError(f"{shape} has no {plain.strip()!r}: say in gen_chart.py what it is")
+        text = text.replace(plain, value)
+    return f'{{{{- if eq .Values.shape "{shape}" }}}}\n{text}{{{{- end }}}}\n'
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The Helm chart renders the objects of the overlays, and a value changes what it names alone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+CHART = KUBERNETES / "chart"
+SHAPES = ("one", "shard", "tiered-shard", "three-shards")
+
+
+def tool(name: str) -> str:
+    found = os.environ.get(f"STRATAMQ_{name.upper()}") or shutil.which(name)
+    if found is None:
+        pytest.skip(
+            f"{name} is not here: put it on the PATH, or name it in STRATAMQ_{name.upper()}"
+        )
+    return found
+
+
+def objects(*command: str) -> dict[tuple[str, str], Any]:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    named = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    assert len(named) == len(found) > 0
+    return named
+
+
+def chart(shape: str, **values: str) -> dict[tuple[str, str], Any]:
+    given = [f"--set={name}={value}" for name, value in ({"shape": shape} | values).items()]
+    return objects(tool("helm"), "template", "x", str(CHART), *given)
+
+
+def test_the_chart_is_what_the_overlays_give():
+    script = str(ROOT / "scripts" / "gen_chart.py")
+    command = [sys.executable, script, "--check", "--kubectl", tool("kubectl")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_renders_the_objects_of_its_overlay(shape):
+    assert chart(shape) == objects(tool("kubectl"), "kustomize", str(KUBERNETES / shape))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_change_what_they_name_and_nothing_else(shape):
+    expected = chart(shape)
+    for one in expected.values():
+        if one["kind"] == "StatefulSet":
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                container["image"] = "registry/stratamq:7"
+            (claim,) = one["spec"]["volumeClaimTemplates"]
+            claim["spec"]["resources"]["requests"]["storage"] = "9Gi"
+            claim["spec"]["storageClassName"] = "fast"
+    given = {"image": "registry/stratamq:7", "storageSize": "9Gi", "storageClass": "fast"}
+    assert chart(shape, **given) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_template_with_the_default_values_is_of_the_api_and_has_the_settings_file(shape):
+    text = (CHART / "templates" / f"{shape}.yaml").read_text(encoding="utf-8")
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    text = re.sub(r"(?s) *{{- with .*?{{- end }}\n", "", text)
+    text = re.sub(r"{{ \.Values\.(\w+) \| quote }}", lambda one: values[one[1]], text)
+    text = re.sub(r"(?m)^{{- (if .*|end) }}\n", "", text)
+    found = [one for one in yaml.safe_load_all(text) if one]
+    for one in found:
+        kubernetes_validate.validate(one, "1.33", strict=True)
+    settings = (KUBERNETES / "base" / "stratamq.toml").read_text(encoding="utf-8")
+    maps = [one["data"] for one in found if one["kind"] == "ConfigMap"]
+    assert maps == [{"stratamq.toml": settings}] * (3 if shape == "three-shards" else 1)
+    if kubectl := os.environ.get("STRATAMQ_KUBECTL") or shutil.which("kubectl"):
+        named = {(one["kind"], one["metadata"]["name"]): one for one in found}
+        assert named == objects(kubectl, "kustomize", str(KUBERNETES / shape))
+
+
+def test_a_shape_that_is_none_is_refused():
+    command = [tool("helm"), "template", "x", str(CHART), "--set=shape=two"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "shape: give one of one, shard" in done.stderr
