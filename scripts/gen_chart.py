@@ -1,10 +1,11 @@
 """Generate `deploy/kubernetes/chart` from the overlays, or with --check say what differs.
 
 A template is what `kubectl kustomize` renders of an overlay, with the image, the size and the class
-of the volumes as values. Needs kubectl.
+of the volumes, and the settings as values. Needs kubectl.
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ image: stratamq
 storageSize: 50Gi
 # Empty: the cluster's default class.
 storageClass: ""
+# The whole of stratamq.toml. Empty: that of deploy/kubernetes/base.
+settings: ""
 """
 SHAPE = f"""\
 {{{{- if not (has .Values.shape (list {" ".join(f'"{one}"' for one in SHAPES)})) }}}}
@@ -79,6 +82,13 @@ def template(shape: str, text: str) -> str:
         if plain not in text:
             raise ValueError(f"{shape} has no {plain.strip()!r}: say in gen_chart.py what it is")
         text = text.replace(plain, value)
+    # A name of its own for each content: a change of the settings rolls the pods.
+    name = r"(name: [a-z-]+-settings-)([a-z0-9]{10})\n"
+    own = "{{ with .Values.settings }}{{ sha256sum . | trunc 10 }}{{ else }}"
+    text = re.sub(name, rf"\1{own}\2{{{{ end }}}}\n", text)
+    given = "{{- with .Values.settings }}\n  stratamq.toml: {{ toJson . }}\n{{- else }}\n"
+    file = r"(?m)^(  stratamq\.toml: \|\n(?:(?:    .*)?\n)+)"
+    text = re.sub(file, rf"{given}\1{{{{- end }}}}\n", text)
     return f'{{{{- if eq .Values.shape "{shape}" }}}}\n{text}{{{{- end }}}}\n'
 
 

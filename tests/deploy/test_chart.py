@@ -1,5 +1,6 @@
 """The Helm chart renders the objects of the overlays, and a value changes what it names alone."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -68,10 +69,28 @@ def test_values_change_what_they_name_and_nothing_else(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_settings_replace_the_file_under_a_name_of_their_own(shape):
+    settings = "[index]\nindex_slots = 9\n"
+    digest = hashlib.sha256(settings.encode()).hexdigest()[:10]
+    expected = {}
+    for (kind, name), one in chart(shape).items():
+        if kind == "ConfigMap":
+            one["data"] = {"stratamq.toml": settings}
+            name = one["metadata"]["name"] = f"{name.rpartition('-')[0]}-{digest}"
+        for volume in one["spec"]["template"]["spec"]["volumes"] if kind == "StatefulSet" else ():
+            if volume["name"] == "settings":
+                before = volume["configMap"]["name"].rpartition("-")[0]
+                volume["configMap"]["name"] = f"{before}-{digest}"
+        expected[kind, name] = one
+    assert chart(shape, settings=settings) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_a_template_with_the_default_values_is_of_the_api_and_has_the_settings_file(shape):
     text = (CHART / "templates" / f"{shape}.yaml").read_text(encoding="utf-8")
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    text = re.sub(r"(?s) *{{- with .*?{{- end }}\n", "", text)
+    text = re.sub(r"{{ with .*?{{ else }}(.*?){{ end }}", r"\1", text)
+    text = re.sub(r"(?s) *{{- with .*?(?:{{- else }}\n(.*?))?{{- end }}\n", r"\1", text)
     text = re.sub(r"{{ \.Values\.(\w+) \| quote }}", lambda one: values[one[1]], text)
     text = re.sub(r"(?m)^{{- (if .*|end) }}\n", "", text)
     found = [one for one in yaml.safe_load_all(text) if one]
