@@ -57,6 +57,7 @@ lint: venv  ## style, imports, protos, generated code and generated documentatio
 	$(BIN)/python scripts/gen_protos.py --check
 	$(BIN)/python scripts/gen_sync_client.py --check
 	$(BIN)/python scripts/gen_docs.py --check
+	$(BIN)/python scripts/gen_chart.py --check
 
 format: venv  ## lay the code out, mend what the linter can mend
 	$(BIN)/ruff check --fix .

@@ -1,10 +1,12 @@
 """Generate `deploy/kubernetes/chart` from the overlays, or with --check say what differs.
 
 A template is what `kubectl kustomize` renders of an overlay, with the image, the size and the class
-of the volumes, and the settings as values. Needs kubectl.
+of the volumes, and the settings as values. Needs kubectl; without it --check compares the digest of
+the overlays that the chart was made of.
 """
 
 import argparse
+import hashlib
 import re
 import shutil
 import subprocess
@@ -16,6 +18,7 @@ CHART = KUBERNETES / "chart"
 SHAPES = ("one", "shard", "tiered-shard", "three-shards")
 HEADER = "# Generated from the overlays by scripts/gen_chart.py.\n"
 ABOUT = "apiVersion: v2\nname: stratamq\ndescription: A durable message store\nversion: 0.1.0\n"
+SOURCES = "annotations:\n  stratamq/sources: {}\n"
 VALUES = f"""\
 # An overlay: {", ".join(SHAPES)}.
 shape: one
@@ -47,10 +50,16 @@ def main() -> int:
     parser.add_argument("--kubectl", default="kubectl", help="its path, if it is not on the PATH")
     arguments = parser.parse_args()
     kubectl = shutil.which(arguments.kubectl)
+    sources = SOURCES.format(digest())
+    if kubectl is None and arguments.check:
+        if sources not in (CHART / "Chart.yaml").read_text(encoding="utf-8"):
+            print("the overlays have changed: run scripts/gen_chart.py", file=sys.stderr)
+            return 1
+        return 0
     if kubectl is None:
         print(f"{arguments.kubectl} is not here: install it, or give --kubectl", file=sys.stderr)
         return 2
-    fresh = {"Chart.yaml": ABOUT, "values.yaml": VALUES, "templates/shape.yaml": SHAPE}
+    fresh = {"Chart.yaml": ABOUT + sources, "values.yaml": VALUES, "templates/shape.yaml": SHAPE}
     fresh |= {f"templates/{one}.yaml": template(one, rendered(kubectl, one)) for one in SHAPES}
     fresh = {name: HEADER + text for name, text in fresh.items()}
     there = {
@@ -69,6 +78,15 @@ def main() -> int:
         else:
             (CHART / name).unlink()
     return int(arguments.check and bool(differing))
+
+
+def digest() -> str:
+    """Of what the chart is made of."""
+    found = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(KUBERNETES.rglob("*")):
+        if path.is_file() and not path.is_relative_to(CHART):
+            found.update(f"{path.relative_to(KUBERNETES)}\n".encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def rendered(kubectl: str, overlay: str) -> str:

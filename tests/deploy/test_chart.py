@@ -42,11 +42,28 @@ def chart(shape: str, **values: str) -> dict[tuple[str, str], Any]:
     return objects(tool("helm"), "template", "x", str(CHART), *given)
 
 
+def checked(tree: Path, kubectl: str) -> "subprocess.CompletedProcess[str]":
+    script = str(tree / "scripts" / "gen_chart.py")
+    command = [sys.executable, script, "--check", "--kubectl", kubectl]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def test_the_chart_is_what_the_overlays_give():
-    script = str(ROOT / "scripts" / "gen_chart.py")
-    command = [sys.executable, script, "--check", "--kubectl", tool("kubectl")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = checked(ROOT, tool("kubectl"))
     assert done.returncode == 0, done.stderr
+
+
+def test_without_kubectl_an_overlay_that_changed_is_noticed(tmp_path):
+    assert checked(ROOT, "no-kubectl").returncode == 0
+    shutil.copytree(KUBERNETES, tmp_path / "deploy" / "kubernetes")
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "gen_chart.py", tmp_path / "scripts")
+    assert checked(tmp_path, "no-kubectl").returncode == 0
+    with (tmp_path / "deploy" / "kubernetes" / "shard" / "kustomization.yaml").open("a") as file:
+        file.write("# changed\n")
+    done = checked(tmp_path, "no-kubectl")
+    assert done.returncode == 1
+    assert "the overlays have changed: run scripts/gen_chart.py" in done.stderr
 
 
 @pytest.mark.parametrize("shape", SHAPES)
