@@ -246,6 +246,28 @@ def test_a_follower_that_drops_what_it_had_must_say_again_what_it_has_on_disk(st
     assert hub.unfinished(["dispatcher"]) == unfinished
 
 
+@pytest.mark.parametrize(
+    ("lost", "unfinished"), [(0, []), (1, ["dispatcher"])], ids=["all", "less"]
+)
+def test_a_follower_that_reported_the_end_may_open_again_before_the_log_has_stopped(
+    store, lost, unfinished
+):
+    """Streams end before the log does. What it says it has then still counts."""
+    fill(store, 12)
+    hub, end = store.log.hub, store.end()
+    listener = Listener(store)
+    store.log.begin_close()
+    store.settle()
+    listener.listen()
+    listener.report()
+    assert hub.unfinished(["dispatcher"]) == []
+    listener.session.close()
+    again = Listener(store, generation=store.log.generation, position=end - lost)
+    assert hub.unfinished(["dispatcher"]) == unfinished
+    again.report(durable=end - lost)
+    assert hub.unfinished(["dispatcher"]) == unfinished
+
+
 def test_when_the_log_is_cut_every_stream_ends_without_a_closing(store):
     listener = Listener(store)
     store.put(b"x")

@@ -133,7 +133,8 @@ class FollowHub:
         cut_to = min(self._cut_to(generation, position), horizon)
         state = self.followers.setdefault(name, FollowerState(name))
         state.connections += 1
-        state.end_reported = False
+        # Streams end before the log does: a follower that has all of it may open once more.
+        state.end_reported = self.closing and state.end_reported and cut_to >= state.durable
         state.applied = cut_to
         if cut_to < state.durable:
             # What it will have on disk after the cut it has yet to report.
@@ -281,7 +282,7 @@ class Session:
         state.durable = report.durable
         state.durable_store_timestamp_ms = report.durable_store_timestamp_ms
         state.released = report.released
-        state.end_reported = self._closed
+        state.end_reported = state.end_reported or self._closed
 
     def close(self) -> None:
         self._hub._forget(self)
