@@ -52,6 +52,11 @@ def test_an_error_of_a_rooms_command_is_one_line_and_an_exit_code(name, capsys, 
     assert capsys.readouterr().err == line
 
 
+@pytest.mark.parametrize("name", command_line.COMMANDS)
+def test_a_module_has_the_command_that_the_table_names_and_no_other(name):
+    assert list(command_line.application(name).commands) == [name]
+
+
 def test_without_arguments_there_is_help(capsys):
     assert command_line.run([]) == 2
     assert "dump" in "".join(capsys.readouterr())

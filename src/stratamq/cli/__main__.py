@@ -5,6 +5,7 @@ Commands of this package are registered here; rooms add theirs through the entry
 Exit codes: `exit_codes`.
 """
 
+import importlib
 import os
 import sys
 from functools import cache
@@ -15,28 +16,6 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from stratamq.cli import (
-    acl,
-    background,
-    clock,
-    cluster,
-    consume,
-    dump,
-    groups,
-    janitor,
-    listings,
-    logs,
-    produce,
-    profiles,
-    query,
-    replica,
-    status,
-    support_bundle,
-    tier,
-    tls,
-    topics,
-    up,
-)
 from stratamq.cli.dump_output import printable
 from stratamq.cli.exit_codes import (
     EXIT_BROKEN_PIPE,
@@ -56,22 +35,31 @@ from stratamq.rpc.credentials import (
 )
 from stratamq.rpc.request_ids import one_request
 
-COMMANDS = (
-    up,
-    background,
-    status,
-    produce,
-    consume,
-    topics,
-    listings,
-    groups,
-    query,
-    dump,
-    logs,
-    profiles,
-)
-"""What people use every day, in the order in which they are listed."""
-OPERATORS_COMMANDS = (cluster, replica, janitor, tier, clock, acl, tls, support_bundle)
+COMMANDS = {
+    "up": "up",  # what people use every day
+    "down": "background",
+    "status": "status",
+    "produce": "produce",
+    "consume": "consume",
+    "topics": "topics",
+    "queues": "listings",
+    "groups": "groups",
+    "query": "query",
+    "dump": "dump",
+    "logs": "logs",
+    "profile": "profiles",
+    "cluster": "cluster",  # what operators use
+    "replica": "replica",
+    "janitor": "janitor",
+    "tier": "tier",
+    "clock": "clock",
+    "acl": "acl",
+    "tls": "tls",
+    "support-bundle": "support_bundle",
+}
+"""The commands of this package in the order in which they are listed, and their modules: one that
+is asked for is imported alone, because importing all takes longer than most commands."""
+ALL = ""
 COMMANDS_GROUP = "stratamq.commands"
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.
@@ -90,7 +78,8 @@ def run(arguments: list[str]) -> int:
     """The exit code; nothing that a user can do gives a traceback."""
     try:
         # Not the application's own `main`: it would turn a closed pipe into exit code 1.
-        command = application()
+        first = arguments[0] if arguments else ""
+        command = application(first if first in COMMANDS else ALL)
         # When a shell asks for completions it answers them, and raises SystemExit.
         command._main_shell_completion({}, "stratamq")
         with command.make_context("stratamq", list(arguments)) as context, one_request():
@@ -121,12 +110,12 @@ def run(arguments: list[str]) -> int:
 
 
 @cache
-def application() -> Any:
-    """All commands; made once in a process, which takes longer than most of them."""
-    return get_command(build_app())
+def application(name: str) -> Any:
+    """A command of this package, or all commands; made once in a process."""
+    return get_command(build_app(name))
 
 
-def build_app() -> typer.Typer:
+def build_app(name: str = ALL) -> typer.Typer:
     app = typer.Typer(
         name="stratamq",
         help="A durable message store, byte-compatible with Apache RocketMQ's.",
@@ -169,11 +158,18 @@ def build_app() -> typer.Typer:
         }
         choose({variable: str(path) for variable, path in named.items() if path is not None})
 
-    for commands in (*COMMANDS, *OPERATORS_COMMANDS):
-        commands.register(app)
+    if name != ALL:
+        _register(app, COMMANDS[name])
+        return app
+    for module in COMMANDS.values():
+        _register(app, module)
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda entry: entry.name):
         entry.load()(app)
     return app
+
+
+def _register(app: typer.Typer, module: str) -> None:
+    importlib.import_module(f"stratamq.cli.{module}").register(app)
 
 
 def _print_version(wanted: bool) -> None:
