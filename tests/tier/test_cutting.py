@@ -89,6 +89,20 @@ def test_a_late_commit_of_an_earlier_term_is_not_taken_for_ours():
 
 
 @BOTH
+def test_a_queue_that_a_stopped_writer_made_leaves_whole_at_the_next_promotion(positions):
+    """The master of term 1 made it after the one of term 2 had taken the tier over."""
+    storage = MemoryStorage(positions)
+    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), positions, SMALL)
+    run(late.commit(OTHER.batch(500, 510), TIME), storage)
+    successor = writer(storage, generation=make_number(3, 1, 0))
+    run(successor.take_over(510, TIME, make_number(2, 1, 0)), storage)
+    found = opened(storage)
+    assert found is not None and found.manifest.minimum == found.manifest.end_offset
+    run(successor.commit(MODEL.batch(500, 520), TIME), storage)
+    assert check(storage, MODEL, 520) == 520
+
+
+@BOTH
 def test_offsets_given_again_below_what_retention_has_deleted_are_in_the_tier(positions):
     storage = MemoryStorage(positions)
     run(fill(storage).expire(TIME + 1_000_000_000, TIME), storage)
