@@ -1,6 +1,6 @@
 """Runs in a pod: sends numbered messages one after the other, and prints what was acknowledged.
 
-python3 - ADDRESS TOPIC SECONDS      lines: NUMBER MILLISECONDS
+python3 - ADDRESS TOPIC SECONDS FIRST      lines: NUMBER MILLISECONDS STATUS, from FIRST on
 """
 
 import sys
@@ -11,7 +11,7 @@ from stratamq.client import Message, connect
 address, topic, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 with connect(address, patience_s=120) as client, client.producer() as producer:
     end = time.monotonic() + seconds
-    number = 0
+    number = int(sys.argv[4])
     while time.monotonic() < end:
         began = time.monotonic()
         delivery = producer.send_message(Message(topic, b"%d" % number, queue_id=number % 2))

@@ -114,10 +114,23 @@ class Shard:
         rows = json.loads(self.kubectl("get", "pods", "-l", "stratamq-role=master", "-o", "json"))
         return {row["metadata"]["name"] for row in rows["items"]}
 
+    def switch_over(self, to: str) -> None:
+        """`to` leads, once it has what the leader has."""
+        if self.leader() != to:
+            until(lambda: self._switched_over(to), f"{to} may lead", deadline_s=180)
+        assert self.leader() == to
+
+    def _switched_over(self, to: str) -> bool:
+        try:
+            self.in_pod(to, "agent", "stratamq", "cluster", "switchover", "--to", to)
+        except AssertionError:
+            return False
+        return True
+
     @contextmanager
-    def load(self, topic: str, seconds: int) -> Iterator["Load"]:
+    def load(self, topic: str, seconds: int, first: int = 0) -> Iterator["Load"]:
         """A producer beside what is done to the shard meanwhile; ended at the end."""
-        load = Load(self, topic, seconds)
+        load = Load(self, topic, seconds, first)
         try:
             yield load
             load.wait()
@@ -132,6 +145,55 @@ class Shard:
         """Everything in it, while the broker runs, and the pod with it."""
         self.in_pod(pod, "commitlog", "sh", "-c", "rm -rf /data/* /data/.[!.]*")
         self.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+
+    def back_up(self, pod: str) -> Path:
+        """A copy of what the running broker has, the log last."""
+        backup = self._place / f"{pod}.tar"
+        rest = ("--exclude=./commitlog", "--exclude=./stratamq/run", "--exclude=./lost+found", ".")
+        for place, what in ((backup, rest), (backup.with_suffix(".log"), ("./commitlog",))):
+            tar = ("tar", "-C", "/data", "--warning=no-file-changed", "-cSf", "-", *what)
+            words = ["kubectl", "--namespace", self.namespace, "exec", pod, "-c", "commitlog", "--"]
+            with place.open("wb") as file:
+                done = subprocess.run([*words, *tar], stdout=file, timeout=TIMEOUT_S)
+            # 1: a file changed meanwhile.
+            assert done.returncode in (0, 1)
+        return backup
+
+    def put_back(self, pod: str, backup: Path, *, marked: bool) -> None:
+        """The volume of a pod that is not there becomes the backup."""
+        self.kubectl("apply", "-f", "-", given=json.dumps(_keeper_pod(self._image, f"data-{pod}")))
+        self.kubectl("wait", "--for=condition=Ready", "pod/keeper", f"--timeout={TIMEOUT_S}s")
+        self.in_pod("keeper", "client", "sh", "-c", "rm -rf /data/* /data/.[!.]*")
+        for place in (backup, backup.with_suffix(".log")):
+            words = ["exec", "-i", "keeper", "--", "tar", "-C", "/data", "-xSf", "-"]
+            with place.open("rb") as file:
+                command = ["kubectl", "--namespace", self.namespace, *words]
+                subprocess.run(command, stdin=file, check=True, timeout=TIMEOUT_S)
+        if marked:
+            self.in_pod("keeper", "client", "stratamq", "replica", "restored", "--data", "/data")
+        self.kubectl("delete", "pod", "keeper", "--wait")
+
+    @contextmanager
+    def scaled_to(self, members: int) -> Iterator[None]:
+        """The last ones are away meanwhile; their volumes are not."""
+        self._scale(members)
+        for pod in PODS[members:]:
+            self.kubectl("wait", "--for=delete", f"pod/{pod}", f"--timeout={TIMEOUT_S}s")
+        yield
+        self._scale(len(PODS))
+
+    def _scale(self, members: int) -> None:
+        self.kubectl("scale", "statefulset", "stratamq-broker", f"--replicas={members}")
+
+    # --- the node ---
+
+    @property
+    def has_node(self) -> bool:
+        """The tests see the node's processes and its network."""
+        return self._volumes is not None
+
+    def uid(self, pod: str) -> str:
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
 
     # --- manifests ---
 
@@ -204,13 +266,13 @@ class Shard:
 class Load:
     """`load.py` in the client's pod. `begun` once something was acknowledged."""
 
-    def __init__(self, shard: Shard, topic: str, seconds: int) -> None:
+    def __init__(self, shard: Shard, topic: str, seconds: int, first: int) -> None:
         self.begun = threading.Event()
         self._rows: list[tuple[int, int, str]] = []
         self._process = subprocess.Popen(
             [
                 *("kubectl", "--namespace", shard.namespace, "exec", "-i", "client", "--"),
-                *("python3", "-", ADDRESSES, topic, str(seconds)),
+                *("python3", "-", ADDRESSES, topic, str(seconds), str(first)),
             ],
             stdin=LOAD.open(),
             stdout=subprocess.PIPE,
@@ -245,6 +307,15 @@ class Load:
                 self.begun.set()
             else:
                 self._other.append(line)
+
+
+def _keeper_pod(image: str, claim: str) -> dict[str, Any]:
+    """One that has a broker's volume while the broker is away."""
+    pod = _client_pod(image)
+    pod["metadata"] = {"name": "keeper"}
+    pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return pod
 
 
 def _client_pod(image: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cluster import node
 from tests.cluster.shard import PODS, Acknowledged, Shard
 from tests.support.waiting import until
 
@@ -42,9 +43,8 @@ def test_a_switchover_is_hardly_noticed(shard):
     other = next(pod for pod in PODS if pod != before)
     with shard.load("switched", 15) as load:
         assert load.begun.wait(60)
-        shard.in_pod(before, "agent", "stratamq", "cluster", "switchover", "--to", other)
+        shard.switch_over(other)
     judge(shard, "switched", load.acknowledged, LONGEST_S["drain"])
-    assert shard.leader() == other
 
 
 def test_a_pod_that_is_drained_hands_over_first(shard):
@@ -69,6 +69,42 @@ def test_a_lost_leader_is_replaced(shard, loss):
             shard.lose_volume(before)
     judge(shard, f"lost-{loss}", load.acknowledged, LONGEST_S["lost"])
     healed(shard)
+
+
+@pytest.mark.parametrize("fault", [node.frozen, node.cut_off], ids=["frozen", "cut-off"])
+def test_a_leader_that_answers_nobody_is_replaced_and_comes_back(shard, fault):
+    """For twice the ttl; its containers are started again meanwhile, or go on where they were."""
+    if not shard.has_node:
+        pytest.skip("needs the processes and the network of a node")
+    healed(shard)
+    before = shard.leader()
+    name = fault.__name__.replace("_", "-")
+    with shard.load(name, 2 * TTL_S) as load:
+        assert load.begun.wait(60)
+        with fault(shard.uid(before)):
+            load.wait()
+    judge(shard, name, load.acknowledged, LONGEST_S["lost"])
+    healed(shard)
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "forgotten"])
+def test_a_leaders_volume_that_is_put_back_to_a_backup_loses_nothing(shard, marked):
+    """Whether or not somebody thought of `stratamq replica restored`."""
+    healed(shard)
+    last, topic = PODS[-1], f"restored-{'marked' if marked else 'forgotten'}"
+    shard.switch_over(last)
+    with shard.load(topic, 5) as before:
+        assert before.begun.wait(60)
+    backup = shard.back_up(last)
+    with shard.load(topic, 10, first=1_000_000) as after:
+        assert after.begun.wait(60)
+    with shard.scaled_to(2):
+        shard.put_back(last, backup, marked=marked)
+    healed(shard)
+    shard.switch_over(last)
+    stored = shard.stored(topic)
+    assert len(stored) == len(set(stored))
+    assert before.acknowledged.confirmed | after.acknowledged.confirmed <= set(stored)
 
 
 def test_a_rolling_restart_loses_nothing(shard):
