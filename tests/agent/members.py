@@ -14,7 +14,8 @@ from tests.support.waiting import until
 AGENT = "agent"
 ROOMS = (COMMITLOG, DISPATCHER, HA, AGENT)
 MEMBERS = ("a", "b", "c")
-TIMES = ("agent.ttl_ms=2000", "agent.loop_interval_ms=500", "agent.retry_timeout_ms=700")
+TIMES = ("agent.ttl_ms=8000", "agent.loop_interval_ms=500", "agent.retry_timeout_ms=3000")
+"""A leader whose machine is busy is late with a renewal, and not lost."""
 
 
 class Members:

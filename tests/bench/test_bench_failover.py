@@ -11,7 +11,7 @@ from tests.cli.processes import stratamq
 def test_masters_are_killed_and_switched_and_nothing_answered_is_lost():
     if shutil.which("etcd") is None:
         pytest.skip("etcd is not installed (Debian: etcd-server)")
-    done = stratamq("bench", "failover", "--rounds", "1", "--ttl", "3", "--output", "json")
+    done = stratamq("bench", "failover", "--rounds", "1", "--ttl", "8", "--output", "json")
     assert done.returncode == 0, done.stderr.decode()
     switched, killed, quiet = json.loads(done.stdout)["cases"]
     assert switched["messages"] > 10

@@ -116,13 +116,18 @@ def test_another_body_is_a_mismatch():
 
 
 def test_cpu_of_a_busy_process_is_seen():
-    busy = "import sys\nfor _ in range(10**7): pass\nprint(flush=True)\nsys.stdin.read()"
+    busy = (
+        "import sys\nsys.stdin.readline()\n"
+        "for _ in range(10**7): pass\nprint(flush=True)\nsys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         meter = CpuMeter({"it": process.pid})
         before = cpu_seconds(process.pid)
         assert process.stdout is not None and process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
         process.stdout.readline()
         assert meter.seconds()["it"] > 0
         assert cpu_seconds(process.pid) > before

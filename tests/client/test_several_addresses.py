@@ -16,6 +16,8 @@ from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
 PATIENCE_S = 100.0
+NO_MASTER_S, FROZEN_S = 5.0, 3.0
+"""So long a client waits in vain: longer than a broker of a busy machine is late."""
 
 
 def address(brokers: Brokers, name: str, room: str = COMMITLOG) -> str:
@@ -132,7 +134,7 @@ def test_what_is_stored_can_be_read_while_there_is_no_master(two, opened):
             read(reader, bodies(5, 5))
         assert {message.body for message in client.consume("t")} == set(bodies(0, 10))
         assert client.log_state().role is Role.SLAVE
-    with opened(addresses(two, "b") + ",127.0.0.1:1", timeout_s=1.0) as client:
+    with opened(addresses(two, "b") + ",127.0.0.1:1", timeout_s=NO_MASTER_S) as client:
         with pytest.raises(NotWritableError):
             client.send("t", b"x", queue_id=0)
         with client.producer(delivery_timeout_s=1) as producer:
@@ -164,13 +166,20 @@ def test_the_address_of_a_slave_leads_to_its_master(two, opened):
 
 def test_what_was_perhaps_stored_is_not_sent_again(two, opened):
     """A frozen master may have it: only what was never sent, or was refused, goes elsewhere."""
-    with opened(addresses(two, "a", "b"), timeout_s=1.0) as client:
+    with opened(addresses(two, "a", "b"), timeout_s=FROZEN_S) as client:
         client.services()
         freeze(two["a"].pid(COMMITLOG))
         with pytest.raises(UnavailableError):
             client.send("t", b"x", queue_id=0)
         thaw(two["a"].pid(COMMITLOG))
-        until(lambda: client.send("t", b"end", queue_id=0).stored, "it is back")
+
+        def is_back() -> bool:
+            try:
+                return client.send("t", b"end", queue_id=0).stored
+            except UnavailableError:
+                return False  # it is late on a busy machine
+
+        until(is_back, "it is back")
         stored = [message.body for message in client.consume("t")]
         assert stored.count(b"x") <= 1
 
