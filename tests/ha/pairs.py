@@ -21,9 +21,9 @@ from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import Client, connect
 from stratamq.errors import NotFoundError, UnavailableError
-from tests.support.brokers import COMMITLOG, HA, Broker
+from tests.support.brokers import COMMITLOG, HA, INDEX, Broker
 from tests.support.logs import read_members
-from tests.support.waiting import until
+from tests.support.waiting import until, until_indexed
 
 SEGMENT = 1 << 16
 PATIENT = "commitlog.slave_timeout_ms=60000"
@@ -184,6 +184,9 @@ class Pair:
     def served_equally(self) -> None:
         """Until the slave's consumers and queries are given what the master's are."""
         with connect(self.master.root) as client, connect(self.slave.root) as slave:
+            if INDEX in self.rooms:
+                for one in (client, slave):
+                    until_indexed(one)
 
             def equal() -> bool:
                 try:

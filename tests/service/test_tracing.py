@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from stratamq_bench.ports import free_port
 
 from stratamq.errors import ConfigurationError, NotFoundError
 from stratamq.rpc.request_ids import KEY, Request, current, part
@@ -258,12 +259,10 @@ def test_a_collector_that_refuses_is_told_of_once_and_so_is_its_return(serve, co
 
 
 def test_a_collector_that_is_away_costs_the_oldest_spans_and_no_memory(caplog):
-    with socket.socket() as away:
-        away.bind(("127.0.0.1", 0))  # does not listen: connections are refused
-        port = away.getsockname()[1]
-        recorder = otlp_recorder(f"http://127.0.0.1:{port}/v1/traces", 1.0, "test")
-        for number in range(3 * MOST_WAITING):
-            recorder.serve(f"/stratamq.Sample/{number}", Request()).end()
+    port = free_port()
+    recorder = otlp_recorder(f"http://127.0.0.1:{port}/v1/traces", 1.0, "test")
+    for number in range(3 * MOST_WAITING):
+        recorder.serve(f"/stratamq.Sample/{number}", Request()).end()
     collector = Collector(port)
     try:
         last = f"stratamq.Sample/{3 * MOST_WAITING - 1}"

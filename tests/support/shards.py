@@ -3,7 +3,8 @@
 from pathlib import Path
 from types import TracebackType
 
-from stratamq.rpc import discovery
+from stratamq_bench.ports import free_port
+
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 
 NAMES = ("a", "b")
@@ -16,7 +17,7 @@ class Shards:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.brokers: dict[str, Broker] = {}
-        self._addresses: dict[str, str] = {}
+        self._addresses = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
 
     def __getitem__(self, name: str) -> Broker:
         return self.brokers[name]
@@ -27,9 +28,6 @@ class Shards:
                 self._directory / name, self._directory / f"logs-of-{name}", self._settings(name)
             )
             self.brokers[name].start(ROOMS)
-            endpoint = discovery.read(self.brokers[name].root, COMMITLOG)
-            assert endpoint is not None
-            self._addresses[name] = endpoint.address
         return self
 
     def __exit__(
@@ -46,7 +44,7 @@ class Shards:
             f"commitlog.broker_name={name}",
             "commitlog.segment_bytes=1048576",
             "commitlog.followers=dispatcher",
-            *([f"commitlog.address={self._addresses[name]}"] if name in self._addresses else []),
+            f"commitlog.address={self._addresses[name]}",
         ]
 
     @property

@@ -10,7 +10,7 @@ from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.key_index import index_place, load_index
 from tests.support.brokers import Broker
 from tests.support.storages import no_pause
-from tests.support.waiting import until
+from tests.support.waiting import until, until_indexed
 from tests.tier_service.test_uploading import Tier, settings
 
 ROOMS = ("commitlog", "dispatcher", "index", "tier")
@@ -58,6 +58,7 @@ def broker(tmp_path):
 def client(broker):
     with connect(broker.root, patience_s=60) as client:
         send(client, 0, COUNT)
+        until_indexed(client)
         yield client
 
 
