@@ -20,7 +20,8 @@ from stratamq.rpc.credentials import Credentials, TlsFiles
 from tests.agent.store_rules import STATE, created_once_and_replaced_by_who_has_read_it
 
 TIMEOUT_S = 20.0
-REFUSED_S = 2.0
+REFUSED_S = 4.0
+"""Also a busy machine has refused by then; the store asks again until then."""
 
 
 def made(directory: Path) -> Path:
