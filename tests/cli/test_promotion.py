@@ -7,7 +7,7 @@ from stratamq.cli.up import BrokerRole, plan, replication
 from stratamq.errors import ConfigurationError
 from tests.cli.processes import SMALL, Up, stratamq
 from tests.cli.test_replica import rows
-from tests.ha.pairs import until
+from tests.ha.pairs import PATIENT_DEMOTION, until
 
 
 def said(*arguments: str, data, code: int = 0) -> str:
@@ -20,8 +20,9 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
     ours, theirs = tmp_path / "a", tmp_path / "b"
     wires = Wire(NOWHERE), Wire(NOWHERE)
     members = ["--member", f"a={wires[0].address}", "--member", f"b={wires[1].address}"]
-    up = {ours: Up(ours, *SMALL, "--role", "sync-master", *members, "--name", "a")}
-    up[theirs] = Up(theirs, *SMALL, "--role", "slave", *members, "--name", "b")
+    patient = ("--set", PATIENT_DEMOTION)
+    up = {ours: Up(ours, *SMALL, *patient, "--role", "sync-master", *members, "--name", "a")}
+    up[theirs] = Up(theirs, *SMALL, *patient, "--role", "slave", *members, "--name", "b")
     try:
         for data, wire in zip((ours, theirs), wires, strict=True):
             up[data].wait_ready()

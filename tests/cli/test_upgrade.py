@@ -16,6 +16,7 @@ from stratamq_torture.replicas.wire import NOWHERE, Wire
 
 from stratamq.client import connect
 from tests.cli.processes import SMALL, Up, stratamq
+from tests.ha.pairs import PATIENT_DEMOTION
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,8 +64,9 @@ class Members:
             if earlier:
                 patch.setenv("PYTHONPATH", self._earlier)
             self.up[name] = Up(
-                self.data[name], *SMALL, "--set", address, "--role", role, *members, "--name", name
-            )
+                self.data[name], *SMALL, "--set", address, "--set", PATIENT_DEMOTION,
+                "--role", role, *members, "--name", name,
+            )  # fmt: skip
         self.up[name].wait_ready()
         code = Path(f"/proc/{self.up[name].pid('commitlog')}/environ").read_bytes()
         assert (self._earlier.encode() in code) is earlier

@@ -156,11 +156,14 @@ def test_the_address_of_a_slave_leads_to_its_master(two, opened):
         lambda client: client.admin.put_topic(Topic("u", 1, 1)),
         lambda client: client.commit_offsets("g", {("t", 0): 0}),
     ):
-        with opened(address(two, "b")) as client:
+        with opened(address(two, "b"), patience_s=PATIENCE_S) as client:
             assert client.log_state().role is Role.SLAVE, "reading is no reason to leave it"
             ask(client)
             assert client.log_state().role is Role.SYNC_MASTER
-    with opened(address(two, "b")) as client, client.producer() as producer:
+    with (
+        opened(address(two, "b"), patience_s=PATIENCE_S) as client,
+        client.producer() as producer,
+    ):
         assert producer.send("t", b"y", queue_id=0).result(PATIENCE_S).stored
 
 

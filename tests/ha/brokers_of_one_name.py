@@ -25,7 +25,15 @@ from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import Client, Message, SendStatus, connect
 from stratamq.errors import StrataError
 from stratamq.rpc.status import from_rpc_error
-from tests.ha.pairs import PATIENT, SEGMENT, ha_status, log_status, segments, until
+from tests.ha.pairs import (
+    PATIENT,
+    PATIENT_DEMOTION,
+    SEGMENT,
+    ha_status,
+    log_status,
+    segments,
+    until,
+)
 from tests.support.brokers import COMMITLOG, HA, Broker
 
 SYNC = common_pb2.BROKER_ROLE_SYNC_MASTER
@@ -59,6 +67,7 @@ class Brokers:
                 f"commitlog.followers={','.join(rooms)}",
                 f"commitlog.broker_id={number}",
                 PATIENT,
+                PATIENT_DEMOTION,
                 "ha.replication_address=127.0.0.1:0",
                 "ha.reconnect_longest_ms=200",
             ]

@@ -27,6 +27,7 @@ from tests.support.waiting import until, until_indexed
 
 SEGMENT = 1 << 16
 PATIENT = "commitlog.slave_timeout_ms=60000"
+PATIENT_DEMOTION = "ha.stop_slaves_ms=60000"
 """A slave on a busy machine is late and not lost."""
 
 
