@@ -166,7 +166,7 @@ def test_a_killed_export_run_again_has_no_gap_and_no_duplicate(spark, tmp_path):
         staging = out / "_exports" / "staging"
         while not _has_rows(staging):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=0.02)
+                child.wait(timeout=0.001)
                 pytest.fail("it ended before it could be killed")
     finally:
         os.killpg(child.pid, signal.SIGKILL)

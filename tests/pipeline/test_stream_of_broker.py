@@ -13,8 +13,10 @@ from stratamq_pipeline.stream import StreamReader
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import connect
 from stratamq.errors import OffsetOutOfRangeError
+from stratamq.files.clock import SystemClock
 from stratamq.formats.file_names import offset_name
 from stratamq.rpc import discovery
+from tests.support.waiting import until
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
 ALL = ReadAllAvailable()
@@ -25,14 +27,23 @@ MINIMUM = 131_072
 
 @pytest.fixture
 def sent(broker):
-    """What the broker holds, in the log's order: several segments."""
+    """What the broker holds, in the log's order: several segments, the first one begun earlier."""
     with connect(broker.root) as client:
         with client.producer(batch_messages=25) as producer:
             for number in range(900):
+                if number == 100:
+                    producer.flush()
+                    a_millisecond_later()
                 producer.send("ab"[number % 2], b"%d" % number + bytes(200))
         found = [message for topic in "ab" for message in client.consume(topic)]
     found.sort(key=lambda message: message.physical_offset)
     return [(one.topic, one.queue_id, one.queue_offset, one.body) for one in found]
+
+
+def a_millisecond_later():
+    clock = SystemClock()
+    now_ms = clock.wall_ms()
+    until(lambda: clock.wall_ms() > now_ms, "a later moment")
 
 
 def address(broker):
