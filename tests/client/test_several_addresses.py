@@ -110,6 +110,11 @@ def test_a_dead_master_is_left_for_the_one_that_was_promoted(three, opened):
         running = [producer.send("t", body, queue_id=0) for body in bodies(21, 20)]
         three.kill("a")
         running += [producer.send("t", body, queue_id=0) for body in bodies(41, 20)]
+        for name in ("b", "c"):  # until then more may be on its way to its log
+            until(
+                lambda name=name: not three.status_of(name).following.connected,
+                f"{name} has what came from its master",
+            )
         # The one that has more: the other's promotion is refused.
         master, other = ("b", "c") if ends(three, "b") >= ends(three, "c") else ("c", "b")
         three.promote(master)

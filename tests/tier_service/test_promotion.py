@@ -102,7 +102,9 @@ def test_a_slave_knows_the_queues_that_came_into_the_tier_after_its_own_service_
             until(is_released, "the slave's service knows what is in the tier")
             below = end - end % SEGMENT
             until(lambda: client.admin.delete_below(below)[0] == below, "segments go")
-            assert {one.min_offset for one in client.queues("t")} == {0}
+            until(
+                lambda: {one.min_offset for one in client.queues("t")} == {0}, "it knows the tier"
+            )
             first = next(iter(client.consume("t", queues=[0]))).store_timestamp_ms
             assert client.offset_at_time("t", 0, first) == 0
             assert len(list(client.consume("t"))) == 40
