@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from tests.cli.processes import COMMAND, DEADLINE_S, SMALL, Up, environment, stratamq
+from tests.support.waiting import until_dispatched
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,7 @@ def broker(tmp_path_factory):
         with up.client() as client:
             for topic in ("orders", "orders-old", "refunds"):
                 client.send(topic, b"1", queue_id=0)
+            until_dispatched(client)
             client.commit_offsets("billing", {("orders", 0): 1})
         yield data
 

@@ -8,7 +8,7 @@ import pytest
 from stratamq.client import connect
 from tests.cli.processes import COMMAND, DEADLINE_S, environment, stratamq
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_reader_that_was_killed_is_a_member_no_more(broker, readers):
         assert one["sinceTimestamp"] <= one["lastSeenTimestamp"]
     readers[0].kill()
     # The connection ends with the process; 5 s more if it was between two streams.
-    until(lambda: len(described(broker, "member")) == 1, "one member is left", 30.0)
+    until(lambda: len(described(broker, "member")) == 1, "one member is left")
     (left,) = described(broker, "member")
     assert left["clientId"] == by_process[str(readers[1].pid)]["clientId"]
     assert left["sinceTimestamp"] == by_process[str(readers[1].pid)]["sinceTimestamp"]
@@ -87,6 +87,7 @@ def test_a_group_in_use_is_neither_reset_nor_deleted_unless_forced(broker, reade
         assert (dry.returncode, b"warning: the group billing is in use" in dry.stderr) == (0, True)
         # A topic that its members do not read.
         client.send("refunds", b"1", queue_id=0)
+        until_dispatched(client)
         arguments = ("reset", "billing", "--to", "latest", "--topic", "refunds")
         assert stratamq("groups", *arguments, data=broker.root).returncode == 0
         assert client.committed_offsets("billing", "refunds") == {("refunds", 0): 1}
@@ -100,13 +101,13 @@ def test_a_reader_that_left_in_order_is_no_member_and_its_group_can_be_reset(bro
         for one in readers:
             one.terminate()
             one.wait(DEADLINE_S)
-        until(lambda: not client.group_members("billing"), "both have left", 30.0)
+        until(lambda: not client.group_members("billing"), "both have left")
         with client.consume("orders", group="other", client_id="mine", follow=True) as reader:
             next(reader)
             (member,) = client.group_members("other")
             assert (member.client_id, member.streaming) == ("mine", True)
             assert 0 in member.topics["orders"]
-        until(lambda: not client.group_members("other"), "it has left", 30.0)
+        until(lambda: not client.group_members("other"), "it has left")
         assert client.committed_offsets("other") == {("orders", 0): 1}
     done = stratamq("groups", "describe", "other", data=broker.root)
     assert b"no client reads with this group now" in done.stderr

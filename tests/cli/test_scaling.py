@@ -17,7 +17,7 @@ from tests.cli.processes import environment, stratamq
 from tests.ha.brokers_of_one_name import Brokers
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.shards import Shards
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 PATIENCE_S = 100.0
 
@@ -258,6 +258,7 @@ def test_a_drain_that_was_lost_with_its_master_is_set_again_while_it_is_waited_f
         for _ in range(4):
             client.send("orders", b"x")
         with connect(where(shards["b"]), patience_s=PATIENCE_S) as b:
+            until_dispatched(b)
             b.commit_offsets("billing", {("orders", 0): 0})
             waiting = pool.submit(drain, shards.address, "b", "--wait")
             until(lambda: b.admin.drain() is Drain.DRAINED, "it is drained")

@@ -9,7 +9,7 @@ import pytest
 from stratamq.client import connect
 from tests.cli.processes import stratamq
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 SETTINGS = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher")
 
@@ -23,6 +23,7 @@ def broker(tmp_path_factory):
             for topic in ("kept", "orders", "queued"):
                 for n in range(6):
                     client.send(topic, str(n).encode(), queue_id=n % 2)
+            until_dispatched(client)
         yield broker
 
 

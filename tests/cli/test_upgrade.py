@@ -17,7 +17,7 @@ from stratamq_torture.replicas.wire import NOWHERE, Wire
 from stratamq.client import connect
 from tests.cli.processes import SMALL, Up, stratamq
 from tests.ha.pairs import PATIENT_DEMOTION
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 ROOT = Path(__file__).resolve().parents[2]
 EARLIER = "95b20a7"
@@ -164,6 +164,7 @@ def test_an_upgrade_one_broker_at_a_time_and_back_loses_and_doubles_nothing(memb
     try:
         load.goes_on()
         with members.client("a") as client:
+            until_dispatched(client)
             client.commit_offsets("g", {("t", 0): 5})
         members.stop("b")
         members.start("b", "slave")

@@ -9,7 +9,7 @@ from stratamq.client import Message, Topic, connect
 from stratamq.errors import InvalidRequestError, NotFoundError
 from tests.ha.pairs import Pair
 from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 ROOMS = [COMMITLOG, DISPATCHER, INDEX]
 SETTINGS = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher,index")
@@ -68,6 +68,7 @@ def test_a_deleted_topic_is_gone_from_lists_queues_groups_and_queries(broker):
     put(broker, "others", "x")
     until(lambda: found(broker, "orders", "a") == [b"a"], "the index has it")
     with connect(broker.root, patience_s=PATIENCE_S) as client:
+        until_dispatched(client)
         client.commit_offsets("g", {("orders", 0): 1, ("others", 0): 1})
         delete(broker, "orders")
         gone(broker, "orders")
@@ -142,6 +143,7 @@ def test_groups_keep_nothing_of_a_deleted_topic_and_wait_for_nothing_that_was_pu
     put(broker, "orders", *"abcd")
     put(broker, "gone", *"xy")
     with connect(broker.root, patience_s=PATIENCE_S) as client:
+        until_dispatched(client)
         client.commit_offsets("billing", {("orders", 0): 1})
         purge(broker, "orders", 4)
         put(broker, "orders", "e")

@@ -11,7 +11,7 @@ from stratamq.tier.reading.manifests import load_manifests
 from stratamq.tier.reading.verify import queues_of, verify_queue
 from tests.support.brokers import Broker
 from tests.support.storages import no_pause
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 ROOMS = ("commitlog", "dispatcher", "tier")
 
@@ -123,6 +123,7 @@ def test_consumer_offsets_are_in_the_tier_also_after_the_dispatcher_was_started_
         broker.start(ROOMS)
         with connect(broker.root, patience_s=60) as client:
             send(client, 0, 40)
+            until_dispatched(client)
             client.commit_offsets("billing", {("t", 0): 3, ("t", 1): 4})
             until(lambda: kept() == {"t@billing": {"0": 3, "1": 4}}, "they are kept")
             broker.kill("dispatcher")
