@@ -18,6 +18,7 @@ from stratamq.tier.consumer_offsets import ConsumerOffsetsCopy
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.contents import load_writer
+from stratamq.tier.reading.key_index import load_index
 from tests.support.brokers import Broker
 from tests.support.storages import no_pause
 from tests.support.waiting import until
@@ -78,17 +79,25 @@ def indexed(client: Client) -> bool:
     return [one.body[:8] for one in client.query_key("t", "k7").messages] == [b"00000007"]
 
 
+def in_files(storage: Storage) -> int:
+    """Messages whose keys are."""
+    index = run(load_index("DefaultCluster", "broker-a"), storage)
+    return 0 if index is None else sum(index.covered.values())
+
+
 def test_it_answers_as_the_broker_that_is_gone(tmp_path, tier, target, broker):
+    storage = PosixStorage(RealFiles(target), no_pause)
     with connect(broker.root, patience_s=60) as client:
         send(client, 0, COUNT)
         until(lambda: committed(tier) == COUNT, "all is in the tier")
         before = all_frames(client)
         times = [stored_ms(client, offset) for offset in (0, 60, 199)]
         offsets = [client.offset_at_time("t", 0, ms) for ms in times]
-        until(lambda: client.admin.tier_state().index_items >= COUNT, "all keys are in files")
+        until(lambda: in_files(storage) == COUNT, "all keys are in files")
+    broker.terminate("tier")
     broker.stop()
     shutil.rmtree(tmp_path / "store")
-    put_offsets(PosixStorage(RealFiles(target), no_pause))
+    put_offsets(storage)
     content = files(target)
     with mounted(tmp_path, target) as mount, connect(mount.root, patience_s=60) as client:
         assert {topic.name for topic in client.topics()} >= {"t"}
