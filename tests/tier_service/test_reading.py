@@ -218,7 +218,7 @@ def test_a_queue_without_messages_does_not_wait_for_the_tier(broker, client, tie
         request = dispatcher_pb2.PullStreamRequest(
             queues=[dispatcher_pb2.PullQueue(topic="new", queue_id=0, offset=0, end_offset=1)]
         )
-        stream = broker.dispatcher.PullStream(request, timeout=10)
+        stream = broker.dispatcher.PullStream(request, timeout=60)
         client.send_message(Message("new", b"first", queue_id=0))
         assert next(stream).count == 1
     finally:
@@ -264,7 +264,10 @@ def test_a_queue_whose_manifest_is_damaged_is_refused_and_holds_up_no_other(
     assert {one.queue_id: one.min_offset for one in client.queues("t")}[2] == 0
     with pytest.raises(CorruptionError):
         list(client.consume("t", queues=[2]))
-    state = client.admin.tier_state()
+    state = until(
+        lambda: (found := client.admin.tier_state()).failing_queues and found,
+        "its writer has met the damage, too",
+    )
     assert (state.failing_queues, state.last_failure[:4]) == (1, "t/2:")
     broker.kill("tier")
     path.write_bytes(whole)
