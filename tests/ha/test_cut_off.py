@@ -177,11 +177,12 @@ def test_a_slave_that_was_cut_off_is_dropped_comes_back_by_itself_and_holds_ever
     machine: Machine = getattr(link, end)
 
     clock = SystemClock()
+    connected_ns = clock.monotonic_ns()
     link.cut(machine)
-    cut_ns = clock.monotonic_ns()
     status = pair.send()
-    if clock.monotonic_ns() - cut_ns < HOUSEKEEPING_MS * 1_000_000:  # not on a busy machine
-        assert status is SendStatus.FLUSH_SLAVE_TIMEOUT
+    took_ms = (clock.monotonic_ns() - connected_ns) // 1_000_000
+    # On a busy machine the master may have left its slave meanwhile.
+    assert status is SendStatus.FLUSH_SLAVE_TIMEOUT or took_ms > HOUSEKEEPING_MS // 2
     assert pair.dropped().startswith("the slave has sent nothing for ")
     assert "slave left" in pair.master.services.output(HA)
     assert pair.slave_left()
