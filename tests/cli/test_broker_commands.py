@@ -128,10 +128,11 @@ def test_a_group_goes_on_where_it_was(rows, caught_up):
     assert [int(message["body"]) for message in first] == [0, 1, 2, 3]
     (group,) = rows("groups", "describe", "g")
     assert (group["offset"], group["maxOffset"], group["lag"]) == (4, 6, 2)
+    assert isinstance(group["lagSeconds"], int)
     second = rows("consume", "grouped", "--group", "g")
     assert [int(message["body"]) for message in second] == [4, 5]
     (group,) = [one for one in rows("groups") if one["group"] == "g"]
-    assert (group["offset"], group["lag"]) == (6, 0)
+    assert (group["offset"], group["lag"], group["lagSeconds"]) == (6, 0, 0)
 
 
 def test_a_group_that_has_committed_nothing_is_an_error(stratamq):

@@ -268,7 +268,20 @@ def test_a_group_goes_on_where_it_was(client):
     assert bodies(client.consume("grouped", group="g1")) == []
     assert bodies(client.consume("grouped", group="g2")) == list(range(30))
     (state,) = [one for one in client.groups() if one.group == "g1"]
-    assert (state.offset, state.max_offset, state.lag) == (30, 30, 0)
+    assert (state.offset, state.max_offset, state.lag, state.lag_s) == (30, 30, 0, None)
+
+
+def test_a_groups_lag_in_seconds_is_the_age_of_the_first_message_it_has_not_read(client):
+    stored_ms = [client.send("aged", b"", queue_id=0).store_timestamp_ms for _ in range(2)]
+    stored_ms.append(client.send("aged", b"", queue_id=1).store_timestamp_ms)
+    client.commit_offsets("g-aged", {("aged", 0): 0, ("aged", 1): 0})
+    first, second = client.groups("g-aged", with_lag_s=True)
+    # Both were looked at in one moment.
+    between_s = (stored_ms[2] - stored_ms[0]) / 1000
+    assert first.lag_s - second.lag_s == pytest.approx(between_s, abs=0.0001)
+    assert second.lag_s >= 0
+    client.commit_offsets("g-aged", {("aged", 0): 2, ("aged", 1): 1})
+    assert [one.lag_s for one in client.groups("g-aged", with_lag_s=True)] == [0.0, 0.0]
 
 
 def test_a_group_of_more_queues_than_a_page_has_is_listed_whole(client):

@@ -49,7 +49,7 @@ class RunningService:
     async def __aenter__(self) -> "RunningService":
         loop = asyncio.get_running_loop()
         self.writing, self.reading = ThreadWorker(loop, "w"), ThreadWorker(loop, "r")
-        clock = SimulatedClock()
+        self.clock = clock = SimulatedClock()
         settings = EngineSettings(queue_file_bytes=2_000)
         self.engine = DispatchEngine(self.files, settings, self.writing, clock)
         self.engine.load()
@@ -65,6 +65,7 @@ class RunningService:
             self.members,
             self.permissions,
             self._why_not_writable,
+            self.clock,
         )
         self.server = Server("dispatcher", stop_grace_ms=1_000)
         self.server.add_servicer(

@@ -46,10 +46,7 @@ async def main() -> None:
     tier = tier_of(service, engine)
     serving = asyncio.Event()
     puller = puller_of(service, engine, reading, tier)
-    topics = FollowedTopics(
-        lambda topic, floors: engine.queues.hide(topic, floors),
-        lambda topic: engine.queues.shows(topic),
-    )
+    topics = topics_of(engine)
     engine.require_readable = topics.require_readable
     servicer = DispatcherServicer(
         engine,
@@ -60,6 +57,7 @@ async def main() -> None:
         GroupMembers(clock),
         topics,
         partial(why_not_writable, service.channels),
+        clock,
         config.page_entries,
     )
     known_history = True
@@ -96,6 +94,13 @@ async def main() -> None:
     service.on_close(offsets.close)
     service.on_close(engine.close)
     await service.run(drain=drain)
+
+
+def topics_of(engine: DispatchEngine) -> FollowedTopics:
+    return FollowedTopics(
+        lambda topic, floors: engine.queues.hide(topic, floors),
+        lambda topic: engine.queues.shows(topic),
+    )
 
 
 def groups_of(engine: DispatchEngine, offsets: ConsumerOffsets, bounds: OffsetBounds) -> Page:

@@ -152,6 +152,10 @@ class ConsumerOffsets:
         the incarnation."""
         return self._changes.keys
 
+    def keys_of(self, group: str) -> Sequence[GroupTopic]:
+        """Those of one group, in the same order."""
+        return self._topics.get(group, [])
+
     def queues_of(self, key: GroupTopic) -> Mapping[int, int]:
         """Offsets by queue id; none for a key that is not there."""
         return self._by_group.get(key[0], {}).get(key[1], {})
@@ -161,7 +165,7 @@ class ConsumerOffsets:
     ) -> tuple[list[Committed], NestedPlace | None]:
         """A page of what a group has committed, with "" of all topics, and where the next page
         begins; None: there is none. Raises InvalidRequestError."""
-        keys = self._topics.get(group, [])
+        keys = self.keys_of(group)
         if topic:
             keys = [(group, topic)] if topic in self._by_group.get(group, {}) else []
 

@@ -80,7 +80,7 @@ class GroupLags:
 
     def _keep(self, one: GroupQueue) -> None:
         kept = self._unread.setdefault(one.group, [])
-        entry = one.lag, (one.topic, one.queue_id, one.end - one.lag)
+        entry = one.lag, one.first_unread
         if len(kept) < LOOKED_UP_QUEUES:
             heappush(kept, entry)
         else:

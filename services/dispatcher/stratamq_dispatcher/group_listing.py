@@ -24,6 +24,11 @@ class GroupQueue:
     end: int
     lag: int
 
+    @property
+    def first_unread(self) -> tuple[str, int, int]:
+        """Topic, queue number and queue offset; of a queue with a lag."""
+        return self.topic, self.queue_id, self.end - self.lag
+
 
 class GroupListing:
     """Belongs to the engine's thread."""
@@ -41,20 +46,23 @@ class GroupListing:
         wanted: int = 0,
         *,
         most: int = PAGE_ENTRIES,
+        group: str = "",
     ) -> tuple[list[GroupQueue], NestedPlace | None]:
         """At most so many queues from a place, and where the next page begins; None: there is none.
+        With `group` of that one alone, whose places are others.
 
         The queues of a topic are those that exist and those that have an offset, by number. Raises
         InvalidRequestError.
         """
         offsets = self._offsets
+        keys = offsets.keys_of(group) if group else offsets.keys
 
         def queue_ids(key: GroupTopic) -> Sequence[int]:
             there = table.of_topic(key[1])
             version = table.incarnation, len(there), offsets.incarnation, offsets.reshaped
             return self._sorted.of(key, version, lambda: _all_ids(there, offsets.queues_of(key)))
 
-        found, following = nested_page(offsets.keys, queue_ids, place, wanted, most=most)
+        found, following = nested_page(keys, queue_ids, place, wanted, most=most)
         described = [self._described(table, minimum_offset, *entry) for entry in found]
         return described, following
 

@@ -24,7 +24,8 @@ from stratamq.client import Client, GroupMember, GroupQueue
 from stratamq.errors import InvalidRequestError, NotFoundError
 
 COLUMNS = ("group", "topic", "queueId", "offset", "maxOffset", "lag")
-DETAILED_COLUMNS = (*COLUMNS, "lastCommitTimestamp", "lastClient")
+LAG_COLUMNS = (*COLUMNS, "lagSeconds")
+DETAILED_COLUMNS = (*LAG_COLUMNS, "lastCommitTimestamp", "lastClient")
 MEMBER_COLUMNS = (
     "group",
     "clientId",
@@ -72,12 +73,14 @@ def list_groups(
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
-    """All groups, with how far behind each is in every queue."""
+    """All groups, with how far behind each is in every queue: in messages, and in seconds since
+    the oldest of them was stored. No seconds: the log does not have that message any more, or the
+    disk was too slow to look."""
 
     def once() -> int:
         with open_client(data, address, broker) as client:
-            found = client.groups()
-        show(output, COLUMNS, [_row(one) for one in found], "no group has committed anything")
+            found = client.groups(with_lag_s=True)
+        show(output, LAG_COLUMNS, [_row(one) for one in found], "no group has committed anything")
         return 0
 
     shown(once, watch)
@@ -92,14 +95,15 @@ def describe_group(
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
-    """One group: every queue, the next offset that it reads, how far behind it is; when it
-    committed something of the topic last, and from which address, since the dispatcher started.
-    Then its members: the clients that read with its name now, and which queues."""
+    """One group: every queue, the next offset that it reads, how far behind it is, in messages and
+    in seconds since the oldest of them was stored; when it committed something of the topic last,
+    and from which address, since the dispatcher started. Then its members: the clients that read
+    with its name now, and which queues."""
 
     def once() -> int:
         with open_client(data, address, broker) as client:
             members = client.group_members(group)
-            found = [one for one in client.groups() if one.group == group]
+            found = client.groups(group, with_lag_s=True)
         if not found and not members:
             raise _unknown(group)
         show(output, DETAILED_COLUMNS, [_row(one) for one in found], "it has committed nothing")
@@ -112,7 +116,7 @@ def describe_group(
 
 def queues_of_group(client: Client, group: str, topic: str = "") -> list[GroupQueue]:
     """NotFoundError when it has committed nothing."""
-    found = [one for one in client.groups() if one.group == group and topic in ("", one.topic)]
+    found = [one for one in client.groups(group) if topic in ("", one.topic)]
     if not found:
         raise _unknown(group, topic)
     return found
@@ -235,6 +239,7 @@ def _row(one: GroupQueue) -> Row:
         "offset": one.offset if one.offset >= 0 else None,
         "maxOffset": one.max_offset,
         "lag": one.lag,
+        "lagSeconds": None if one.lag_s is None else int(one.lag_s),
         "lastCommitTimestamp": one.last_commit_timestamp_ms,
         "lastClient": one.last_client,
     }

@@ -35,7 +35,7 @@ def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, 
     return Operation(METHODS["GetCommittedOffsets"], request, result)
 
 
-def groups() -> Operation[list[GroupQueue]]:
+def groups(group: str = "", *, with_lag_s: bool = False) -> Operation[list[GroupQueue]]:
     def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupQueue]:
         found = [
             GroupQueue(
@@ -47,12 +47,16 @@ def groups() -> Operation[list[GroupQueue]]:
                 one.lag,
                 one.last_commit_timestamp_ms,
                 one.last_client,
+                one.lag_ms / 1000 if one.HasField("lag_ms") else None,
             )
             for one in response.groups
+            # An older service answers with all groups.
+            if group in ("", one.group)
         ]
         return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
 
-    return Operation(METHODS["ListGroups"], dispatcher_pb2.ListGroupsRequest(), result)
+    request = wire_message(dispatcher_pb2.ListGroupsRequest, group=group, with_lag_ms=with_lag_s)
+    return Operation(METHODS["ListGroups"], request, result)
 
 
 def group_members(group: str) -> Operation[list[GroupMember]]:

@@ -174,6 +174,10 @@ class GroupQueue:
     """When the group committed something of this topic last; 0: not since the service started."""
     last_client: str = ""
     """The address that it came from."""
+    lag_s: float | None = None
+    """Age of the oldest message that the group has yet to read in the queue; 0: it has read all.
+    None: not asked for (`with_lag_s`), or not known: the message is in the tier alone or deleted,
+    or 250 ms were over for its page of 500 queues, of which those furthest behind come first."""
     broker: str = ""
     """As `Topic.broker`."""
 

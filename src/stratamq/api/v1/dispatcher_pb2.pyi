@@ -240,17 +240,21 @@ class GetCommittedOffsetsResponse(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("position", "max_entries", "incarnation")
+    __slots__ = ("position", "max_entries", "incarnation", "group", "with_lag_ms")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    WITH_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     position: int
     max_entries: int
     incarnation: int
-    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    group: str
+    with_lag_ms: bool
+    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ..., group: _Optional[str] = ..., with_lag_ms: bool = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "last_commit_timestamp_ms", "last_client")
+    __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "last_commit_timestamp_ms", "last_client", "lag_ms")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +263,7 @@ class GroupInfo(_message.Message):
     LAG_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_CLIENT_FIELD_NUMBER: _ClassVar[int]
+    LAG_MS_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     queue_id: int
@@ -267,7 +272,8 @@ class GroupInfo(_message.Message):
     lag: int
     last_commit_timestamp_ms: int
     last_client: str
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_commit_timestamp_ms: _Optional[int] = ..., last_client: _Optional[str] = ...) -> None: ...
+    lag_ms: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_commit_timestamp_ms: _Optional[int] = ..., last_client: _Optional[str] = ..., lag_ms: _Optional[int] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
     __slots__ = ("groups", "next_position", "incarnation")

@@ -67,11 +67,11 @@ class AsyncShardedClient(AsyncClient):
         merged = [replace(one, broker=name) for name, some in found for one in some]
         return sorted(merged, key=lambda one: (one.topic, one.broker, one.queue_id))
 
-    async def groups(self) -> list[GroupQueue]:
+    async def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
         """By group, topic, broker and queue."""
         if not await self._shards.clients():
-            return await super().groups()
-        found = await self._shards.read(lambda client: client.groups())
+            return await super().groups(group, with_lag_s=with_lag_s)
+        found = await self._shards.read(lambda client: client.groups(group, with_lag_s=with_lag_s))
         merged = [replace(one, broker=name) for name, some in found for one in some]
         return sorted(merged, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
 

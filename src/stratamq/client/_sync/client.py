@@ -75,10 +75,9 @@ class Client:
         self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
-        self._connections = Connections(endpoints, timeout_s)
-        calls = Calls(
-            self._connections, timeout_s, patience_s, self._clock, self._random, self._hooks.spans
-        )
+        self._connections = connections = Connections(endpoints, timeout_s)
+        spans = self._hooks.spans
+        calls = Calls(connections, timeout_s, patience_s, self._clock, self._random, spans)
         self._patience_s = patience_s
         self._run, self._run_soon = calls.run, calls.run_soon
         self._guard = Guard()
@@ -397,8 +396,9 @@ class Client:
     def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
         return self._run(group_operations.committed_offsets(group, topic))
 
-    def groups(self) -> list[GroupQueue]:
-        return self._run(group_operations.groups())
+    def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
+        """`with_lag_s`: looked up in the log, a read for each queue that has something to read."""
+        return self._run(group_operations.groups(group, with_lag_s=with_lag_s))
 
     def group_members(self, group: str) -> list[GroupMember]:
         """The clients that read with the group's name now, by client id."""

@@ -68,11 +68,11 @@ class ShardedClient(Client):
         merged = [replace(one, broker=name) for name, some in found for one in some]
         return sorted(merged, key=lambda one: (one.topic, one.broker, one.queue_id))
 
-    def groups(self) -> list[GroupQueue]:
+    def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
         """By group, topic, broker and queue."""
         if not self._shards.clients():
-            return super().groups()
-        found = self._shards.read(lambda client: client.groups())
+            return super().groups(group, with_lag_s=with_lag_s)
+        found = self._shards.read(lambda client: client.groups(group, with_lag_s=with_lag_s))
         merged = [replace(one, broker=name) for name, some in found for one in some]
         return sorted(merged, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
 

@@ -1,9 +1,9 @@
-"""DispatcherService: messages of the wire in, engine calls out, and nothing else."""
+"""What of the wire becomes calls of the engine, and back."""
 
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,6 +18,7 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.files.port import Clock
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
@@ -36,11 +37,13 @@ from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
+from stratamq_dispatcher.lag_times import lag_times_ms
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Cursor, Puller
+from stratamq_dispatcher.servicer.groups import group_info, group_member
 from stratamq_dispatcher.tier_fetches import answer_bytes
 from stratamq_dispatcher.time_search import Boundary
 
@@ -79,6 +82,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         members: GroupMembers,
         topics: FollowedTopics,
         why_not_writable: Callable[[], Awaitable[tuple[str, str] | None]],
+        clock: Clock,
         page_entries: int = PAGE_ENTRIES,
     ) -> None:
         """`why_not_writable` asks the log for its sentence, "" if it takes messages, and for its
@@ -93,6 +97,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._topics = topics
         self._groups = GroupListing(offsets, bounds)
         self._why_not_writable = why_not_writable
+        self._clock = clock
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The methods whose large fields are framed by hand."""
@@ -326,23 +331,19 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             place,
             request.max_entries,
             most=self._page_entries,
+            group=request.group,
         )
-        response = pb.ListGroupsResponse(
-            next_position=nested_position_of(following), incarnation=incarnation
+        ages_ms: Sequence[int | None] = [None] * len(found)
+        if request.with_lag_ms:
+            ages_ms = await lag_times_ms(found, self._puller.store_times, self._clock)
+        return pb.ListGroupsResponse(
+            groups=[
+                group_info(one, self._last_commits.of(one.group, one.topic), age_ms)
+                for one, age_ms in zip(found, ages_ms, strict=True)
+            ],
+            next_position=nested_position_of(following),
+            incarnation=incarnation,
         )
-        for one in found:
-            last = self._last_commits.of(one.group, one.topic)
-            response.groups.add(
-                group=one.group,
-                topic=one.topic,
-                queue_id=one.queue_id,
-                offset=one.offset,
-                max_offset=one.end,
-                lag=one.lag,
-                last_commit_timestamp_ms=last.timestamp_ms,
-                last_client=last.client,
-            )
-        return response
 
     async def ListGroupMembers(self, request: pb.ListGroupMembersRequest, context: Any) -> Any:
         self._engine.require_serving()
@@ -354,21 +355,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             request.group, place, request.max_entries, self._page_entries
         )
         return pb.ListGroupMembersResponse(
-            members=[
-                pb.GroupMember(
-                    client_id=one.client_id,
-                    address=one.address,
-                    topics=[
-                        pb.MemberTopic(topic=topic, queue_ids=queue_ids)
-                        for topic, queue_ids in one.topics.items()
-                    ],
-                    since_ms=one.since_ms,
-                    last_seen_ms=one.last_seen_ms,
-                    last_commit_ms=one.last_commit_ms,
-                    streaming=one.streaming,
-                )
-                for one in found
-            ],
+            members=[group_member(one) for one in found],
             next_position=position_of(following, incarnation),
             unlisted_streams=self._members.unlisted_streams,
         )

@@ -1,0 +1,134 @@
+"""How old what groups have yet to read is, in listings: over the wire, and its bounds."""
+
+import asyncio
+
+from stratamq_dispatcher.group_listing import GroupQueue
+from stratamq_dispatcher.lag_times import LOOK_UP_MS, LOOKED_UP_AT_ONCE, lag_times_ms
+
+from stratamq.api.v1 import dispatcher_pb2 as pb
+from stratamq.files.simulated import SimulatedClock
+from tests.dispatcher.running_service import RunningService
+
+NOW_MS = 1_000_000
+
+
+def queue_of(number: int, lag: int) -> GroupQueue:
+    return GroupQueue("g", "t", number, 10_000 - lag, 10_000, lag)
+
+
+class Log:
+    """Reads take `read_ms` for all that is asked for at once; a message at offset n was stored n ms
+    after 1970."""
+
+    def __init__(self, clock: SimulatedClock, read_ms: int = 0) -> None:
+        self.clock = clock
+        self.read_ms = read_ms
+        self.asked: list[list[tuple[str, int, int]]] = []
+
+    async def store_times(self, positions):
+        self.asked.append(list(positions))
+        self.clock.advance_ms(self.read_ms)
+        return [offset for _, _, offset in positions]
+
+
+def looked_up(queues, log: Log) -> list[int | None]:
+    return asyncio.run(lag_times_ms(queues, log.store_times, log.clock))
+
+
+def test_a_queue_that_is_read_to_its_end_costs_no_read_and_is_0():
+    log = Log(SimulatedClock(NOW_MS))
+    assert looked_up([queue_of(0, 0), queue_of(1, 3), queue_of(2, 0)], log) == [
+        0,
+        NOW_MS - 9_997,
+        0,
+    ]
+    assert log.asked == [[("t", 1, 9_997)]]
+
+
+def test_a_message_from_before_the_clock_was_set_back_is_0_old():
+    assert looked_up([queue_of(0, 1)], Log(SimulatedClock(9_000))) == [0]
+
+
+def test_a_page_is_read_a_bounded_number_at_a_time_those_furthest_behind_first():
+    log = Log(SimulatedClock(NOW_MS))
+    queues = [queue_of(number, number + 1) for number in range(2 * LOOKED_UP_AT_ONCE + 5)]
+    found = looked_up(queues, log)
+    assert found == [NOW_MS - (10_000 - one.lag) for one in queues]
+    assert [len(some) for some in log.asked] == [LOOKED_UP_AT_ONCE, LOOKED_UP_AT_ONCE, 5]
+    in_order = [number for some in log.asked for _, number, _ in some]
+    assert in_order == list(range(len(queues) - 1, -1, -1))
+
+
+def test_on_a_slow_disk_what_is_furthest_behind_is_known_and_the_rest_is_not():
+    log = Log(SimulatedClock(NOW_MS), read_ms=LOOK_UP_MS // 2)
+    queues = [queue_of(number, number + 1) for number in range(10 * LOOKED_UP_AT_ONCE)]
+    found = looked_up(queues, log)
+    assert [len(some) for some in log.asked] == [LOOKED_UP_AT_ONCE] * 2
+    unknown = 8 * LOOKED_UP_AT_ONCE
+    assert found[:unknown] == [None] * unknown
+    assert None not in found[unknown:]
+
+
+def test_groups_are_listed_with_the_age_of_what_they_have_yet_to_read(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            log, stub = service.log, service.stub
+            stored = [log.put("t", body=bytes(300_000), after_ms=1_000) for _ in range(6)]
+            log.put("u")
+            service.follow()
+            service.clock.set_wall_ms(log.now_ms + 500)
+            for group, offset in (("late", 2), ("done", 6), ("other", 5)):
+                offsets = [pb.GroupOffset(topic="t", queue_id=0, offset=offset)]
+                await stub.CommitOffsets(pb.CommitOffsetsRequest(group=group, offsets=offsets))
+
+            async def ages(**asked) -> dict[str, int | None]:
+                answer = await stub.ListGroups(pb.ListGroupsRequest(**asked))
+                return {
+                    one.group: one.lag_ms if one.HasField("lag_ms") else None
+                    for one in answer.groups
+                }
+
+            unasked = {"late": None, "done": None, "other": None}
+            assert await ages() == unasked
+            now_ms = log.now_ms + 500
+            late_ms, other_ms = (now_ms - stored[at].store_ms for at in (2, 5))
+            assert await ages(with_lag_ms=True) == {
+                "late": late_ms,
+                "done": 0,
+                "other": other_ms,
+            }
+            assert await ages(with_lag_ms=True, group="late") == {"late": late_ms}
+            log.delete_below(1 << 20)
+            log.put("u")
+            service.follow()
+            assert stored[2].offset < 1 << 20 <= stored[5].offset
+            assert await ages(with_lag_ms=True) == {"late": None, "done": 0, "other": other_ms}
+
+    run(scenario())
+
+
+def test_one_groups_queues_come_in_pages_without_those_of_others(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put_many(60, topics=2, queues=3)
+            service.follow()
+            known = sorted(service.log.next_queue_offset)
+            for group in ("a", "g", "z"):
+                offsets = [pb.GroupOffset(topic=t, queue_id=q, offset=1) for t, q in known]
+                request = pb.CommitOffsetsRequest(group=group, offsets=offsets)
+                await service.stub.CommitOffsets(request)
+            asked, found = pb.ListGroupsRequest(group="g", max_entries=2, with_lag_ms=True), []
+            while True:
+                page = await service.stub.ListGroups(asked)
+                assert len(page.groups) <= 2
+                found += page.groups
+                asked.position, asked.incarnation = page.next_position, page.incarnation
+                if not page.next_position:
+                    break
+            assert {one.group for one in found} == {"g"}
+            assert sorted((one.topic, one.queue_id) for one in found) == known
+            assert all(one.HasField("lag_ms") for one in found)
+            none = await service.stub.ListGroups(pb.ListGroupsRequest(group="nobody"))
+            assert (list(none.groups), none.next_position) == ([], 0)
+
+    run(scenario())
