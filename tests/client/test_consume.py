@@ -272,15 +272,17 @@ def test_a_group_goes_on_where_it_was(client):
 
 
 def test_a_groups_lag_in_seconds_is_the_age_of_the_first_message_it_has_not_read(client):
-    stored_ms = [client.send("aged", b"", queue_id=0).store_timestamp_ms for _ in range(2)]
-    stored_ms.append(client.send("aged", b"", queue_id=1).store_timestamp_ms)
-    client.commit_offsets("g-aged", {("aged", 0): 0, ("aged", 1): 0})
-    first, second = client.groups("g-aged", with_lag_s=True)
+    first, last, other = (client.send("aged", b"", queue_id=queue) for queue in (0, 0, 1))
+    until_dispatched(client, other.physical_offset + other.size)
+    places = {("aged", one.queue_id): one.queue_offset for one in (first, other)}
+    client.commit_offsets("g-aged", places)
+    ages_s = [one.lag_s for one in client.groups("g-aged", with_lag_s=True)]
     # Both were looked at in one moment.
-    between_s = (stored_ms[2] - stored_ms[0]) / 1000
-    assert first.lag_s - second.lag_s == pytest.approx(between_s, abs=0.0001)
-    assert second.lag_s >= 0
-    client.commit_offsets("g-aged", {("aged", 0): 2, ("aged", 1): 1})
+    between_s = (other.store_timestamp_ms - first.store_timestamp_ms) / 1000
+    assert ages_s[0] - ages_s[1] == pytest.approx(between_s, abs=0.0001)
+    assert ages_s[1] >= 0
+    ends = {("aged", one.queue_id): one.queue_offset + 1 for one in (last, other)}
+    client.commit_offsets("g-aged", ends)
     assert [one.lag_s for one in client.groups("g-aged", with_lag_s=True)] == [0.0, 0.0]
 
 
