@@ -43,8 +43,9 @@ _MOST_SEARCHED = 64
 class BrokerView:
     """Implements `LogView`."""
 
-    def __init__(self, address: str, client: Client, state: LogState) -> None:
+    def __init__(self, address: str, broker: str, client: Client, state: LogState) -> None:
         self._address = address
+        self._broker = broker
         self._client = client
         self._segment_bytes = state.segment_bytes
         self.minimum = state.minimum_offset
@@ -52,7 +53,7 @@ class BrokerView:
 
     def again(self) -> "BrokerView":
         """The log as it is now, by the same connection."""
-        return BrokerView(self._address, self._client, self._client.log_state())
+        return BrokerView(self._address, self._broker, self._client, self._client.log_state())
 
     def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
         begin, end = self.minimum, self.end
@@ -94,7 +95,10 @@ class BrokerView:
             if at - bounds[-1] >= part_bytes:
                 bounds.append(at)
         bounds.append(end)
-        return [BrokerPart(self._address, low, high, selection) for low, high in pairwise(bounds)]
+        return [
+            BrokerPart(self._address, self._broker, low, high, selection)
+            for low, high in pairwise(bounds)
+        ]
 
     def close(self) -> None:
         self._client.close()
@@ -106,7 +110,9 @@ class BrokerView:
     def _searched(self, begin: int, end: int, part_bytes: int) -> Iterator[int]:
         """Beginnings of frames, by the units of the longest queue. None without a dispatcher."""
         step = max(part_bytes, -(-(end - begin) // _MOST_SEARCHED))
-        with connect(self._address) as asked:  # no wait for a dispatcher that is not needed
+        with connect(
+            self._address, broker=self._broker
+        ) as asked:  # no wait for a dispatcher that is not needed
             try:
                 queues = asked.queues()
                 longest = max(queues, key=lambda one: one.max_offset - one.min_offset, default=None)
@@ -120,11 +126,13 @@ class BrokerView:
                 return
 
 
-def open_broker(address: str) -> BrokerView:
-    """UnavailableError without an answer within `RETRY_S`."""
-    client = connect(address, patience_s=RETRY_S)
+def open_broker(address: str, broker: str = "") -> BrokerView:
+    """`broker`: of several names at the address the one to read, "" where there is one.
+    UnavailableError without an answer within `RETRY_S`; InvalidRequestError where brokers of
+    several names answer, and none was chosen."""
+    client = connect(address, patience_s=RETRY_S, broker=broker)
     try:
-        return BrokerView(address, client, client.log_state())
+        return BrokerView(address, broker, client, client.log_state())
     except StrataError:
         client.close()
         raise
@@ -134,7 +142,7 @@ def read_broker_part(
     part: BrokerPart, decoder: Decoder, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """In an executor. What retention has taken is an OffsetOutOfRangeError, or passed over."""
-    with connect(part.address, patience_s=RETRY_S) as client:
+    with connect(part.address, patience_s=RETRY_S, broker=part.broker) as client:
         segment_bytes = client.log_state().segment_bytes
         begin = part.begin
         while begin < part.end:

@@ -105,7 +105,9 @@ def open_view(options: SourceOptions, known: int = 0, last: LogView | None = Non
     if is_address(options.path):
         from stratamq_pipeline.broker_view import BrokerView, open_broker
 
-        return last.again() if isinstance(last, BrokerView) else open_broker(options.path)
+        if isinstance(last, BrokerView):
+            return last.again()
+        return open_broker(options.path, options.broker or "")
     return FilesView(log_for_workers(options.path, known))
 
 

@@ -4,7 +4,8 @@
 |---|---|---|
 | `path` | | the store's directory, `host:port` of any service of a running broker, or a tier |
 | `tier` | | the tier that the store's messages are uploaded to, read with its log |
-| `cluster`, `broker` | the only one | whose tier, where one target has several |
+| `cluster` | the only one | whose tier, where one target has several |
+| `broker` | the only one | whose tier; at an address behind which are several, whose log |
 | `subscribe` (`topic`) | every topic | topics, separated by commas |
 | `subscribePattern` | | a regular expression that the whole topic matches |
 | `queues` | every queue | queue ids, separated by commas |

@@ -33,11 +33,15 @@ class LogPart(InputPartition):
 
 
 class BrokerPart(InputPartition):
-    """Log offsets of the broker at `address`: both are beginnings of frames, or the log's end."""
+    """Log offsets of the broker at `address`, of several there the one of that name: both are
+    beginnings of frames, or the log's end."""
 
-    def __init__(self, address: str, begin: int, end: int, selection: Selection) -> None:
+    def __init__(
+        self, address: str, broker: str, begin: int, end: int, selection: Selection
+    ) -> None:
         super().__init__(None)
         self.address = address
+        self.broker = broker
         self.begin = begin
         self.end = end
         self.selection = selection

@@ -18,6 +18,7 @@ from stratamq_pipeline.jobs import output_files
 from stratamq_pipeline.jobs.output_files import LocalFiles
 
 import stratamq
+from stratamq.client import connect
 from stratamq.errors import (
     BusyError,
     CorruptionError,
@@ -25,6 +26,7 @@ from stratamq.errors import (
     OffsetOutOfRangeError,
 )
 from stratamq.files.real import RealFiles
+from stratamq.rpc import discovery
 from tests.dispatcher.followed_log import WrittenLog
 from tests.pipeline.job_stores import HERE, PART_BYTES
 from tests.support.fixtures import unpack
@@ -84,6 +86,26 @@ def test_all_columns_of_all_messages_by_topic_and_date(spark, tmp_path):
     partitioning = ds.partitioning(flavor="hive")
     dataset = ds.dataset(tmp_path / "out", format="parquet", partitioning=partitioning)
     assert dataset.count_rows() == summary.facts["messages"]
+
+
+@pytest.mark.spark
+def test_a_running_broker_is_exported_as_its_files_are(spark, broker, tmp_path):
+    address, out = discovery.read(broker.root, "commitlog").address, tmp_path / "out"
+    for run, count in ((1, 400), (2, 100)):
+        with connect(broker.root) as client, client.producer(batch_messages=20) as producer:
+            for number in range(count):
+                producer.send("ab"[number % 2], b"%d" % number + bytes(300))
+        summary = run_export(ExportOptions(address, str(out), part_bytes=PART_BYTES), HERE)
+        assert (summary.facts["run"], summary.facts["messages"]) == (run, count)
+    assert rows(out) == scanned(broker.root)
+    with connect(broker.root) as client:
+        assert rows(out) == sorted(
+            (
+                (one.topic, one.queue_id, one.queue_offset, one.physical_offset)
+                for one in client.consume(["a", "b"])
+            ),
+            key=lambda row: row[3],
+        )
 
 
 @pytest.mark.spark

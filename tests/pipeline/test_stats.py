@@ -5,6 +5,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
+from stratamq_pipeline.log_view import FilesView
 from stratamq_pipeline.stats.figures import MOST_BUCKETS, Figures, bucket_for
 from stratamq_pipeline.stats.job import StatsOptions, run_stats
 from stratamq_pipeline.stats.job import figures as figures_of
@@ -53,7 +54,7 @@ class Page(HTMLParser):
 def test_figures_are_those_of_counting(spark, tmp_path):
     root = unpack("5.5.1-transactions-delay-batch", tmp_path)
     options = StatsOptions(str(root), most=1000, part_bytes=PART_BYTES)
-    figures = figures_of(spark, open_log(root), options)
+    figures = figures_of(spark, FilesView(open_log(root)), options)
     rows = stratamq.scan(root).to_arrow().to_pylist()
 
     messages = Counter(row["topic"] for row in rows)
@@ -103,7 +104,7 @@ def test_gaps_and_silences_are_found_and_the_page_is_whole(spark, tmp_path):
     assert parsed.counts["script"] == parsed.counts["link"] == parsed.counts["img"] == 0
     assert all(one.startswith("#") for one in parsed.references)
     assert "<b>" not in text
-    figures = figures_of(spark, open_log(root), StatsOptions(str(root)))
+    figures = figures_of(spark, FilesView(open_log(root)), StatsOptions(str(root)))
     assert [(row["topic"], row["seconds"]) for row in figures.silences] == [
         ("busy", 90.01),
         ("quiet", 90.001),

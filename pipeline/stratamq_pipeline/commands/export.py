@@ -7,10 +7,11 @@ import typer
 from stratamq_pipeline.commands.running import (
     ConfOption,
     DryRunOption,
-    LogArgument,
     MasterOption,
     Output,
     OutputOption,
+    ReadableArgument,
+    ReadBrokerOption,
     finish,
     reporting,
     spark_options,
@@ -18,7 +19,7 @@ from stratamq_pipeline.commands.running import (
 
 
 def export(
-    log: LogArgument,
+    log: ReadableArgument,
     out: Annotated[
         str,
         typer.Argument(
@@ -33,6 +34,7 @@ def export(
     accept_gap: Annotated[
         bool, typer.Option("--accept-gap", help="go on behind what retention took unexported")
     ] = False,
+    broker: ReadBrokerOption = None,
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
@@ -50,7 +52,9 @@ def export(
     spark = spark_options(master, conf)
     from stratamq_pipeline.export.job import ExportOptions, run_export
 
-    options = ExportOptions(log, out, tuple(topic or ()), decompress, accept_gap, dry_run=dry_run)
+    options = ExportOptions(
+        log, out, tuple(topic or ()), decompress, accept_gap, dry_run=dry_run, broker=broker
+    )
     with reporting(output) as progress:
         summary = run_export(options, spark, progress)
     finish(summary, output)

@@ -42,6 +42,20 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="show what would be done, and do nothing")
 ]
 LogArgument = Annotated[str, typer.Argument(help="a store's directory, ours or RocketMQ's")]
+ReadableArgument = Annotated[
+    str,
+    typer.Argument(
+        help="a store's directory, ours or RocketMQ's; or a running broker: HOST:PORT of any of "
+        "its services, several of them, or of a name for them"
+    ),
+]
+ReadBrokerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        help="the broker of this name, where brokers of several names are at the address",
+    ),
+]
 ClusterOption = Annotated[
     str | None, typer.Option(help="whose tier; not needed where there is one")
 ]

@@ -7,10 +7,11 @@ import typer
 from stratamq_pipeline.commands.running import (
     ConfOption,
     DryRunOption,
-    LogArgument,
     MasterOption,
     Output,
     OutputOption,
+    ReadableArgument,
+    ReadBrokerOption,
     finish,
     need,
     reporting,
@@ -19,7 +20,7 @@ from stratamq_pipeline.commands.running import (
 
 
 def stats(
-    log: LogArgument,
+    log: ReadableArgument,
     html: Annotated[
         str | None, typer.Option("--html", help="write a page with charts: one file")
     ] = None,
@@ -29,6 +30,7 @@ def stats(
     most: Annotated[
         int, typer.Option(min=1, max=1000, help="so many tags, keys and producers are listed")
     ] = 20,
+    broker: ReadBrokerOption = None,
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
@@ -45,7 +47,7 @@ def stats(
         need("matplotlib")
     from stratamq_pipeline.stats.job import StatsOptions, run_stats
 
-    options = StatsOptions(log, html, tuple(topic or ()), most, dry_run=dry_run)
+    options = StatsOptions(log, html, tuple(topic or ()), most, dry_run=dry_run, broker=broker)
     with reporting(output) as progress:
         summary = run_stats(options, spark, progress)
     finish(summary, output)

@@ -5,6 +5,7 @@ log is its memory: nothing is asked of the messages themselves. What the last ru
 still stand in the log, else it is another log and the job stops.
 """
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -13,9 +14,6 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
-from stratamq.table.decode import Decoder
-from stratamq.table.log_files import LogFiles
-from stratamq.table.part_reader import read_part
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Selection
 from stratamq_pipeline.export.manifest import (
@@ -26,7 +24,7 @@ from stratamq_pipeline.export.manifest import (
     Manifest,
     published_name,
 )
-from stratamq_pipeline.jobs.messages import Wanted, messages
+from stratamq_pipeline.jobs.messages import Wanted, messages, open_log_to_read
 from stratamq_pipeline.jobs.output_files import (
     OutputFiles,
     check_shared,
@@ -35,7 +33,9 @@ from stratamq_pipeline.jobs.output_files import (
 )
 from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
-from stratamq_pipeline.same_file import log_for_workers
+from stratamq_pipeline.log_view import LogView
+from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.partition import read_partition
 
 _ANCHOR_COLUMNS = ("physicalOffset", "size", "bodyCrc", "storeTimestamp")
 _ANCHOR_REACH = 64 << 20
@@ -44,6 +44,7 @@ _ANCHOR_REACH = 64 << 20
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     log: str
+    """A store's directory, or the address of a running broker."""
     out: str
     topics: tuple[str, ...] = ()
     decompress: bool = False
@@ -51,6 +52,8 @@ class ExportOptions:
     """Go on behind what retention has taken before it was exported."""
     part_bytes: int = 128 << 20
     dry_run: bool = False
+    broker: str | None = None
+    """The one to read where brokers of several names are at the address."""
 
     def selection(self) -> dict[str, object]:
         """What every run of one export must agree in."""
@@ -65,8 +68,10 @@ def run_export(options: ExportOptions, spark: SparkOptions, progress: Progress =
     `accept_gap`); InvalidRequestError when `out` holds an export of something else, or when it is
     not one directory to the driver and all workers; BusyError when another run is under way.
     """
-    log = log_for_workers(options.log)
-    with spark_session("pipeline export", spark) as session:
+    with (
+        closing(open_log_to_read(options.log, options.broker)) as log,
+        spark_session("pipeline export", spark) as session,
+    ):
         files = open_output(session, options.out)
         _check_place(files)
         directory = ExportDirectory(files)
@@ -84,7 +89,7 @@ def run_export(options: ExportOptions, spark: SparkOptions, progress: Progress =
 def _run(
     spark: SparkSession,
     options: ExportOptions,
-    log: LogFiles,
+    log: LogView,
     directory: ExportDirectory,
     progress: Progress,
 ) -> Summary:
@@ -138,7 +143,7 @@ def _check_place(files: OutputFiles) -> None:
         raise InvalidRequestError(f"{files.shown} is there and is no export")
 
 
-def _next(options: ExportOptions, log: LogFiles, manifests: list[Manifest]) -> Manifest:
+def _next(options: ExportOptions, log: LogView, manifests: list[Manifest]) -> Manifest:
     """The run to come, without what it will hold."""
     last = manifests[-1] if manifests else None
     selection = options.selection()
@@ -169,41 +174,33 @@ def _next(options: ExportOptions, log: LogFiles, manifests: list[Manifest]) -> M
     )
 
 
-def _stands(log: LogFiles, anchor: Anchor | None) -> bool:
+def _stands(log: LogView, anchor: Anchor | None) -> bool:
     """Whether the log still has that message; true when that cannot be determined."""
     if anchor is None or anchor.physical_offset < log.minimum:
         return True
-    return _anchor(log, anchor.physical_offset, anchor.physical_offset + 1) == anchor
+    begin = anchor.physical_offset
+    return _last_anchor(log, begin, begin + anchor.size) == anchor
 
 
-def _anchor(log: LogFiles, begin: int, end: int) -> Anchor | None:
-    """The last message that begins in [begin, end) of the log."""
-    found = None
-    decoder = Decoder(_ANCHOR_COLUMNS)
-    for part in log.parts(begin, end):
-        for batch in read_part(part, decoder, Selection(queued_only=False)):
+def _last_anchor(log: LogView, begin: int, end: int) -> Anchor | None:
+    """The last message that begins in [begin, end) of the log. Looked for from behind, because most
+    of the log need not be read for it."""
+    selection = Selection(queued_only=False, physical=(begin, end))
+    for piece in reversed(log.pieces(begin, end, _ANCHOR_REACH, selection)):
+        found = None
+        for batch in read_partition(piece, SourceOptions(""), _ANCHOR_COLUMNS):
             row = batch.slice(batch.num_rows - 1).to_pylist()[0]
             moment = round(row["storeTimestamp"].timestamp() * 1000)
             found = Anchor(row["physicalOffset"], row["size"], row["bodyCrc"], moment)
-    return found
-
-
-def _last_anchor(log: LogFiles, begin: int, end: int) -> Anchor | None:
-    """Looked for from behind, because most of the log need not be read for it."""
-    high = end
-    while high > begin:
-        low = max(begin, high - _ANCHOR_REACH)
-        found = _anchor(log, low, high)
         if found is not None:
             return found
-        high = low
     return None
 
 
 def _counted(
     spark: SparkSession,
     planned: Manifest,
-    log: LogFiles,
+    log: LogView,
     directory: ExportDirectory,
     read: Counted,
 ) -> Manifest:

@@ -1,9 +1,10 @@
 """Messages of a log between two of its offsets, as a DataFrame with the source's columns.
 
 The end of the log moves; a job takes it once and holds every stage of its work to it. Hence not the
-data source, which looks for itself, but the same decoder over parts that the driver has fixed.
+data source, which looks for itself, but the same pieces, which the driver has fixed, read alike.
 """
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,12 +12,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stratamq.table.decode import Decoder
-from stratamq.table.log_files import LogFiles
-from stratamq.table.part_reader import read_part
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Selection
-from stratamq_pipeline.jobs.dispatched import PART_BYTES, BatchFunction, parts_of, parts_table
+from stratamq_pipeline.jobs.dispatched import PART_BYTES, BatchFunction, one_each
 from stratamq_pipeline.jobs.dispatched import spark_schema as to_spark
+from stratamq_pipeline.log_view import LogView, open_view
+from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.partition import read_partition
+
+_PIECES = pa.schema([("number", pa.int64()), ("piece", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +33,28 @@ class Wanted:
     decompress: bool = False
 
 
+def open_log_to_read(where: str, broker: str | None) -> LogView:
+    """A store's directory, or the address of a running broker; of several names there, `broker`."""
+    return open_view(SourceOptions(where, broker=broker))
+
+
 def messages(
-    spark: SparkSession, log: LogFiles, wanted: Wanted, part_bytes: int = PART_BYTES
+    spark: SparkSession, log: LogView, wanted: Wanted, part_bytes: int = PART_BYTES
 ) -> DataFrame:
     """A row each. Damage in the log is a CorruptionError that names file and position."""
-    decoder = Decoder(wanted.columns, wanted.decompress)
     selection = Selection(topics=frozenset(wanted.topics) or None, physical=wanted.offsets)
-    parts = parts_table(spark, log.parts(*wanted.offsets, part_bytes=part_bytes))
-    return parts.mapInArrow(_reader(decoder, selection), to_spark(decoder.schema))
+    pieces = log.pieces(*wanted.offsets, part_bytes, selection)
+    rows = [(number, pickle.dumps(piece)) for number, piece in enumerate(pieces)]
+    options = SourceOptions("", decompress=wanted.decompress)
+    schema = Decoder(wanted.columns, wanted.decompress).schema
+    read = _reader(options, wanted.columns)
+    return one_each(spark, rows, _PIECES).mapInArrow(read, to_spark(schema))
 
 
-def _reader(decoder: Decoder, selection: Selection) -> BatchFunction:
+def _reader(options: SourceOptions, columns: tuple[str, ...]) -> BatchFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, part in parts_of(batches):
-            yield from read_part(part, decoder, selection, verify=True)
+        for batch in batches:
+            for piece in batch.column("piece").to_pylist():
+                yield from read_partition(pickle.loads(piece), options, columns)
 
     return read

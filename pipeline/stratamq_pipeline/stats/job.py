@@ -1,6 +1,7 @@
 """`stats`: rates, sizes, keys, tags, producers and gaps of a log, by topic and time."""
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from stratamq.errors import InvalidRequestError
-from stratamq.table.log_files import LogFiles
-from stratamq_pipeline.jobs.messages import Wanted, messages
+from stratamq_pipeline.jobs.messages import Wanted, messages, open_log_to_read
 from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
 from stratamq_pipeline.jobs.summary import Summary
-from stratamq_pipeline.same_file import log_for_workers
+from stratamq_pipeline.log_view import LogView
 from stratamq_pipeline.stats import tables
 from stratamq_pipeline.stats.figures import Figures, Rows, bucket_for
 
@@ -22,20 +22,33 @@ MOST_GAPS = 200
 @dataclass(frozen=True, slots=True)
 class StatsOptions:
     log: str
+    """A store's directory, or the address of a running broker."""
     html: str | None = None
     topics: tuple[str, ...] = ()
     most: int = 20
     """Rows of what is listed by frequency."""
     part_bytes: int = 128 << 20
     dry_run: bool = False
+    broker: str | None = None
+    """The one to read where brokers of several names are at the address."""
 
 
 def run_stats(options: StatsOptions, spark: SparkOptions, progress: Progress = silent) -> Summary:
     """The page is there as a whole or not at all; one that was there is replaced."""
-    log = log_for_workers(options.log)
     place = Path(options.html).absolute() if options.html else None
     if place is not None and not place.parent.is_dir():
         raise InvalidRequestError(f"there is no directory {place.parent}")
+    with closing(open_log_to_read(options.log, options.broker)) as log:
+        return _run(log, place, options, spark, progress)
+
+
+def _run(
+    log: LogView,
+    place: Path | None,
+    options: StatsOptions,
+    spark: SparkOptions,
+    progress: Progress,
+) -> Summary:
     facts: dict[str, Any] = {
         "log": options.log,
         "begin_offset": log.minimum,
@@ -62,7 +75,7 @@ def run_stats(options: StatsOptions, spark: SparkOptions, progress: Progress = s
 
 
 def figures(
-    spark: SparkSession, log: LogFiles, options: StatsOptions, progress: Progress = silent
+    spark: SparkSession, log: LogView, options: StatsOptions, progress: Progress = silent
 ) -> Figures:
     """One pass over the log; what is needed of it is kept while the tables are made."""
     wanted = Wanted((log.minimum, log.end), tables.COLUMNS, options.topics)
