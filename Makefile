@@ -35,6 +35,7 @@ test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 an
 test-bare:  ## a slice in a Debian 12 with nothing but Python and make, as root and as an ordinary user
 	scripts/bare_root.sh scripts/bare_slice.sh
 
+test-compose: export STRATAMQ_TEST_SPARK ?= yes
 test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
 	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
 

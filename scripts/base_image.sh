@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# base_image.sh NAME DIRECTORY: import this Debian's Python, and what it depends on, as an image.
-# For an engine that reaches no registry. Uses DIRECTORY for what lies between.
+# base_image.sh NAME DIRECTORY PACKAGE…: import this Debian's Python, these installed packages, and what they
+# depend on, as an image. For an engine that reaches no registry. Uses DIRECTORY, which it makes, for what lies
+# between.
 set -euo pipefail
 
 name=$1 place=$2
-scripts/package_image.sh stratamq-base:1 "$place/packages" python3 libstdc++6 tzdata coreutils bash \
-  dash grep sed tar util-linux findutils procps
+shift 2
+mkdir -p "$place"
+scripts/package_image.sh stratamq-base:1 "$place/packages" python3 libstdc++6 tzdata ca-certificates coreutils \
+  bash dash grep sed tar util-linux findutils procps "$@"
 
 # Debian's Python has no pip; the image that this one stands for has.
 mkdir "$place/base"

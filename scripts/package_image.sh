@@ -20,6 +20,10 @@ for package in $needed; do dpkg -L "$package" 2>/dev/null || true; done |
     if [ -L "$file" ] || [ -f "$file" ] || [ -d "$file" ]; then echo "$file"; fi
   done >"$place/files"
 printf '%s\n' /bin /sbin /lib /lib64 /etc/passwd /etc/group >>"$place/files"
+# Made when the package is installed, and no file of it.
+if grep -qx ca-certificates <<<"$needed"; then
+  echo /etc/ssl/certs/ca-certificates.crt >>"$place/files"
+fi
 sort -u "$place/files" | sed 's#^/##' >"$place/relative"
 tar -C / --no-recursion -cf "$place/base.tar" -T "$place/relative"
 docker import "$place/base.tar" "$name" >/dev/null

@@ -7,7 +7,8 @@
 # registry: its base images are made of this machine's packages, the wheels are built outside.
 #
 # The command finds: `docker` on the engine; COMPOSE, `docker compose` or `docker-compose`;
-# STRATAMQ_TEST_WHEELS, a directory of wheels when containers have no way out.
+# STRATAMQ_TEST_WHEELS, a directory of wheels when containers have no way out; with STRATAMQ_TEST_SPARK=yes also
+# STRATAMQ_TEST_SPARK_WHEELS, those of deploy/spark/Dockerfile, whose base image is there then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -89,6 +90,10 @@ prepare_engine() {
   .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
     --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp]" >&2
   export STRATAMQ_TEST_WHEELS="$lab/wheels"
+  if [ "${STRATAMQ_TEST_SPARK:-}" = yes ]; then
+    scripts/spark_base.sh "$lab/spark" >&2
+    export STRATAMQ_TEST_SPARK_WHEELS="$lab/spark/wheels"
+  fi
 }
 
 if [ "${1:-}" = --look ]; then

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.compose.stack import BUILD_S, ETCD3, PAIR, SHARD, Stack, copy_tree, docker
+from tests.compose.stack import (
+    BUILD_S,
+    PAIR,
+    SHARD,
+    SHARDS,
+    SHARDS_AND_SPARK,
+    Stack,
+    copy_tree,
+    docker,
+)
 
+SPARK_BUILD_S = 1200
 FAILOVER = {
     "STRATAMQ_AGENT_TTL_MS": "10000",
     "STRATAMQ_AGENT_LOOP_INTERVAL_MS": "2000",
@@ -44,7 +54,7 @@ def image(tree: Path, session: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def broker(tree: Path, session: str, image: str) -> Iterator[Stack]:
-    yield from _running(Stack(tree, f"{session}-one", image))
+    yield from running(Stack(tree, f"{session}-one", image))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +65,7 @@ def pair(tree: Path, session: str, image: str) -> Iterator[Stack]:
         "STRATAMQ_HA_HEARTBEAT_MS": "1000",
         "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
     }
-    yield from _running(Stack(tree, f"{session}-pair", image, settings, PAIR))
+    yield from running(Stack(tree, f"{session}-pair", image, settings, PAIR))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +76,7 @@ def equals(tree: Path, session: str, image: str) -> Iterator[Stack]:
         "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
         "STRATAMQ_COMMITLOG_ROLE": "SYNC_MASTER",
     }
-    yield from _running(Stack(tree, f"{session}-equals", image, settings, PAIR))
+    yield from running(Stack(tree, f"{session}-equals", image, settings, PAIR))
 
 
 @pytest.fixture(scope="module")
@@ -76,21 +86,37 @@ def shard(tree: Path, session: str, image: str) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def etcd3(tree: Path, session: str, image: str) -> Iterator[Stack]:
-    """The same over three members of etcd."""
-    yield from _shard(Stack(tree, f"{session}-etcd3", image, FAILOVER, ETCD3))
+def shards(tree: Path, session: str, image: str) -> Iterator[Stack]:
+    """Three such shards over one etcd."""
+    yield from _shard(Stack(tree, f"{session}-shards", image, FAILOVER, SHARDS))
+
+
+@pytest.fixture(scope="module")
+def shards_and_spark(tree: Path, session: str, image: str) -> Iterator[Stack]:
+    """Three shards, and a Spark master with a worker beside them."""
+    stack = Stack(tree, f"{session}-spark", image, FAILOVER, SHARDS_AND_SPARK)
+    if "STRATAMQ_TEST_WHEELS" in os.environ:
+        if "STRATAMQ_TEST_SPARK_WHEELS" not in os.environ:
+            pytest.skip("STRATAMQ_TEST_SPARK is not yes: scripts/with_engine.sh made no base image")
+        stack.add_wheels(Path(os.environ["STRATAMQ_TEST_SPARK_WHEELS"]))
+    stack.run("build", "etcd1", "spark-master", timeout_s=SPARK_BUILD_S)
+    try:
+        yield from running(stack, build=False)
+    finally:
+        docker("image", "rm", "--force", stack.etcd_image, stack.spark_image)
 
 
 def _shard(stack: Stack) -> Iterator[Stack]:
     try:
-        yield from _running(stack)
+        yield from running(stack)
     finally:
         docker("image", "rm", "--force", stack.etcd_image)
 
 
-def _running(stack: Stack) -> Iterator[Stack]:
+def running(stack: Stack, *, build: bool = True) -> Iterator[Stack]:
+    """Up until the fixture ends; of one that fails the last lines of its logs are shown."""
     try:
-        stack.up(build=True)
+        stack.up(build=build)
         yield stack
     except BaseException:
         print(stack.run("logs", "--tail", "50", check=False).stdout)

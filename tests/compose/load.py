@@ -15,9 +15,13 @@ QUEUES = 4
 class Load:
     """Sends numbered messages from a thread of its own, from `with` on until its end."""
 
-    def __init__(self, stack: Stack, topic: str, side: str = "") -> None:
+    def __init__(
+        self, stack: Stack, topic: str, side: str = "", *, queues: int | None = QUEUES
+    ) -> None:
+        """`queues`: how many are written in turn; None: the client chooses."""
         self.topic = topic
         self._side = side
+        self._queues = queues
         self.acknowledged: set[str] = set()
         """Unique keys that were answered PUT_OK."""
         self.unconfirmed: set[str] = set()
@@ -63,9 +67,8 @@ class Load:
             for _ in range(BURST):
                 self._number += 1
                 key = f"{self.topic}-{self._number}"
-                producer.send(
-                    self.topic, BODY, unique_key=key, queue_id=self._number % QUEUES, keys=[key]
-                )
+                queue = self._number % self._queues if self._queues else None
+                producer.send(self.topic, BODY, unique_key=key, queue_id=queue, keys=[key])
             self._stopping.wait(PAUSE_S)
 
     def _answered(self, result: SendResult) -> None:
@@ -95,7 +98,8 @@ def lost(stack: Stack, load: Load, side: str = "") -> set[str]:
         try:
             until(caught_up, "the dispatcher to catch up")
         except AssertionError:
-            print(stack.execute(f"{side}commitlog", "stratamq", "status", check=False))
-            print(stack.run("logs", "--tail", "60", f"{side}dispatcher", check=False).stdout)
+            log = stack.log_container(side)
+            print(stack.execute(log, "stratamq", "status", check=False))
+            print(stack.run("logs", "--tail", "60", log, check=False).stdout)
             raise
     return load.acknowledged - set(keys_of(stack, load.topic, side))

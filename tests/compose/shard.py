@@ -1,32 +1,30 @@
-"""Who leads a stack of three members with agents, and faults of its containers."""
+"""Who leads a shard of three members with agents, and faults of its containers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from stratamq.client import Election
 from stratamq.errors import StrataError
 from stratamq.formats.broker_role import Role
 from tests.compose.load import Load, keys_of, lost
-from tests.compose.stack import SIDES, Stack, until
+from tests.compose.stack import A, Stack, until
 
-MEMBERS = {"": "broker", "replica-": "replica", "replica2-": "replica2"}
-SIDE_OF = {member: side for side, member in MEMBERS.items()}
 CALL_S = 5.0
 """For what is asked again anyhow."""
 
 
-def election(stack: Stack, side: str) -> Election | None:
-    """As the agent of that side knows it; None when it does not answer."""
+def election(stack: Stack, member: str) -> Election | None:
+    """As that member's agent knows it; None when it does not answer."""
     try:
-        with stack.client(side, timeout_s=CALL_S, patience_s=CALL_S) as client:
+        with stack.client(member, timeout_s=CALL_S, patience_s=CALL_S) as client:
             return client.admin.election()
     except StrataError:
         return None
 
 
-def is_served(stack: Stack, side: str) -> bool:
+def is_served(stack: Stack, member: str) -> bool:
     """It is a master that takes messages, and has a slave that has everything."""
     try:
-        with stack.client(side, timeout_s=CALL_S, patience_s=CALL_S) as client:
+        with stack.client(member, timeout_s=CALL_S, patience_s=CALL_S) as client:
             state = client.log_state()
             return (
                 state.role is Role.SYNC_MASTER
@@ -40,16 +38,21 @@ def is_served(stack: Stack, side: str) -> bool:
         return False
 
 
-def leader_of(stack: Stack, asked: Iterable[str] = SIDES) -> str:
-    """The side of `asked` that serves as the leader of all. Waits for one."""
+def leader_of(stack: Stack, asked: Collection[str] = A) -> str:
+    """The member of `asked` that serves as the leader of its shard. Waits for one."""
 
     def found() -> list[str]:
-        states = (election(stack, side) for side in asked)
-        named = [SIDE_OF[state.leader] for state in states if state and state.leader]
-        return [side for side in named[:1] if side in asked and is_served(stack, side)]
+        states = (election(stack, member) for member in asked)
+        named = [state.leader for state in states if state and state.leader]
+        return [member for member in named[:1] if member in asked and is_served(stack, member)]
 
-    (side,) = until(found, f"a leader of {stack.name}")
-    return side
+    (member,) = until(found, f"a leader of {', '.join(asked)} of {stack.name}")
+    return member
+
+
+def others_of(member: str) -> list[str]:
+    """The other members of its shard."""
+    return [f"{member[0]}{number}" for number in "123" if number != member[1]]
 
 
 def all_follow(stack: Stack, leader: str) -> None:
@@ -63,27 +66,23 @@ def all_follow(stack: Stack, leader: str) -> None:
     until(in_step, "two slaves that have everything")
     until(
         lambda: all(
-            state is not None and state.leader == MEMBERS[leader]
-            for state in (election(stack, side) for side in SIDES)
+            state is not None and state.leader == leader
+            for state in (election(stack, one) for one in (leader, *others_of(leader)))
         ),
         "all to know who leads",
     )
 
 
-def term_of(stack: Stack, side: str) -> int:
-    with stack.client(side) as client:
+def term_of(stack: Stack, member: str) -> int:
+    with stack.client(member) as client:
         return client.admin.election().term
 
 
-def containers_of(stack: Stack, side: str) -> list[str]:
-    return [side + room for room in stack.shape.rooms]
-
-
-def each_is_read_once(stack: Stack, load: Load, side: str) -> None:
-    """What was acknowledged, by the broker of that side."""
+def each_is_read_once(stack: Stack, load: Load, member: str) -> None:
+    """What was acknowledged, by the broker of that member."""
     assert load.acknowledged
-    assert lost(stack, load, side) == set()
-    keys = keys_of(stack, load.topic, side)
+    assert lost(stack, load, member) == set()
+    keys = keys_of(stack, load.topic, member)
     assert len(keys) == len(set(keys))
 
 
@@ -118,11 +117,11 @@ def cut_off(stack: Stack, services: list[str]) -> Callable[[], None]:
 
 
 def lose_volume(stack: Stack, services: list[str]) -> Callable[[], None]:
-    """Containers and volume are gone; `up` makes empty ones."""
-    side = services[0].removesuffix(stack.shape.rooms[0])
-    stack.run("kill", "-s", "SIGKILL", *services)
-    stack.run("rm", "--force", *services)
-    stack.remove_volume(f"{side}data")
+    """Container and volume are gone; `up` makes empty ones."""
+    (service,) = services
+    stack.run("kill", "-s", "SIGKILL", service)
+    stack.run("rm", "--force", service)
+    stack.remove_volume(service)
     return stack.up
 
 

@@ -3,10 +3,12 @@ ports and settings of its own, so that stacks do not meet."""
 
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,16 +20,32 @@ from stratamq.client import Client, connect
 from tests.support import waiting
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD_S, UP_S, COMMAND_S = 600, 180, 120
+BUILD_S, UP_S, COMMAND_S = 900, 420, 120
 ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor")
-SIDES = ("", "replica-", "replica2-")
+SIDES = ("", "replica-")
 """What the names of a broker's services begin with."""
+A, B, C = (tuple(f"{shard}{number}" for number in (1, 2, 3)) for shard in "abc")
+"""The members of the shards, a container each."""
+ETCDS = ("etcd1", "etcd2", "etcd3")
+PORTS = {
+    "commitlog": 10911,
+    "dispatcher": 10913,
+    "index": 10914,
+    "ha": 10915,
+    "janitor": 10916,
+    "agent": 10918,
+}
+"""Of a member, at its address."""
 SMALL = {
     "STRATAMQ_COMMITLOG_SEGMENT_BYTES": "1048576",
     "STRATAMQ_INDEX_INDEX_SLOTS": "1000",
     "STRATAMQ_INDEX_INDEX_ITEMS": "4000",
 }
 
+SIGNAL = (
+    r"for one in /proc/[0-9]*; do if tr '\0' '\n' <$one/cmdline 2>/dev/null | grep -qx $1;"
+    " then kill -$0 ${one#/proc/}; fi; done"
+)
 
 until = partial(waiting.until, deadline_s=UP_S, look_s=0.3)
 """Each look is a command of docker's."""
@@ -35,23 +53,29 @@ until = partial(waiting.until, deadline_s=UP_S, look_s=0.3)
 
 @dataclass(frozen=True)
 class Shape:
-    """The compose files, and the services that they have."""
+    """Compose files and profiles, and the services that they have: those of brokers that have a
+    container for each, of members that are one, and others."""
 
     files: tuple[str, ...] = ("compose.yaml",)
+    profiles: tuple[str, ...] = ()
+    """Empty: what .env names, one broker."""
     sides: tuple[str, ...] = SIDES[:1]
-    rooms: tuple[str, ...] = ROOMS
+    members: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
     def services(self) -> list[str]:
-        return [side + room for side in self.sides for room in self.rooms] + list(self.others)
+        brokers = [side + room for side in self.sides for room in ROOMS]
+        return [*brokers, *self.members, *self.others]
 
 
 ONE = Shape()
-PAIR = Shape(("compose.yaml", "replica.yaml"), SIDES[:2])
-SHARD = Shape(
-    ("compose.yaml", "replica.yaml", "shard.yaml"), SIDES, (*ROOMS, "agent"), others=("etcd",)
+PAIR = Shape(("compose.yaml", "replica.yaml"), sides=SIDES)
+SHARD = Shape(profiles=("shard",), sides=(), members=A, others=ETCDS)
+SHARDS = Shape(profiles=("shards",), sides=(), members=(*A, *B, *C), others=ETCDS)
+SPARK = ("spark-master", "spark-worker")
+SHARDS_AND_SPARK = Shape(
+    profiles=("shards", "spark"), sides=(), members=SHARDS.members, others=(*ETCDS, *SPARK)
 )
-ETCD3 = Shape((*SHARD.files, "etcd3.yaml"), SIDES, SHARD.rooms, others=("etcd", "etcd2", "etcd3"))
 
 
 def copy_tree(place: Path, wheels: str | None) -> None:
@@ -91,28 +115,46 @@ class Stack:
         self.name = name
         self.image = image
         self.etcd_image = f"{image}-etcd"
+        self.spark_image = f"{image}-spark"
         self.shape = shape
         self._compose = shlex.split(os.environ["COMPOSE"])
-        self._place = tree.parent / name
+        self._place = Path(tempfile.mkdtemp(dir=tree.parent, prefix=name)) / "stratamq"
         shutil.copytree(tree, self._place)
-        rooms = (*SHARD.rooms, "replication")
-        names = [side + room for side in SIDES for room in rooms]
+        names = [side + room for side in SIDES for room in (*ROOMS, "replication", "tier")]
         self._published = {name: free_port() for name in names}
+        self.loopback = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250) + 1}"
+        """Members of shards have an address each below it."""
         lines = [
             f"COMPOSE_PROJECT_NAME={name}",
+            f"STRATAMQ_MEMBERS={self.loopback}",
             f"STRATAMQ_IMAGE={image}",
             f"STRATAMQ_ETCD_IMAGE={self.etcd_image}",
+            f"STRATAMQ_SPARK_IMAGE={self.spark_image}",
+            f"STRATAMQ_SPARK_PORT={free_port()}",
             *(
                 f"STRATAMQ_{name.upper().replace('-', '_')}_PORT={port}"
                 for name, port in self._published.items()
             ),
         ]
-        self._append(".env", lines)
+        self.set_compose(lines)
         self.set(SMALL | dict(settings))
+
+    def set_compose(self, lines: Sequence[str]) -> None:
+        """In .env: NAME=VALUE each."""
+        self._append(".env", lines)
 
     def set(self, settings: Mapping[str, str]) -> None:
         """In broker.env, where the last line of a name counts; `up` makes it so."""
         self._append("broker.env", [f"{name}={value}" for name, value in settings.items()])
+
+    def add_wheels(self, directory: Path) -> None:
+        """For an image that is built where containers have no way out."""
+        for wheel in directory.glob("*.whl"):
+            shutil.copy(wheel, self._place / "deploy" / "wheels")
+
+    def add_file(self, name: str, text: str) -> None:
+        """Beside the compose files: one that the shape names."""
+        (self._place / "deploy" / name).write_text(text)
 
     def _append(self, file: str, lines: Sequence[str]) -> None:
         path = self._place / "deploy" / file
@@ -129,7 +171,8 @@ class Stack:
         self, *arguments: str, timeout_s: float = COMMAND_S, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         files = [part for name in self.shape.files for part in ("-f", name)]
-        command = [*self._compose, *files, *arguments]
+        profiles = [part for name in self.shape.profiles for part in ("--profile", name)]
+        command = [*self._compose, *files, *profiles, *arguments]
         done = subprocess.run(
             command,
             cwd=self._place / "deploy",
@@ -168,8 +211,11 @@ class Stack:
 
     def look(self, script: str, side: str = "") -> str:
         """What a shell sees of the volume, in a container of its own."""
-        volume = f"{self.name}_{side}data:/data"
+        volume = f"{self.name}_{self.volume(side)}:/data"
         return docker("run", "--rm", "-v", volume, self.image, "sh", "-c", script)
+
+    def volume(self, side: str) -> str:
+        return side if side in self.shape.members else f"{side}data"
 
     def remove_volume(self, name: str) -> None:
         """Of containers that are gone."""
@@ -206,10 +252,8 @@ class Stack:
 
         Where the engine's processes are not ours to kill, its own kill and a start."""
         before = self.inspect(service)["State"]
-        pid = before["Pid"]
-        command = Path(f"/proc/{pid}/cmdline")
-        if os.geteuid() == 0 and command.exists() and b"stratamq_" in command.read_bytes():
-            os.kill(pid, signal.SIGKILL)
+        if os.geteuid() == 0 and self._is_here(service, before["Pid"]):
+            os.kill(before["Pid"], signal.SIGKILL)
         else:
             self.run("kill", "-s", "SIGKILL", service)
             self.run("start", service)
@@ -217,6 +261,15 @@ class Stack:
             lambda: self.inspect(service)["State"]["StartedAt"] != before["StartedAt"],
             f"a new start of {service}",
         )
+
+    def _is_here(self, service: str, pid: int) -> bool:
+        """Whether the process of that number, on this machine, is the container's."""
+        groups = Path(f"/proc/{pid}/cgroup")
+        return groups.exists() and self.container(service) in groups.read_text()
+
+    def signal_room(self, member: str, room: str, name: str) -> None:
+        """To one service of a member; one that is killed `up` starts again."""
+        self.execute(member, "sh", "-c", SIGNAL, name, f"stratamq_{room}")
 
     def pause(self, service: str) -> None:
         self.run("pause", service)
@@ -228,32 +281,50 @@ class Stack:
         docker("network", "disconnect", f"{self.name}_default", self.container(service))
 
     def connect(self, service: str) -> None:
-        """The service's name must be given again: compose is not queried."""
-        network = f"{self.name}_default"
-        docker("network", "connect", "--alias", service, network, self.container(service))
+        """The service's names must be given again: compose is not queried."""
+        names = (service, "cluster") if service in self.shape.members else (service,)
+        aliases = [part for name in names for part in ("--alias", name)]
+        docker("network", "connect", *aliases, f"{self.name}_default", self.container(service))
 
-    def execute(self, service: str, *command: str, check: bool = True) -> str:
-        return self.run("exec", "-T", service, *command, check=check).stdout
+    def execute(
+        self, service: str, *command: str, check: bool = True, timeout_s: float = COMMAND_S
+    ) -> str:
+        words = ("exec", "-T", service, *command)
+        return self.run(*words, check=check, timeout_s=timeout_s).stdout
 
     # --- from outside ---
 
     def address(self, side: str = "") -> str:
-        """For `--address`: the services of the broker of that side at their published ports."""
-        return ",".join(
-            f"{room}=127.0.0.1:{self._published[side + room]}" for room in self.shape.rooms
-        )
+        """For `--address`: the services of the broker of that side, or of that member, at their
+        published ports; of shards, without a member, the logs of all members."""
+        if side in self.shape.members:
+            host = self.host(side)
+            return ",".join(f"{room}={host}:{port}" for room, port in PORTS.items())
+        if self.shape.members:
+            return ",".join(f"{self.host(one)}:{PORTS['commitlog']}" for one in self.shape.members)
+        rooms = [*ROOMS, *(room for room in ("tier",) if side + room in self.shape.others)]
+        return ",".join(f"{room}=127.0.0.1:{self._published[side + room]}" for room in rooms)
+
+    def host(self, member: str) -> str:
+        """The address of this machine at which its ports are published."""
+        return f"{self.loopback}.{'abc'.index(member[0]) + 1}{member[1]}"
 
     def client(
         self, side: str = "", *, timeout_s: float = 30.0, patience_s: float = UP_S
     ) -> Client:
         return connect(self.address(side), timeout_s=timeout_s, patience_s=patience_s)
 
+    def log_container(self, side: str) -> str:
+        return side if side in self.shape.members else f"{side}commitlog"
+
     def segments(self, side: str = "") -> dict[str, str]:
         """The log's segments by name, each as its SHA-256."""
-        told = self.execute(f"{side}commitlog", "sh", "-c", "cd /data/commitlog && sha256sum -- *")
+        log = self.log_container(side)
+        told = self.execute(log, "sh", "-c", "cd /data/commitlog && sha256sum -- *")
         return {name: digest for digest, name in (line.split() for line in told.splitlines())}
 
 
 def _environment() -> dict[str, str]:
     """Compose lets the shell's variables win over .env."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
+    ours = ("STRATAMQ_", "COMPOSE_PROFILES", "COMPOSE_FILE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}

@@ -1,4 +1,7 @@
-"""Three members with an agent each, over etcd: one container is lost, or the lead is moved."""
+"""Three members with an agent each, over etcd: a service, or a container, is lost, or the lead is
+moved."""
+
+import re
 
 import pytest
 
@@ -7,32 +10,32 @@ from stratamq.errors import StrataError
 from tests.compose.load import Load
 from tests.compose.shard import (
     CALL_S,
-    MEMBERS,
     all_follow,
     each_is_read_once,
     election,
     kill,
     leader_of,
+    others_of,
     term_of,
 )
-from tests.compose.stack import SIDES, Stack, until
+from tests.compose.stack import ETCDS, A, Stack, until
 
 pytestmark = pytest.mark.compose
 
 TTLS = 3
 
 
-def stored(stack: Stack, side: str) -> SendStatus | None:
+def stored(stack: Stack, member: str) -> SendStatus | None:
     """How an append was answered; None: it was refused."""
     try:
-        with stack.client(side, timeout_s=CALL_S, patience_s=CALL_S) as client:
+        with stack.client(member, timeout_s=CALL_S, patience_s=CALL_S) as client:
             return client.send("one-by-one", b"?").status
     except StrataError:
         return None
 
 
-def a_message_is_stored(stack: Stack, side: str) -> None:
-    until(lambda: stored(stack, side) is SendStatus.PUT_OK, "an append that is answered PUT_OK")
+def a_message_is_stored(stack: Stack, member: str) -> None:
+    until(lambda: stored(stack, member) is SendStatus.PUT_OK, "an append that is answered PUT_OK")
 
 
 @pytest.mark.parametrize("room", ["commitlog", "dispatcher", "index", "ha", "janitor", "agent"])
@@ -42,29 +45,46 @@ def test_a_service_of_the_master_that_dies_is_started_again_and_the_shard_goes_o
     old = leader_of(shard)
     with Load(shard, f"crash-{room}", old) as load:
         load.goes_on()
-        shard.crash(f"{old}{room}")
-    shard.until_healthy(f"{old}{room}")
+        shard.signal_room(old, room, "KILL")
+        until(
+            lambda: re.search(rf"{room}\b.* died", shard.run("logs", "--tail", "40", old).stdout),
+            "the end of the service in the log",
+        )
+    shard.until_healthy(old)
     leader = leader_of(shard)
     a_message_is_stored(shard, leader)
     all_follow(shard, leader)
-    for side in SIDES:
-        each_is_read_once(shard, load, side)
+    for member in A:
+        each_is_read_once(shard, load, member)
+
+
+@pytest.mark.parametrize("container", [*A, *ETCDS])
+def test_a_container_that_dies_is_started_again_and_the_shard_goes_on(shard: Stack, container: str):
+    leader = leader_of(shard)
+    with Load(shard, f"crash-{container}", leader) as load:
+        load.goes_on()
+        shard.crash(container)
+    shard.until_healthy(container)
+    leader = leader_of(shard)
+    a_message_is_stored(shard, leader)
+    all_follow(shard, leader)
+    each_is_read_once(shard, load, leader)
 
 
 @pytest.mark.parametrize("room", ["commitlog", "ha"])
-def test_a_master_without_its_log_or_its_replication_is_replaced(shard: Stack, room: str):
+def test_a_master_whose_log_or_replication_hangs_is_replaced(shard: Stack, room: str):
     old = leader_of(shard)
     all_follow(shard, old)
-    others = [side for side in SIDES if side != old]
     with Load(shard, f"without-{room}", old) as load:
         load.goes_on()
-        end = kill(shard, [f"{old}{room}"])
+        shard.signal_room(old, room, "STOP")
     try:
-        new = leader_of(shard, others)
+        new = leader_of(shard, others_of(old))
         a_message_is_stored(shard, new)
         each_is_read_once(shard, load, new)
     finally:
-        end()
+        shard.signal_room(old, room, "CONT")
+    shard.until_healthy(old)
     assert leader_of(shard) == new
     all_follow(shard, new)
     each_is_read_once(shard, load, old)
@@ -74,11 +94,11 @@ def test_messages_go_on_while_etcd_is_away_and_nobody_is_promoted(shard: Stack):
     leader = leader_of(shard)
     all_follow(shard, leader)
     term = term_of(shard, leader)
-    end = kill(shard, ["etcd"])
+    end = kill(shard, list(ETCDS))
     try:
 
         def long_away() -> bool:
-            states = [election(shard, side) for side in SIDES]
+            states = [election(shard, member) for member in A]
             return all(
                 state is not None
                 and bool(state.store_problem)
@@ -101,23 +121,50 @@ def test_messages_go_on_while_etcd_is_away_and_nobody_is_promoted(shard: Stack):
 def test_an_empty_etcd_is_told_who_leads(shard: Stack):
     leader = leader_of(shard)
     term = term_of(shard, leader)
-    kill(shard, ["etcd"])
-    shard.run("rm", "--force", "etcd")
-    shard.remove_volume("etcd-data")
+    kill(shard, list(ETCDS))
+    shard.run("rm", "--force", *ETCDS)
+    for one in ETCDS:
+        shard.remove_volume(one)
     shard.up()
     assert leader_of(shard) == leader
     all_follow(shard, leader)
     assert term_of(shard, leader) == term
 
 
-def test_a_dead_agent_of_a_master_that_takes_messages_changes_nothing(shard: Stack):
+@pytest.mark.parametrize("lost", ETCDS)
+def test_with_one_etcd_lost_the_lead_is_renewed_and_a_lost_master_replaced(shard: Stack, lost: str):
+    old = leader_of(shard)
+    all_follow(shard, old)
+    etcd_is_back = kill(shard, [lost])
+    try:
+
+        def all_read_it() -> bool:
+            states = [election(shard, member) for member in A]
+            return all(state is not None and not state.store_problem for state in states)
+
+        until(all_read_it, "every agent to read the store")
+        assert leader_of(shard) == old
+        with Load(shard, f"without-{lost}", old) as load:
+            load.goes_on()
+            end = kill(shard, [old])
+        try:
+            new = leader_of(shard, others_of(old))
+            each_is_read_once(shard, load, new)
+        finally:
+            end()
+    finally:
+        etcd_is_back()
+    assert leader_of(shard) == new
+    all_follow(shard, new)
+
+
+def test_a_hanging_agent_of_a_master_that_takes_messages_changes_nothing(shard: Stack):
     leader = leader_of(shard)
-    others = [side for side in SIDES if side != leader]
-    end = kill(shard, [f"{leader}agent"])
+    shard.signal_room(leader, "agent", "STOP")
     try:
 
         def seen() -> bool:
-            states = [election(shard, side) for side in others]
+            states = [election(shard, member) for member in others_of(leader)]
             return all(
                 state is not None
                 and state.unchanged_ms > TTLS * state.ttl_ms
@@ -128,32 +175,30 @@ def test_a_dead_agent_of_a_master_that_takes_messages_changes_nothing(shard: Sta
         until(seen, "the others to see a silent agent and its master")
         assert stored(shard, leader) is SendStatus.PUT_OK
     finally:
-        end()
+        shard.signal_room(leader, "agent", "CONT")
     assert leader_of(shard) == leader
 
 
 def test_the_lead_goes_to_the_member_that_an_operator_names(shard: Stack):
     old = leader_of(shard)
     all_follow(shard, old)
-    new, asked = (side for side in SIDES if side != old)
+    new, asked = others_of(old)
     with Load(shard, "switchover", old) as load:
         load.goes_on()
-        told = shard.execute(
-            f"{asked}agent", "stratamq", "cluster", "switchover", "--to", MEMBERS[new]
-        )
-    assert f"{MEMBERS[new]} leads after" in told
+        told = shard.execute(asked, "stratamq", "cluster", "switchover", "--to", new)
+    assert f"{new} leads after" in told
     assert leader_of(shard) == new
     all_follow(shard, new)
     each_is_read_once(shard, load, new)
-    for side in SIDES:
-        told = shard.execute(f"{side}agent", "stratamq", "cluster", "status")
-        assert f"{MEMBERS[new]} leads, in term" in told
+    for member in A:
+        told = shard.execute(member, "stratamq", "cluster", "status")
+        assert f"{new} leads, in term" in told
 
 
-def test_a_client_of_all_three_addresses_finds_whoever_leads(shard: Stack):
+def test_a_client_of_one_name_finds_whoever_leads(shard: Stack):
     leader_of(shard)
-    addresses = ",".join(f"{side}commitlog:10911" for side in SIDES)
-    script = f"echo found | stratamq produce three --queue 0 --address {addresses}"
-    shard.execute("replica-index", "sh", "-c", script)
-    told = shard.execute("index", "stratamq", "consume", "three", "--address", addresses)
+    name = ("--address", "cluster:10911")
+    produce = f"echo found | stratamq produce three --queue 0 {' '.join(name)}"
+    shard.execute("a1", "sh", "-c", produce)
+    told = shard.execute("a3", "stratamq", "consume", "three", *name)
     assert told.split().count("found") == 1

@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 import yaml
 from stratamq_agent.config import AgentConfig
+from stratamq_commitlog.config import CommitLogConfig
+from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_ha.config import HaConfig
+from stratamq_index.config import IndexConfig
 from stratamq_janitor.config import JanitorConfig
 from stratamq_tier.config import TierConfig
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+ROOMS = {"commitlog", "dispatcher", "index", "ha", "janitor"}
+CLUSTER = "ETCD_INITIAL_CLUSTER"
 
 
 def services(name: str) -> dict[str, dict[str, str]]:
@@ -31,8 +36,8 @@ def services(name: str) -> dict[str, dict[str, str]]:
 
 
 def test_one_broker_waits_for_no_other():
-    alone = services("compose.yaml")
-    assert set(alone) == {"commitlog", "dispatcher", "index", "ha", "janitor"}
+    alone = {name: one["environment"] for name, one in compose().items() if name in ROOMS}
+    assert set(alone) == ROOMS
     assert not any("MEMBER" in key or "WAIT" in key for one in alone.values() for key in one)
 
 
@@ -49,40 +54,85 @@ def test_a_broker_and_its_replica_are_members_of_one_cluster_and_wait_for_each_o
     assert both["replica-commitlog"]["STRATAMQ_COMMITLOG_ROLE"] == "SLAVE"
 
 
-def test_the_members_of_a_shard_are_led_by_agents_and_any_one_may_be_lost():
-    shard = services("shard.yaml")
-    sides = {"": "broker", "replica-": "replica", "replica2-": "replica2"}
-    members = {shard[f"{side}ha"]["STRATAMQ_HA_MEMBERS"] for side in sides}
-    config = HaConfig(root="x", members=tuple(members.pop().split(",")))
-    assert not members and list(config.faults()) == []
-    assert [name for name, _ in config.named_members] == list(sides.values())
-    assert shard["replica2-ha"]["STRATAMQ_HA_MEMBER"] == "replica2"
-    # n = 3 and k = 1: a promotion needs two members, an acknowledgement two.
-    assert not any("REQUIRED_REPLICAS" in key for one in shard.values() for key in one)
-    assert shard["commitlog"]["STRATAMQ_COMMITLOG_ROLE"] == "SYNC_MASTER"
-    for side in sides:
-        assert shard[f"{side}commitlog"]["STRATAMQ_COMMITLOG_LEASE"] == "true"
-        agent = shard[f"{side}agent"]
-        assert list(AgentConfig(root="x", store=agent["STRATAMQ_AGENT_STORE"]).faults()) == []
-        assert agent["STRATAMQ_AGENT_ADVERTISED_HOST"] == f"{side}agent"
+def compose() -> dict[str, dict]:
+    """The services of the main file, as a YAML parser gives them."""
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
 
 
-def test_the_first_two_members_of_a_shard_are_those_of_the_pair():
-    """What was a pair becomes a shard: its members and their places stay."""
-    pair, shard = services("replica.yaml"), services("shard.yaml")
-    members = pair["ha"]["STRATAMQ_HA_MEMBERS"]
-    assert shard["ha"]["STRATAMQ_HA_MEMBERS"].startswith(f"{members},")
+def of_profile(name: str) -> set[str]:
+    return {service for service, one in compose().items() if name in one["profiles"]}
 
 
-def test_three_members_of_etcd_know_each_other_and_every_agent_knows_all():
-    three = services("etcd3.yaml")
-    etcds = ("etcd", "etcd2", "etcd3")
-    text = (DEPLOY / "etcd3.yaml").read_text(encoding="utf-8")
-    assert ",".join(f"{one}=http://{one}:2380" for one in etcds) in text
-    assert f'&store "etcd://{",".join(f"{one}:2379" for one in etcds)}"' in text
-    for side in ("", "replica-", "replica2-"):
-        assert f"  {side}agent: *agent\n" in text
-    assert set(etcds) <= set(three)
+def test_every_service_is_in_a_profile_and_one_broker_is_what_up_means():
+    members = {shard: {f"{shard}{number}" for number in (1, 2, 3)} for shard in "abc"}
+    etcds = {"etcd1", "etcd2", "etcd3"}
+    assert of_profile("broker") == ROOMS
+    assert of_profile("shard") == members["a"] | etcds
+    assert of_profile("shards") == set().union(*members.values()) | etcds
+    assert of_profile("spark") == {"spark-master", "spark-worker"}
+    assert "\nCOMPOSE_PROFILES=broker\n" in (DEPLOY / ".env").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("shard", ["a", "b", "c"])
+def test_any_member_of_a_shard_may_be_lost_and_agents_choose_who_leads(shard):
+    names = [f"{shard}{number}" for number in (1, 2, 3)]
+    found = {name: compose()[name]["environment"] for name in names}
+    for number, (name, one) in enumerate(found.items()):
+        config = HaConfig(
+            root="x",
+            members=tuple(one["STRATAMQ_HA_MEMBERS"].split(",")),
+            member=one["STRATAMQ_HA_MEMBER"],
+        )
+        assert list(config.faults()) == []
+        # n = 3 and k = 1: a promotion needs two members, an acknowledgement two.
+        assert list(config.named_members) == [(each, f"{each}:10912") for each in names]
+        assert config.member == one["STRATAMQ_AGENT_ADVERTISED_HOST"] == name
+        assert one["STRATAMQ_COMMITLOG_BROKER_NAME"] == shard
+        assert one["STRATAMQ_COMMITLOG_BROKER_ID"] == str(number)
+        assert one["STRATAMQ_COMMITLOG_ROLE"] == ("SLAVE" if number else "SYNC_MASTER")
+        agent = AgentConfig(root="x", store=one["STRATAMQ_AGENT_STORE"])
+        assert list(agent.faults()) == []
+        for etcd in ("etcd1", "etcd2", "etcd3"):
+            assert f"{etcd}:2379" in agent.store
+            assert f"{etcd}=http://{etcd}:2380" in compose()[etcd]["environment"][CLUSTER]
+
+
+def test_members_have_the_same_ports_a_name_for_all_and_an_address_each():
+    hosts = set()
+    for name in of_profile("shards") - {"etcd1", "etcd2", "etcd3"}:
+        one = compose()[name]
+        assert one["networks"]["default"]["aliases"] == ["cluster"]
+        (port,) = one["ports"]
+        host, published, inside = port.rsplit(":", 2)
+        assert published == inside == "10911-10918"
+        assert one["environment"]["STRATAMQ_COMMITLOG_STORE_HOST"] == f"{host}:10911"
+        assert host == f"${{STRATAMQ_MEMBERS:-127.0.0}}.{'abc'.index(name[0]) + 1}{name[1]}"
+        hosts.add(host)
+    assert len(hosts) == 9
+
+
+SECTIONS = {
+    "AGENT": AgentConfig,
+    "COMMITLOG": CommitLogConfig,
+    "DISPATCHER": DispatcherConfig,
+    "HA": HaConfig,
+    "INDEX": IndexConfig,
+    "JANITOR": JanitorConfig,
+    "TIER": TierConfig,
+}
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "replica.yaml", "tier.yaml", "replica-tier.yaml"])
+def test_every_setting_is_one_of_the_code(name):
+    found = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+    keys = [key for one in found.values() for key in one.get("environment", {})]
+    lines = (DEPLOY / "broker.env").read_text(encoding="utf-8").splitlines()
+    keys += [line.partition("=")[0] for line in lines]
+    ours = [key.removeprefix("STRATAMQ_") for key in keys if key.startswith("STRATAMQ_")]
+    assert ours
+    for key in ours:
+        section, _, setting = key.partition("_")
+        assert setting.lower() in {field.name for field in fields(SECTIONS[section])}, key
 
 
 @pytest.mark.parametrize(
@@ -95,7 +145,8 @@ def test_a_tier_is_a_service_beside_those_of_its_broker_whose_janitor_waits_for_
     tier = added.pop(f"{side}tier")
     assert set(added) <= set(broker)
     log = broker[f"{side}commitlog"]
-    for key in ("image", "env_file", "volumes", "read_only", "tmpfs", "cap_drop", "security_opt"):
+    same = ("image", "env_file", "volumes", "read_only", "tmpfs", "cap_drop", "security_opt")
+    for key in (*same, "profiles"):
         assert tier[key] == log[key], key
     assert tier["environment"]["STRATAMQ_TIER_ADVERTISED_HOST"] == f"{side}tier"
     given = [key.removeprefix("STRATAMQ_TIER_").lower() for key in tier["environment"]]
@@ -109,6 +160,15 @@ def test_a_tier_is_a_service_beside_those_of_its_broker_whose_janitor_waits_for_
     assert added[f"{side}commitlog"]["depends_on"] == [f"{side}tier"]
     ports = [port.rpartition(":")[2] for port in tier["ports"]]
     assert ports == ["10917"]
+
+
+def test_the_wheels_of_sparks_image_are_those_that_it_needs():
+    dockerfile = (DEPLOY / "spark" / "Dockerfile").read_text()
+    needed = set(re.findall(r"\*x\['(\w+)'\]", dockerfile))
+    (extras,) = re.findall(
+        r"hatchling \"\.\[([\w,]+)\]", (DEPLOY.parent / "scripts" / "spark_base.sh").read_text()
+    )
+    assert needed == {*extras.split(","), "arrow"}  # which `pipeline` names first
 
 
 def test_the_wheels_of_a_build_without_network_are_those_that_the_image_needs():
