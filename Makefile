@@ -39,6 +39,7 @@ test-compose: export STRATAMQ_TEST_SPARK ?= yes
 test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
 	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
 
+test-cluster: export STRATAMQ_TEST_SPARK ?= yes
 test-cluster: venv  ## a shard of deploy/kubernetes on a Kubernetes; finds one, or starts one of scripts/cluster/build.sh as root
 	scripts/with_cluster.sh $(PYTEST) tests/cluster -n 0 -s $(ARGS)
 

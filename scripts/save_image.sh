@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# save_image.sh NAME FILE: build the image of deploy/Dockerfile and save it, for a cluster that reaches no registry.
-# Under with_engine.sh, which gives the wheels where containers have no way out.
+# save_image.sh NAME FILE DOCKERFILE WHEELS: build an image of this project and save it, for a cluster that reaches no
+# registry. Under with_engine.sh, which gives the wheels, "" or a directory, where containers have no way out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-name=$1 file=$2
+name=$1 file=$2 dockerfile=$3 wheels=$4
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 git ls-files --cached --others --exclude-standard -z | xargs -0 cp --parents -t "$place"
-if [ -n "${STRATAMQ_TEST_WHEELS:-}" ]; then
-  cp "$STRATAMQ_TEST_WHEELS"/*.whl "$place/deploy/wheels/"
+if [ -n "$wheels" ]; then
+  cp "$wheels"/*.whl "$place/deploy/wheels/"
 fi
-DOCKER_BUILDKIT=0 docker build --quiet --tag "$name" --file "$place/deploy/Dockerfile" "$place" >/dev/null
+DOCKER_BUILDKIT=0 docker build --quiet --tag "$name" --file "$place/$dockerfile" "$place" >/dev/null
 docker save "$name" --output "$file"

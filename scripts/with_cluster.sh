@@ -6,12 +6,13 @@
 # scripts/cluster/build.sh has built, in namespaces of its own; its image is built with scripts/with_engine.sh.
 #
 # The command finds KUBECONFIG, `kubectl`, STRATAMQ_TEST_IMAGE; of a cluster of our own STRATAMQ_TEST_VOLUMES, a directory
-# of the node for volumes, and it sees the node's processes and network.
+# of the node for volumes, with STRATAMQ_TEST_SPARK=yes STRATAMQ_TEST_SPARK_IMAGE, and it sees the node's processes and
+# network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly BINARIES="${STRATAMQ_CLUSTER:-${XDG_CACHE_HOME:-$HOME/.cache}/stratamq/cluster}"
-readonly IMAGE=stratamq:test
+readonly IMAGE=stratamq:test SPARK_IMAGE=stratamq-spark:test
 readonly PACKAGES=(containerd containernetworking-plugins dnsmasq-base iptables openssl curl)
 
 no() {
@@ -53,8 +54,12 @@ ln -s "$BINARIES/minik8s" "$lab/minik8s"
 export DOCKER_BUILDKIT=0
 scripts/with_engine.sh bash -euc "
   tar --create --directory '$BINARIES' pause | docker import --change 'ENTRYPOINT [\"/pause\"]' - local/pause:1 >/dev/null
-  scripts/save_image.sh $IMAGE '$lab/image.tar'
-  docker save local/pause:1 $IMAGE --output '$lab/images.tar'"
+  scripts/save_image.sh $IMAGE '$lab/image.tar' deploy/Dockerfile \"\${STRATAMQ_TEST_WHEELS:-}\"
+  if [ '${STRATAMQ_TEST_SPARK:-}' = yes ]; then
+    scripts/save_image.sh $SPARK_IMAGE '$lab/spark.tar' deploy/spark/Dockerfile \"\${STRATAMQ_TEST_SPARK_WHEELS:-}\"
+    spark=$SPARK_IMAGE
+  fi
+  docker save local/pause:1 $IMAGE \${spark:-} --output '$lab/images.tar'"
 unshare --net --mount --pid --fork --mount-proc --kill-child bash scripts/cluster/node.sh "$lab" >"$lab/node.log" 2>&1 &
 node=$!
 for _ in $(seq 300); do
@@ -64,6 +69,9 @@ for _ in $(seq 300); do
 done
 [ -e "$lab/state/ready" ] || { tail -20 "$lab/node.log" >&2; no "it did not start"; }
 mkdir "$lab/volumes"
+if [ "${STRATAMQ_TEST_SPARK:-}" = yes ]; then
+  export STRATAMQ_TEST_SPARK_IMAGE="docker.io/library/$SPARK_IMAGE"
+fi
 nsenter --target "$(pgrep -P "$node")" --net --mount --pid --wdns="$PWD" env PATH="$lab/state/bin:$PATH" \
   KUBECONFIG="$lab/state/kubeconfig" STRATAMQ_TEST_IMAGE="docker.io/library/$IMAGE" \
   STRATAMQ_TEST_VOLUMES="$lab/volumes" "$@"
