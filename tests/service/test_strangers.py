@@ -1,12 +1,18 @@
 """Whoever calls again and again without an identity loses the connection, and nobody else does."""
 
 import asyncio
+import os
 import socket
 
+import pytest
+
 from stratamq.service.strangers import (
+    AGAIN_HELD,
     AGAIN_REFUSALS,
+    AT_ONCE,
     FREE_REFUSALS,
     HOLD_S,
+    LEFT_NS,
     MOST_HELD,
     MOST_HOSTS,
     MOST_REFUSALS,
@@ -66,6 +72,20 @@ def test_the_next_connections_of_its_host_are_closed_sooner_if_they_do_not_wait(
     assert len(closed) == 2
 
 
+def test_a_connection_that_was_closed_is_known_for_a_while_and_is_not_closed_again():
+    time, closed = Time(), []
+    strangers = Strangers(closed.append, time)
+    for _ in range(3 * MOST_REFUSALS):
+        strangers.refused("ipv4:10.0.0.1:5")
+    assert closed == ["ipv4:10.0.0.1:5"]
+    assert strangers.is_closed("ipv4:10.0.0.1:5")
+    assert not strangers.is_closed("ipv4:10.0.0.1:6")
+    # The port is another connection's.
+    time.now_ns += LEFT_NS
+    assert not strangers.is_closed("ipv4:10.0.0.1:5")
+    assert sum(strangers.refused("ipv4:10.0.0.1:5") for _ in range(MOST_REFUSALS)) == 1
+
+
 class Sleeps:
     """Held calls, until they are let go."""
 
@@ -102,6 +122,41 @@ def test_refusals_of_a_host_beyond_some_in_a_second_are_held_for_a_while_and_no_
         await strangers.hold("ipv4:10.0.0.1:5")
         assert not await call("10.0.0.1"), "a second of its own, and no refusal lately"
         assert sleeps.seconds == [HOLD_S, HOLD_S]
+        sleeps.over.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_with_many_calls_that_wait_is_closed_if_its_host_lost_another_one_lately():
+    async def scenario() -> None:
+        time, sleeps, closed = Time(), Sleeps(), []
+        strangers = Strangers(closed.append, time, sleeps)
+        tasks: list[asyncio.Task[None]] = []
+
+        async def calls(peer: str, count: int) -> list[bool]:
+            """Which of them close the connection; all are held."""
+            found = []
+            for _ in range(count):
+                found.append(strangers.refused(peer))
+                tasks.append(asyncio.ensure_future(strangers.hold(peer)))
+                await asyncio.sleep(0)
+            return found
+
+        for _ in range(MOST_REFUSALS):
+            strangers.refused("ipv4:10.0.0.1:5")
+            strangers.refused("ipv4:10.0.0.2:5") if not closed else None
+        assert closed == ["ipv4:10.0.0.1:5"]
+        assert await calls("ipv4:10.0.0.1:6", AGAIN_HELD) == [False] * AGAIN_HELD
+        assert await calls("ipv4:10.0.0.1:7", AGAIN_HELD + 1) == [*[False] * AGAIN_HELD, True]
+        assert await calls("ipv4:10.0.0.2:6", 2 * AGAIN_HELD) == [False] * 2 * AGAIN_HELD
+        assert closed == ["ipv4:10.0.0.1:5", "ipv4:10.0.0.1:7"]
+        sleeps.over.set()
+        await asyncio.gather(*tasks)
+        sleeps.over.clear()
+        # Those that were answered count no more.
+        time.now_ns += SECOND_NS
+        assert await calls("ipv4:10.0.0.1:6", AGAIN_HELD) == [False] * AGAIN_HELD
         sleeps.over.set()
         await asyncio.gather(*tasks)
 
@@ -147,7 +202,17 @@ def test_of_the_hosts_the_ones_that_were_refused_last_are_remembered():
     asyncio.run(scenario())
 
 
-def test_one_connection_is_closed_and_the_others_of_the_process_are_not():
+@pytest.mark.parametrize("before", [0, AT_ONCE], ids=["a low descriptor", "one of many"])
+def test_one_connection_is_closed_and_the_others_of_the_process_are_not(before):
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(before)]
+    try:
+        one_connection_is_closed()
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def one_connection_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         ends = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]

@@ -120,6 +120,8 @@ class AccessControl:
         many, and its connection is closed."""
         self.hold_stranger: Callable[[str], Awaitable[None]] = _at_once
         """Waits before the refusal of a call of that peer, which was counted, is answered."""
+        self.is_closed: Callable[[str], bool] = lambda peer: False
+        """That peer's connection was, a moment ago."""
 
     def caller(self, context: Any) -> Caller:
         """Of a call, by its context (grpc.aio)."""
@@ -157,8 +159,10 @@ class AccessControl:
         return True
 
     def admit(self, caller: Caller, method: str) -> None:
-        """UnauthenticatedError: this method is not for nobody."""
+        """UnauthenticatedError: this method is not for nobody. CancelledError: nobody's connection
+        was closed, and there is nobody to be answered."""
         if not caller.name:
+            self._require_there(caller)
             self._refused(caller, method, caller.problem or "no identity")
             self._count_stranger(caller)
             raise UnauthenticatedError(
@@ -166,6 +170,11 @@ class AccessControl:
                 or "this broker asks who calls: show a token (STRATAMQ_TOKEN_FILE) or a client "
                 "certificate (STRATAMQ_TLS_CERTIFICATE)"
             )
+
+    def _require_there(self, caller: Caller) -> None:
+        """What gRPC had taken of a connection that was closed may be hundreds of calls."""
+        if self.is_closed(caller.peer):
+            raise asyncio.CancelledError
 
     def _count_stranger(self, caller: Caller) -> None:
         if self.on_stranger(caller.peer):
@@ -213,8 +222,11 @@ class AccessControl:
             self._require(caller, Permission(Kind.TOPIC, Verb.PRODUCE, topic), method)
 
     async def no_such_method(self, context: Any, method: str) -> None:
-        """Somebody has called it. Whom nobody knows waits for the answer, as for a refusal."""
+        """Somebody has called it. Whom nobody knows waits for the answer, as for a refusal.
+        CancelledError as of `admit`."""
         caller = self.caller(context)
+        if not caller.name:
+            self._require_there(caller)
         self._refused(caller, method, "there is no such method")
         if not caller.name:
             self._count_stranger(caller)

@@ -167,6 +167,7 @@ class Server:
             strangers = Strangers(Closing(port))
             self._access.on_stranger = strangers.refused
             self._access.hold_stranger = strangers.hold
+            self._access.is_closed = strangers.is_closed
         if self._root is not None:
             self._local = listen_locally(self._grpc, self._root, self._room)
         if self._metrics_wanted:
