@@ -44,8 +44,9 @@ SMALL = {
 
 SIGNAL = (
     r"for one in /proc/[0-9]*; do if tr '\0' '\n' <$one/cmdline 2>/dev/null | grep -qx $1;"
-    " then kill -$0 ${one#/proc/}; fi; done"
+    " then [ $one = /proc/$$ ] || kill -$0 ${one#/proc/}; fi; done"
 )
+"""$0 to the processes that have $1 among their arguments, but this shell."""
 
 until = partial(waiting.until, deadline_s=UP_S, look_s=0.3)
 """Each look is a command of docker's."""

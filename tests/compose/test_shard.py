@@ -3,6 +3,7 @@ has to act."""
 
 import pytest
 
+from stratamq.client import Topic
 from tests.compose.load import Load
 from tests.compose.shard import (
     all_follow,
@@ -15,7 +16,7 @@ from tests.compose.shard import (
     pause,
     stop,
 )
-from tests.compose.stack import Stack
+from tests.compose.stack import SHARDS, A, B, C, Stack
 
 pytestmark = pytest.mark.compose
 
@@ -45,3 +46,27 @@ def test_a_lost_master_is_replaced_and_comes_back_as_a_slave(shard: Stack, fault
     for load in (before, after):
         each_is_read_once(shard, load, old)
     assert shard.segments(old) == shard.segments(new)
+
+
+def test_a_shard_becomes_three_by_another_profile_and_a_client_uses_them_all(shard: Stack):
+    leader_of(shard)
+    with shard.client() as client:
+        client.admin.create_topic(Topic("grown", 4, 4))
+        sent = [client.send("grown", b"before") for _ in range(20)]
+    started = [shard.inspect(member)["State"]["StartedAt"] for member in A]
+    shard.shape = SHARDS
+    shard.up()
+    assert [shard.inspect(member)["State"]["StartedAt"] for member in A] == started
+    for members in (B, C):
+        leader = leader_of(shard, members)
+        known = ",".join(f"{member}:10911" for member in A)
+        told = shard.execute(
+            "a1", "stratamq", "cluster", "add-shard", f"{leader}:10911", "--address", known
+        )
+        assert f"{leader[0]} is part of the cluster" in told
+    with shard.client() as client:
+        sent += [client.send("grown", b"after") for _ in range(60)]
+        brokers = {one.broker for one in client.queues("grown") if one.max_offset}
+        read = [message.unique_key for message in client.consume("grown")]
+    assert brokers == {"a", "b", "c"}
+    assert sorted(read) == sorted(one.unique_key for one in sent)
