@@ -88,7 +88,10 @@ def test_a_paused_log_answers_nothing_and_goes_on_where_it_was(broker: Stack):
         assert client.send("pause", b"before").status is SendStatus.PUT_OK
     broker.pause("commitlog")
     try:
-        with broker.client(timeout_s=2.0) as client, pytest.raises(StrataError):
+        with (
+            broker.client(timeout_s=2.0, patience_s=5.0) as client,
+            pytest.raises(StrataError),
+        ):
             client.send("pause", b"meanwhile")
     finally:
         broker.unpause("commitlog")
