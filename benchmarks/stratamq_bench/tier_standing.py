@@ -70,7 +70,7 @@ def run_standing(directory: Path, options: StandingOptions) -> Case:
             Sending(broker.root, options.rate, options.body, directory / "answers.npy") as sending,
             _Pulling(broker) as pulling,
         ):
-            time.sleep(5.0)
+            _until_deleted(client)
             quiet = _span(options.quiet_s)
             kill(broker.pids["tier"], signal.SIGSTOP)
             try:
@@ -92,13 +92,22 @@ def _span(seconds: float) -> Span:
     return Span(start, time.monotonic_ns())
 
 
+def _until_deleted(client: Client) -> None:
+    """The tier has what the janitor has deleted."""
+    deadline = time.monotonic() + CATCH_UP_S
+    while not client.log_state().minimum_offset:
+        if time.monotonic() > deadline:
+            raise StrataError(f"the janitor has deleted nothing within {CATCH_UP_S} s")
+        time.sleep(0.1)
+
+
 def _stand(client: Client, seconds: float, durable: int) -> Span:
-    """Mismatch when the janitor deletes more than the tier has, or has deleted nothing before."""
+    """Mismatch when the janitor deletes more than the tier has."""
     start = time.monotonic_ns()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         minimum = client.log_state().minimum_offset
-        if not 0 < minimum <= durable:
+        if minimum > durable:
             raise Mismatch(f"the log was deleted up to {minimum}, and the tier has {durable}")
         time.sleep(1.0)
     return Span(start, time.monotonic_ns())
