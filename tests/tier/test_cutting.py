@@ -6,13 +6,14 @@ from contextlib import suppress
 import pytest
 
 from stratamq.formats.generation_number import make_number
-from stratamq.formats.tier_manifest import decode_manifest
+from stratamq.formats.tier_manifest import Manifest, decode_manifest
 from stratamq.formats.tier_records import physical_offset_of
-from stratamq.tier.driver.calls import Load, StorageUnavailableError, Together
+from stratamq.tier.driver.calls import Load, Procedure, StorageUnavailableError, Together
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.cutting import first_not_shared
+from stratamq.tier.writing.overlap import OtherMessagesError
 from stratamq.tier.writing.queue_writer import QueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel, check, opened
 from tests.tier.test_queue_writer import BOTH, MODEL, SMALL, fill, writer
@@ -86,6 +87,48 @@ def test_a_late_commit_of_an_earlier_term_is_not_taken_for_ours():
     run(late.commit(OTHER.batch(500, 510), TIME), storage)
     run(successor.commit(MODEL.batch(500, 520), TIME), storage)
     assert check(storage, MODEL, 520) == 520
+
+
+@BOTH
+def test_messages_that_came_late_below_what_is_committed_leave(positions):
+    """This log had messages there that were deleted before they were uploaded: nothing compares."""
+    storage = MemoryStorage(positions)
+    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), positions, SMALL)
+    run(late.commit(OTHER.batch(500, 505), TIME), storage)
+    successor = writer(storage, generation=make_number(2, 1, 0))
+    with pytest.raises(OtherMessagesError) as others:
+        run(successor.commit(MODEL.batch(510, 520), TIME, may_cut=False), storage)
+    assert others.value.leaves == 0
+    run(successor.commit(MODEL.batch(510, 520), TIME), storage)
+    found = opened(storage)
+    assert found is not None and (found.queue.minimum, found.queue.end) == (510, 520)
+
+
+@BOTH
+def test_what_was_committed_since_the_look_is_judged_too(positions):
+    """The earlier writer has no manifest of the successor's yet, and goes on."""
+    storage = MemoryStorage(positions)
+    old = QueueWriter(PLACE, (1, 1), positions, SMALL)
+    run(old.commit(OTHER.batch(500, 505), TIME), storage)
+    successor = writer(storage, generation=2)
+    run(successor.open(), storage)
+    run(old.commit(OTHER.batch(505, 510), TIME), storage)
+
+    def end_of(manifest: Manifest) -> Procedure[int]:
+        return 503 if manifest.end_offset == 510 else manifest.end_offset
+        yield
+
+    run(successor.take_over(560, TIME, end_of=end_of), storage)
+    assert check(storage, OTHER, 503) == 503
+
+
+@BOTH
+def test_no_collection_takes_what_came_late_for_its_own(positions):
+    storage = MemoryStorage(positions)
+    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), positions, SMALL)
+    run(late.commit(OTHER.batch(500, 505), TIME), storage)
+    successor = writer(storage, generation=make_number(2, 1, 0))
+    assert run(successor.fence(), storage).epoch == (make_number(1, 1, 0), 1)
 
 
 @BOTH

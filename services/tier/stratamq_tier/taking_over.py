@@ -6,10 +6,10 @@ was written last. What the tier may have from behind it is not this log's, and i
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import partial
-from operator import methodcaller
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
@@ -22,6 +22,7 @@ from stratamq.tier.reading.times import first_not_before
 from stratamq.tier.writing.cutting import first_not_shared
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
+from stratamq.tier.writing.queue_writer import QueueWriter
 from stratamq_tier.config import NOW
 from stratamq_tier.followed_log import LogState
 from stratamq_tier.log_reading import LogReading
@@ -124,32 +125,29 @@ async def _cut(
     first, whole = await parts.reading.run(partial(reading.first_offsets, place, end))
     await _look_for_unlisted(parts, next_offsets)
     manifests = parts.table.manifests()
-    known = next_offsets | first
-    stops: dict[QueueKey, int] = {}
-    for manifest in manifests:
-        key = manifest.topic, manifest.queue_id
-        stops[key] = known.get(key, manifest.end_offset)
-    unknown = [one for one in manifests if (one.topic, one.queue_id) not in known and one.records]
-    if unknown:
-        shared_ms = await parts.reading.run(partial(reading.time_before, place))
-        for manifest in unknown:
-            stops[manifest.topic, manifest.queue_id] = await _end_of_unknown(
-                parts, manifest, shared_ms
-            )
-    if not whole:
-        # What the log had behind the shared history is deleted, as by a full disk.
-        await _keep_what_is_shared(parts, place, manifests, stops)
-    cut = sum(max(0, one.end_offset - stops[one.topic, one.queue_id]) for one in manifests)
+    ends = next_offsets | first
+    time_ms = None
+    if any(_key(one) not in ends for one in manifests):
+        time_ms = await parts.reading.run(partial(reading.time_before, place))
+    shared = _Shared(ends, None if whole else place, time_ms)
+    stops = await _stops(parts, shared, manifests)
+    cut = sum(max(0, one.end_offset - stops[_key(one)]) for one in manifests)
+    other_log = generation_before == parts.config.adopt_generation != 0
 
     async def one(key: QueueKey) -> None:
-        now_ms = parts.clock.wall_ms()
-        await writers.run(
-            key,
-            methodcaller("take_over", stops[key], now_ms, generation_before, other_log=other_log),
-        )
+        def work(writer: QueueWriter) -> Procedure[Manifest | None]:
+            # An earlier writer may have committed since the manifest was looked at.
+            return writer.take_over(
+                stops[key],
+                parts.clock.wall_ms(),
+                generation_before,
+                other_log=other_log,
+                end_of=shared.end_of,
+            )
+
+        await writers.run(key, work)
 
     keys = list(stops)
-    other_log = generation_before == parts.config.adopt_generation != 0
     async with cutting(stops):
         for low in range(0, len(keys), parts.config.uploads_at_once):
             await all_of(*map(one, keys[low : low + parts.config.uploads_at_once]))
@@ -159,22 +157,72 @@ async def _cut(
     )
 
 
-async def _keep_what_is_shared(
-    parts: Parts, place: int, manifests: Iterable[Manifest], stops: dict[QueueKey, int]
-) -> None:
-    """Lower `stops` to where every queue's messages are known to lie below log offset `place`: no
-    message is kept for one of this log's that has its queue offset. Parts that go beyond leave as a
-    whole, and what this log had there is a gap."""
+async def _stops(
+    parts: Parts, shared: "_Shared", manifests: Sequence[Manifest]
+) -> dict[QueueKey, int]:
+    """Up to which queue offset the tier keeps each queue, by what is known of it now."""
+    stops: dict[QueueKey, int] = {}
 
     async def one(manifest: Manifest) -> None:
-        key = manifest.topic, manifest.queue_id
-        queue = QueuePlace(manifest.cluster, manifest.broker, *key)
-        found = await parts.runner.start(queue_of(queue, manifest))
-        stops[key] = min(stops[key], first_not_shared(found, place))
+        stops[_key(manifest)] = await parts.runner.start(shared.end_of(manifest))
 
-    listed = [manifest for manifest in manifests if manifest.records]
-    for low in range(0, len(listed), parts.config.uploads_at_once):
-        await all_of(*map(one, listed[low : low + parts.config.uploads_at_once]))
+    for low in range(0, len(manifests), parts.config.uploads_at_once):
+        await all_of(*map(one, manifests[low : low + parts.config.uploads_at_once]))
+    return stops
+
+
+def _key(manifest: Manifest) -> QueueKey:
+    return manifest.topic, manifest.queue_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What this log knows of the history that it shares with the tier.
+
+    `ends`: of each queue that it knows, the first queue offset that is not shared, or the next one.
+    `place`: the log offset up to which the history is shared, where the log has not all messages
+    behind it any more, as after a full disk. `time_ms`: when the last shared message was stored;
+    None: the log has none.
+    """
+
+    ends: Mapping[QueueKey, int]
+    place: int | None
+    time_ms: int | None
+
+    def end_of(self, manifest: Manifest) -> Procedure[int]:
+        """Up to which queue offset the tier keeps the queue of that manifest."""
+        end = self.ends.get(_key(manifest))
+        if not manifest.records:
+            return manifest.end_offset if end is None else end
+        if end is None:
+            end = yield from self._end_of_unknown(manifest)
+        if self.place is None:
+            return end
+        # No message is kept for one of this log's that has its queue offset. Parts that go beyond
+        # leave as a whole, and what this log had there is a gap.
+        found = yield from queue_of(_place(manifest), manifest)
+        return min(end, first_not_shared(found, self.place))
+
+    def _end_of_unknown(self, manifest: Manifest) -> Procedure[int]:
+        """Of a queue of which this log knows nothing. Messages behind the last shared one are not
+        this log's. A queue that began at that millisecond or later began behind it: else the log
+        would know the queue.
+        """
+        if self.time_ms is None:
+            log.error(
+                "a queue of the tier is not known to the log, which has no message any more to "
+                "tell which of its messages both have: all are kept",
+                extra={"topic": manifest.topic, "queue": manifest.queue_id},
+            )
+            return manifest.end_offset
+        if manifest.records[0].begin_ms >= self.time_ms:
+            return 0
+        found = yield from queue_of(_place(manifest), manifest)
+        return (yield from first_not_before(found.queue, self.time_ms + 1, found.points))
+
+
+def _place(manifest: Manifest) -> QueuePlace:
+    return QueuePlace(manifest.cluster, manifest.broker, manifest.topic, manifest.queue_id)
 
 
 async def _look_for_unlisted(parts: Parts, queues: Iterable[QueueKey]) -> None:
@@ -191,27 +239,3 @@ async def _look_for_unlisted(parts: Parts, queues: Iterable[QueueKey]) -> None:
 
     for low in range(0, len(keys), parts.config.uploads_at_once):
         await all_of(*map(one, keys[low : low + parts.config.uploads_at_once]))
-
-
-async def _end_of_unknown(parts: Parts, manifest: Manifest, shared_ms: int | None) -> int:
-    """Of a queue of which this log knows nothing: up to which queue offset the tier keeps it, when
-    the last message that both histories have was stored at `shared_ms`. Messages behind it are not
-    this log's. One that began at that millisecond or later began behind it: else the log would
-    know the queue.
-    """
-    if shared_ms is None:
-        log.error(
-            "a queue of the tier is not known to the log, which has no message any more to tell "
-            "which of its messages both have: all are kept",
-            extra={"topic": manifest.topic, "queue": manifest.queue_id},
-        )
-        return manifest.end_offset
-    if manifest.records[0].begin_ms >= shared_ms:
-        return 0
-    place = QueuePlace(manifest.cluster, manifest.broker, manifest.topic, manifest.queue_id)
-    return await parts.runner.start(_first_behind(place, manifest, shared_ms))
-
-
-def _first_behind(place: QueuePlace, manifest: Manifest, time_ms: int) -> Procedure[int]:
-    found = yield from queue_of(place, manifest)
-    return (yield from first_not_before(found.queue, time_ms + 1, found.points))

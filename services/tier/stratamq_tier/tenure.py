@@ -210,7 +210,7 @@ class Tenure:
 
         def work(writer: QueueWriter, *, may_cut: bool) -> Procedure[Manifest]:
             if due.goes_back:
-                yield from writer.take_over(due.batch.first, now_ms)
+                yield from writer.cut(due.batch.first, now_ms)
             manifest = yield from writer.commit(due.batch, now_ms, may_cut=may_cut)
             if run_to_merge(manifest):
                 yield from writer.merge(now_ms)
@@ -219,9 +219,9 @@ class Tenure:
         try:
             async with self._cutting({due.key: due.batch.first} if due.goes_back else {}):
                 manifest = await self._writers.run(due.key, partial(work, may_cut=False))
-        except OtherMessagesError:
+        except OtherMessagesError as others:
             # The index must know first which messages of the queue others take the place of.
-            async with self._cutting({due.key: due.batch.first}):
+            async with self._cutting({due.key: others.leaves}):
                 manifest = await self._writers.run(due.key, partial(work, may_cut=True))
         if self.indexing is not None:
             self.indexing.take(due.batch, manifest)

@@ -72,6 +72,7 @@ def collect(
     manifest = yield from writer.open()
     if manifest is not None and writer.is_of_earlier_term(manifest):
         return []
-    yield from writer.fence()
+    if writer.is_of_earlier_term((yield from writer.fence())):
+        return []
     yield from writer.collect(before_ms)
     return (yield from writer.sweep(before_ms))

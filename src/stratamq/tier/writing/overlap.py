@@ -18,9 +18,11 @@ from stratamq.tier.writing.batch import Batch
 
 
 class OtherMessagesError(NotWritableError):
-    """The tier has other messages at the queue offsets of a batch."""
+    """The tier has other messages at the queue offsets of a batch. `leaves`: the queue offset from
+    which on its messages leave, where the batch is to be committed nevertheless."""
 
-    def __init__(self, place: QueuePlace, offset: int) -> None:
+    def __init__(self, place: QueuePlace, offset: int, *, leaves: int) -> None:
+        self.leaves = leaves
         super().__init__(
             f"{place.folder}: at queue offset {offset} the tier has another message than the log: "
             "it is another broker's, or the topic was deleted and made again; give this broker "

@@ -5,7 +5,7 @@ one, writes what it names, swaps it in, and only then takes it for its state. Af
 open whether the swap was done: the next commit loads the manifest, and finds there what is done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,9 +110,9 @@ class QueueWriter:
             seen = self._seen or (yield from self._look())
             manifest = seen.manifest
             if manifest is not None and self.is_of_earlier_term(manifest):
-                if not may_cut and batch.first < manifest.end_offset:
-                    raise OtherMessagesError(self._place, batch.first)
-                yield from self.take_over(batch.first, now_ms)
+                if not may_cut and manifest.records:
+                    raise OtherMessagesError(self._place, manifest.minimum, leaves=0)
+                yield from self.cut(batch.first, now_ms)
                 continue
             if self._positions and self._may_be_written_by_another(manifest):
                 # Only then is it looked whether there is more in the files than is named.
@@ -123,8 +123,8 @@ class QueueWriter:
                 different = yield from first_difference(self._place, manifest, batch)
                 if different is not None:
                     if not (self._replaces and may_cut):
-                        raise OtherMessagesError(self._place, different)
-                    yield from self.take_over(batch.first, now_ms)
+                        raise OtherMessagesError(self._place, different, leaves=batch.first)
+                    yield from self.cut(batch.first, now_ms)
                     continue
                 # A later batch may be the first that differs: it is compared, too.
                 self._compared = batch.end >= manifest.end_offset
@@ -138,25 +138,40 @@ class QueueWriter:
                 return layout.manifest
         raise self._outrun()
 
+    def cut(self, end: int, now_ms: int) -> Procedure[Manifest | None]:
+        """As `take_over`, once the tier was: a queue of an earlier term has come late, and leaves
+        whole. What it has below `end` may be another log's, or nobody's who could tell."""
+        return (yield from self.take_over(end, now_ms, self._epoch[0]))
+
     def take_over(
-        self, end: int, now_ms: int, generation_before: int = 0, *, other_log: bool = False
+        self,
+        end: int,
+        now_ms: int,
+        generation_before: int = 0,
+        *,
+        other_log: bool = False,
+        end_of: Callable[[Manifest], Procedure[int]] | None = None,
     ) -> Procedure[Manifest | None]:
         """No writer of an earlier epoch can commit to the queue any more, and nothing from queue
         offset `end` on is in the tier; nothing at all of a queue that came late, behind the
         take-over of the progress's `generation_before`. The manifest; None: the tier has nothing.
+        `end_of`: nothing from there on either, by what the manifest has that is replaced.
         `other_log`: what stays was written from a log whose places are not this one's. FencedError.
         """
         for _ in range(_ATTEMPTS):
             seen = self._seen or (yield from self._look())
             if seen.manifest is None:
                 return None
+            stop = end
             if came_late(seen.manifest, generation_before):
-                end = 0
-            cuts = end < seen.manifest.end_offset
+                stop = 0
+            elif end_of is not None:
+                stop = min(end, (yield from end_of(seen.manifest)))
+            cuts = stop < seen.manifest.end_offset
             if not cuts and seen.manifest.epoch == self._epoch:
                 return seen.manifest
             following, before = yield from shortened(
-                self._place, seen.manifest, end, self._epoch, self._next_attempt(seen), now_ms
+                self._place, seen.manifest, stop, self._epoch, self._next_attempt(seen), now_ms
             )
             if other_log:
                 following = replace(following, other_log=following.end_offset)
@@ -252,12 +267,15 @@ class QueueWriter:
 
     def fence(self) -> Procedure[Manifest]:
         """Let no writer before this one commit any more, also one that has written its parts
-        already: the manifest, of a queue that has none an empty one, gets this writer's epoch.
-        FencedError."""
+        already: the manifest, of a queue that has none an empty one, gets this writer's epoch. Not
+        one of an earlier term, which is answered as it is. FencedError."""
         for _ in range(_ATTEMPTS):
             seen = yield from self._look()
-            if seen.manifest is not None and seen.manifest.epoch == self._epoch:
-                return seen.manifest
+            manifest = seen.manifest
+            if manifest is not None and (
+                manifest.epoch == self._epoch or self.is_of_earlier_term(manifest)
+            ):
+                return manifest
             signed = yield from self._sign(seen)
             if signed is not None:
                 return signed
@@ -272,7 +290,8 @@ class QueueWriter:
             return []
         if not (yield from self.sweep(before_ms, dry_run=True)):
             return []
-        yield from self.fence()
+        if self.is_of_earlier_term((yield from self.fence())):
+            return []
         return (yield from self.sweep(before_ms))
 
     def sweep(self, before_ms: int, *, dry_run: bool = False) -> Procedure[list[Listed]]:
