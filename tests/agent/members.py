@@ -1,6 +1,9 @@
 """Three members of one cluster, each a broker with an agent, over a real etcd."""
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stratamq_bench.etcd_server import Etcd
@@ -80,6 +83,18 @@ class Members:
                 return client.services()[COMMITLOG]
         except UnavailableError:
             return ""
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """No process of the member runs meanwhile; its connections stay open."""
+        pids = [self.brokers[name].pid(room) for room in ROOMS]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def signal_agent(self, name: str, number: int) -> None:
         os.kill(self.brokers[name].pid(AGENT), number)

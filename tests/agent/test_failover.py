@@ -1,6 +1,7 @@
 """Members with agents and a real etcd: who leads when one is stopped, killed or asked to go."""
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +51,18 @@ def test_a_master_whose_log_alone_is_gone_is_replaced(members):
     members.brokers["a"].start((COMMITLOG,))
     with connect(members.brokers["a"].root, timeout_s=20) as old:
         until(lambda: old.log_state().role is Role.SLAVE, "the old master follows")
+
+
+@pytest.mark.parametrize("members", ["SYNC_MASTER"], indirect=True)
+def test_a_client_notices_a_frozen_master_whose_connection_stays_open(members):
+    with members.client() as client:
+        store(client, b"before")
+        caught_up(members)
+        began = time.monotonic()
+        with members.frozen("a"):
+            store(client, b"after")
+            assert time.monotonic() - began < 50, "gRPC's own limit for a ping is a minute"
+        until(lambda: bodies(client) == [b"after", b"before"], "both are there, each once")
 
 
 def test_a_switchover_goes_to_the_member_that_was_named(members):

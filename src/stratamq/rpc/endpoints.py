@@ -48,6 +48,8 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Of any ping, gRPC's own too; 60 s by default, in which a broker that is frozen takes calls.
+    ("grpc.http2.ping_timeout_ms", 20_000),
 )
 
 _MOST_HINTS = 8
