@@ -10,7 +10,9 @@ tier must catch up, and have every message once.
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from os import kill
 from pathlib import Path
 
@@ -70,7 +72,7 @@ def run_standing(directory: Path, options: StandingOptions) -> Case:
             Sending(broker.root, options.rate, options.body, directory / "answers.npy") as sending,
             _Pulling(broker) as pulling,
         ):
-            _until_deleted(client)
+            _until(partial(_has_deleted, client), "the janitor has deleted nothing")
             quiet = _span(options.quiet_s)
             kill(broker.pids["tier"], signal.SIGSTOP)
             try:
@@ -80,7 +82,7 @@ def run_standing(directory: Path, options: StandingOptions) -> Case:
                 kill(broker.pids["tier"], signal.SIGCONT)
             answers, pulls = sending.stop(), pulling.stop()
         began = time.monotonic()
-        _catch_up(client)
+        _until(partial(_has_caught_up, client), "the tier has not caught up")
         caught_up_s = time.monotonic() - began
         _check(client, directory / "tier")
     return _case(options, quiet, standing, answers, pulls, caught_up_s)
@@ -92,13 +94,22 @@ def _span(seconds: float) -> Span:
     return Span(start, time.monotonic_ns())
 
 
-def _until_deleted(client: Client) -> None:
-    """The tier has what the janitor has deleted."""
+def _until(done: Callable[[], bool], missing: str) -> None:
+    """StrataError, with what is `missing`, when it is not `done` in time."""
     deadline = time.monotonic() + CATCH_UP_S
-    while not client.log_state().minimum_offset:
+    while not done():
         if time.monotonic() > deadline:
-            raise StrataError(f"the janitor has deleted nothing within {CATCH_UP_S} s")
+            raise StrataError(f"{missing} after {CATCH_UP_S:.0f} s")
         time.sleep(0.1)
+
+
+def _has_deleted(client: Client) -> bool:
+    """What the janitor has deleted is in the tier."""
+    return client.log_state().minimum_offset > 0
+
+
+def _has_caught_up(client: Client) -> bool:
+    return client.admin.tier_state().committed_offset >= client.log_state().appended_offset
 
 
 def _stand(client: Client, seconds: float, durable: int) -> Span:
@@ -115,14 +126,6 @@ def _stand(client: Client, seconds: float, durable: int) -> Span:
 
 def _durable(client: Client) -> int:
     return {one.name: one for one in client.log_state().followers}["tier"].durable_offset
-
-
-def _catch_up(client: Client) -> None:
-    deadline = time.monotonic() + CATCH_UP_S
-    while client.admin.tier_state().committed_offset < client.log_state().appended_offset:
-        if time.monotonic() > deadline:
-            raise StrataError(f"the tier has not caught up after {CATCH_UP_S} s")
-        time.sleep(0.1)
 
 
 def _check(client: Client, target: Path) -> None:

@@ -23,6 +23,12 @@ OTHER = QueueModel(500, tuple((offset * 53) % 310 for offset in range(60)))
 LONGER = QueueModel(500, (*MODEL.sizes, 5))
 
 
+def commit_late(storage: MemoryStorage, batch) -> None:
+    """By the writer of term 1, which another term's master has succeeded."""
+    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), storage.positions, SMALL)
+    run(late.commit(batch, TIME), storage)
+
+
 @BOTH
 @pytest.mark.parametrize("end", [0, 500, 501, 513, 514, 520, 531, 559, 560, 600])
 def test_a_new_master_replaces_what_its_log_does_not_have(positions, end):
@@ -83,8 +89,7 @@ def test_a_late_commit_of_an_earlier_term_is_not_taken_for_ours():
     storage = MemoryStorage(True)
     successor = writer(storage, generation=make_number(2, 1, 0))
     assert run(successor.take_over(0, TIME), storage) is None
-    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), True, SMALL)
-    run(late.commit(OTHER.batch(500, 510), TIME), storage)
+    commit_late(storage, OTHER.batch(500, 510))
     run(successor.commit(MODEL.batch(500, 520), TIME), storage)
     assert check(storage, MODEL, 520) == 520
 
@@ -93,8 +98,7 @@ def test_a_late_commit_of_an_earlier_term_is_not_taken_for_ours():
 def test_messages_that_came_late_below_what_is_committed_leave(positions):
     """This log had messages there that were deleted before they were uploaded: nothing compares."""
     storage = MemoryStorage(positions)
-    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), positions, SMALL)
-    run(late.commit(OTHER.batch(500, 505), TIME), storage)
+    commit_late(storage, OTHER.batch(500, 505))
     successor = writer(storage, generation=make_number(2, 1, 0))
     with pytest.raises(OtherMessagesError) as others:
         run(successor.commit(MODEL.batch(510, 520), TIME, may_cut=False), storage)
@@ -125,8 +129,7 @@ def test_what_was_committed_since_the_look_is_judged_too(positions):
 @BOTH
 def test_no_collection_takes_what_came_late_for_its_own(positions):
     storage = MemoryStorage(positions)
-    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), positions, SMALL)
-    run(late.commit(OTHER.batch(500, 505), TIME), storage)
+    commit_late(storage, OTHER.batch(500, 505))
     successor = writer(storage, generation=make_number(2, 1, 0))
     assert run(successor.fence(), storage).epoch == (make_number(1, 1, 0), 1)
 
@@ -135,8 +138,7 @@ def test_no_collection_takes_what_came_late_for_its_own(positions):
 def test_a_queue_that_a_stopped_writer_made_leaves_whole_at_the_next_promotion(positions):
     """The master of term 1 made it after the one of term 2 had taken the tier over."""
     storage = MemoryStorage(positions)
-    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), positions, SMALL)
-    run(late.commit(OTHER.batch(500, 510), TIME), storage)
+    commit_late(storage, OTHER.batch(500, 510))
     successor = writer(storage, generation=make_number(3, 1, 0))
     run(successor.take_over(510, TIME, make_number(2, 1, 0)), storage)
     found = opened(storage)
