@@ -14,8 +14,10 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.metadata import MetadataFile
+from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH
 from stratamq.store.generations import GENERATIONS_PATH
 from tests.dispatcher.running_service import RunningService, error_of
+from tests.support.disks import write_file
 
 
 def offsets_of(*offsets: tuple[str, int, int], group: str = "g") -> pb.CommitOffsetsRequest:
@@ -357,5 +359,38 @@ def test_pages_of_groups_neither_miss_nor_double_a_queue_that_was_there_througho
             assert len(found) == len(set(found))
             assert throughout - {("t", 1)} <= set(found)
             assert sorted(found) == found
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "queue_id"),
+    [
+        ("t@odd", "9999999999"),
+        ("t@odd", "2147483648"),
+        ("t@odd", "-1"),
+        ("t@odd\ud800", "0"),
+        ("\udc00@odd", "0"),
+    ],
+)
+def test_offsets_in_a_file_that_no_answer_can_hold_are_reported_and_the_others_listed(
+    run, tmp_path, name, queue_id
+):
+    table = {"t@g": {"0": 1, "2147483647": 2}, name: {queue_id: 3}}
+    document = json.dumps({"offsetTable": table}).encode()
+
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put("t")
+            service.follow()
+            write_file(service.files, CONSUMER_OFFSETS_PATH, document)
+            service.offsets.load()
+            assert len(service.offsets.report) == 1
+            listed = [("t", 0, 1, 0), ("t", 2147483647, 0, 0)]
+            assert [one for one in await groups(service) if one[2] >= 0] == listed
+            assert [one[:2] for one in await committed(service)] == [one[:2] for one in listed]
+            request = pb.ImportConsumerOffsetsRequest(consumer_offset_json=document)
+            error = await error_of(service.stub.ImportConsumerOffsets(request))
+            assert isinstance(error, InvalidRequestError)
 
     run(scenario())

@@ -293,7 +293,7 @@ class ConsumerOffsets:
                 continue
             there[name] = {one: offset for one, offset in queues.items() if offset is not None}
             topic, _, group = name.partition("@")
-            numbers = [_integer(one) for one, offset in queues.items() if offset is None]
+            numbers = [_queue_id(one) for one, offset in queues.items() if offset is None]
             self._remove((group, topic), [one for one in numbers if one is not None])
         for key, offsets in _parsed({_TABLE: there}, self.report)[1].items():
             self._set(key, offsets)
@@ -328,12 +328,12 @@ def _parsed(
         return others, parsed
     for name, queues in table.items():
         topic, at, group = name.partition("@")
-        if not (topic and at and group and isinstance(queues, dict)):
+        if not (topic and at and group and isinstance(queues, dict) and _is_utf8(name)):
             faults.append(f"{name[:160]!r} is no topic@group with offsets")
             continue
         offsets = parsed[group, topic] = {}
         for queue_id, offset in queues.items():
-            number = _integer(queue_id)
+            number = _queue_id(queue_id)
             if number is None or type(offset) is not int or not 0 <= offset <= INT64_MAX:
                 faults.append(f"{name[:160]!r}: {queue_id!r}: {offset!r} is no offset")
             else:
@@ -341,9 +341,20 @@ def _parsed(
     return others, parsed
 
 
-def _integer(text: str) -> int | None:
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else None
+def _queue_id(text: str) -> int | None:
+    """None: no queue has this number."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(INT32_MAX))):
+        return None
+    return number if (number := int(text)) <= INT32_MAX else None
+
+
+def _is_utf8(name: str) -> bool:
+    """JSON has lone halves of surrogate pairs, and messages of the wire do not take them."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_name(what: str, name: str) -> None:
