@@ -16,6 +16,7 @@ from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+from stratamq_dispatcher.tier_reads import TierReads
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import StrataError
@@ -32,10 +33,13 @@ from tests.dispatcher.followed_log import WrittenLog
 class RunningService:
     """`async with RunningService(tmp_path)`; its stub knows nothing of our framing."""
 
-    def __init__(self, root: Path, limits: PullLimits | None = None) -> None:
+    def __init__(
+        self, root: Path, limits: PullLimits | None = None, tier: TierReads | None = None
+    ) -> None:
         self.files = RealFiles(root)
         self.log = WrittenLog(self.files, segment_bytes=1 << 20)
         self._limits = limits or PullLimits()
+        self._tier = tier
         self.not_writable: str | None = None
         """The log's status; None: it does not answer."""
         self.generation = 1
@@ -54,7 +58,8 @@ class RunningService:
         self.engine = DispatchEngine(self.files, settings, self.writing, clock)
         self.engine.load()
         self.offsets = ConsumerOffsets(self.files, self.writing, clock, 5_000)
-        self.puller = Puller(self.engine, self._limits, ColdReads(self.files), self.reading)
+        cold = ColdReads(self.files)
+        self.puller = Puller(self.engine, self._limits, cold, self.reading, self._tier)
         self.bounds = OffsetBounds(self.offsets, self.engine.ends, self.engine.findings)
         servicer = DispatcherServicer(
             self.engine,

@@ -160,3 +160,19 @@ def test_written_units_stay_in_memory_in_limited_number(open_files):
         queue.wrote(queue.version, queue.end, erased=True)
         assert len(queue.tail) <= CACHED_UNITS * QUEUE_UNIT_BYTES
     assert queue.unwritten() == b""
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_reader_of_one_unit_gets_it_without_a_copy_of_the_tail(queue, open_files, more):
+    flushed(queue, open_files)
+    del queue.tail[: 12 * QUEUE_UNIT_BYTES]
+    queue.tail_start += 12
+    if more:
+        queue.append(run(20, more), 0)
+    for index in range(queue.end):
+        one = queue.snapshot_of(index)
+        assert len(one.tail) <= QUEUE_UNIT_BYTES
+        assert unit_at(one, open_files, index) == unit_at(queue, open_files, index)
+    for index in (queue.end, queue.end + 100):
+        with pytest.raises(CorruptionError):
+            unit_at(queue.snapshot_of(index), open_files, index)

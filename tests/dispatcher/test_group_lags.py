@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from itertools import count
 
 import pytest
 from stratamq_dispatcher.group_lags import (
@@ -27,7 +26,7 @@ class Groups:
         self.incarnation = 1
         self.most_taken = 0
 
-    def page(self, place, most):
+    async def page(self, place, most):
         found, following = nested_page(
             list(self.lags), lambda group: range(len(self.lags[group])), place, most=most
         )
@@ -39,9 +38,15 @@ class Groups:
 
     def walk(self, looked_at=()) -> tuple[Lags, int]:
         """What a walk came to, and how many steps it took."""
-        walk = GroupLags(self.page, lambda: self.incarnation, looked_at)
-        steps = next(number for number in count(1) if walk.step())
-        return walk.lags(), steps
+
+        async def whole() -> tuple[Lags, int]:
+            walk = GroupLags(self.page, lambda: self.incarnation, looked_at)
+            steps = 1
+            while not await walk.step():
+                steps += 1
+            return walk.lags(), steps
+
+        return asyncio.run(whole())
 
 
 def test_a_groups_lag_is_the_sum_of_its_queues():
@@ -64,9 +69,9 @@ def test_of_a_hundred_thousand_groups_the_largest_are_named_and_nothing_is_lost_
 def test_a_table_that_was_loaded_anew_is_walked_from_its_beginning():
     groups = Groups({f"g{number}": [1] for number in range(STEP_QUEUES + 1)})
     walk = GroupLags(groups.page, lambda: groups.incarnation)
-    assert not walk.step()
+    assert not asyncio.run(walk.step())
     groups.incarnation, groups.lags = 2, {"other": [5]}
-    assert walk.step()
+    assert asyncio.run(walk.step())
     assert walk.lags() == Lags(groups=1, behind=1, named={"other": 5}, others=0)
 
 

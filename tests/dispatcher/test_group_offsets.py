@@ -4,7 +4,10 @@ import asyncio
 import json
 
 import pytest
+from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.offset_bounds import OffsetBounds
+from stratamq_dispatcher.pulling import LEARNED_AT_ONCE
+from stratamq_dispatcher.tier_reads import TierReads
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import (
@@ -14,7 +17,9 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.metadata import MetadataFile
+from stratamq.follow.tier import TierQueue
 from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH
+from stratamq.rpc.paging import NestedPlace
 from stratamq.store.generations import GENERATIONS_PATH
 from tests.dispatcher.running_service import RunningService, error_of
 from tests.support.disks import write_file
@@ -392,5 +397,68 @@ def test_offsets_in_a_file_that_no_answer_can_hold_are_reported_and_the_others_l
             request = pb.ImportConsumerOffsetsRequest(consumer_offset_json=document)
             error = await error_of(service.stub.ImportConsumerOffsets(request))
             assert isinstance(error, InvalidRequestError)
+
+    run(scenario())
+
+
+def test_where_queues_without_an_offset_begin_is_looked_for_beside_the_event_loop(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            log, queues = service.log, service.engine.queues
+            for number in range(3 * LEARNED_AT_ONCE):
+                log.put("t", number % LEARNED_AT_ONCE, body=bytes(40_000))
+            service.follow()
+            service.engine.saver.flush()
+            await service.until(lambda: service.engine.is_settled)
+            await service.stub.CommitOffsets(offsets_of(("t", 0, 3)))
+            log.delete_below(1 << 20)
+            log.put("u")
+            service.follow()
+            asked: list[int] = []
+
+            async def learn(some):
+                asked.extend(one.queue_id for one in some)
+
+            left = {
+                number: sum(one.offset >= 1 << 20 for one in log.of_queue("t", number))
+                for number in range(1, LEARNED_AT_ONCE)
+            }
+            assert len(set(left.values())) > 1
+            listing = GroupListing(service.offsets, service.bounds, learn, lambda one: one.end)
+            found, _ = await listing.page(queues, NestedPlace())
+            assert asked == list(range(1, LEARNED_AT_ONCE))
+            assert {one.lag for one in found} == {0}
+            lags = {queue: lag for _, queue, offset, lag in await groups(service) if offset < 0}
+            assert lags == left
+
+    run(scenario())
+
+
+def test_what_the_tier_alone_has_of_a_queue_without_an_offset_is_to_be_read(run, tmp_path):
+    class Tier:
+        async def changed_queues(self, revision: int) -> tuple[list[TierQueue], int]:
+            return [TierQueue("t", 0, 1, 4)], 1
+
+    async def scenario():
+        tier = TierReads(Tier(), lambda: service.log.minimum, expected=True)
+        service = RunningService(tmp_path, tier=tier)
+        async with service:
+            log = service.log
+            for _ in range(6):
+                log.put("t", body=bytes(300_000))
+            log.put("t", 1)
+            service.follow()
+            log.delete_below(1 << 20)
+            log.put("u")
+            service.follow()
+            looking = asyncio.create_task(tier.follow())
+            await tier.learned.wait()
+            looking.cancel()
+            await service.stub.CommitOffsets(offsets_of(("t", 1, 1)))
+            assert await groups(service) == [("t", 0, -1, 5), ("t", 1, 1, 0)]
+            queues = await service.stub.ListQueues(pb.ListQueuesRequest(topic="t"))
+            assert [one.min_offset for one in queues.queues] == [1, 0]
+            page = await service.stub.ListGroups(pb.ListGroupsRequest(with_lag_ms=True))
+            assert [one.HasField("lag_ms") for one in page.groups] == [False, True]
 
     run(scenario())

@@ -1,12 +1,19 @@
 """How old what groups have yet to read is, in listings: over the wire, and its bounds."""
 
 import asyncio
+import os
+import struct
 
+import pytest
+from stratamq_dispatcher.consume_queue import CACHED_UNITS
+from stratamq_dispatcher.frame_reads import CHECKED_BYTES
 from stratamq_dispatcher.group_listing import GroupQueue
-from stratamq_dispatcher.lag_times import LOOK_UP_MS, LOOKED_UP_AT_ONCE, lag_times_ms
+from stratamq_dispatcher.lag_times import LOOK_UP_MS, LOOKED_UP_AT_ONCE, LagTimes
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.files.simulated import SimulatedClock
+from stratamq.formats import frame_layout as layout
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, encode_queue_unit
 from tests.dispatcher.running_service import RunningService
 
 NOW_MS = 1_000_000
@@ -32,7 +39,7 @@ class Log:
 
 
 def looked_up(queues, log: Log) -> list[int | None]:
-    return asyncio.run(lag_times_ms(queues, log.store_times, log.clock))
+    return asyncio.run(LagTimes(log.store_times, log.clock).of(queues))
 
 
 def test_a_queue_that_is_read_to_its_end_costs_no_read_and_is_0():
@@ -67,6 +74,29 @@ def test_on_a_slow_disk_what_is_furthest_behind_is_known_and_the_rest_is_not():
     unknown = 8 * LOOKED_UP_AT_ONCE
     assert found[:unknown] == [None] * unknown
     assert None not in found[unknown:]
+
+
+def test_askers_read_in_turns_and_each_for_its_time_alone():
+    clock, order = SimulatedClock(NOW_MS), []
+
+    async def store_times(positions):
+        order.append(positions[0][0])
+        read = len(order)
+        await asyncio.sleep(0)
+        assert len(order) == read  # nobody else began meanwhile
+        clock.advance_ms(LOOK_UP_MS // 5)
+        return [NOW_MS] * len(positions)
+
+    async def scenario():
+        lags = LagTimes(store_times, clock)
+        many = range(10 * LOOKED_UP_AT_ONCE)
+        pages = [[GroupQueue("g", name, number, 0, 9, 9) for number in many] for name in "abc"]
+        return await asyncio.gather(*(lags.of(page) for page in pages))
+
+    found = asyncio.run(scenario())
+    assert order == ["a", "b", "c", "a", "b"]
+    known = [sum(one is not None for one in ages) // LOOKED_UP_AT_ONCE for ages in found]
+    assert known == [2, 2, 1]
 
 
 def test_groups_are_listed_with_the_age_of_what_they_have_yet_to_read(run, tmp_path):
@@ -130,5 +160,71 @@ def test_one_groups_queues_come_in_pages_without_those_of_others(run, tmp_path):
             assert all(one.HasField("lag_ms") for one in found)
             none = await service.stub.ListGroups(pb.ListGroupsRequest(group="nobody"))
             assert (list(none.groups), none.next_position) == ([], 0)
+
+    run(scenario())
+
+
+DAMAGED = 1
+"""The queue offset of the message that is damaged."""
+
+
+def not_there(frame: bytes) -> bytes:
+    return bytes(len(frame))
+
+
+def before_1970(frame: bytes) -> bytes:
+    at = layout.BORN_HOST_POSITION + 8
+    return frame[:at] + struct.pack(">q", -(1 << 63)) + frame[at + 8 :]
+
+
+def in_its_body(frame: bytes) -> bytes:
+    return frame.replace(b"body", b"bodY")
+
+
+@pytest.mark.parametrize("body_bytes", [100, 100_000])
+@pytest.mark.parametrize("damage", [not_there, before_1970, in_its_body])
+def test_a_damaged_message_has_no_age_and_the_others_have_theirs(run, tmp_path, body_bytes, damage):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            log = service.log
+            stored = [log.put("t", body=b"body" * (body_bytes // 4)) for _ in range(3)]
+            other = log.put("u")
+            service.follow()
+            service.clock.set_wall_ms(log.now_ms)
+            for topic, offset in (("t", DAMAGED), ("u", 0)):
+                offsets = [pb.GroupOffset(topic=topic, queue_id=0, offset=offset)]
+                await service.stub.CommitOffsets(
+                    pb.CommitOffsetsRequest(group="g", offsets=offsets)
+                )
+            message = stored[DAMAGED]
+            segment = next((tmp_path / "commitlog").iterdir())
+            with segment.open("r+b") as file:
+                os.pwrite(file.fileno(), damage(message.frame), message.offset)
+            answer = await service.stub.ListGroups(pb.ListGroupsRequest(with_lag_ms=True))
+            ages = {
+                one.topic: one.lag_ms if one.HasField("lag_ms") else None for one in answer.groups
+            }
+            # Of a large frame the body is not read for its age.
+            seen = damage is not in_its_body or body_bytes < CHECKED_BYTES
+            expected = None if seen else log.now_ms - message.store_ms
+            assert ages == {"t": expected, "u": log.now_ms - other.store_ms}
+
+    run(scenario())
+
+
+def test_a_unit_that_leads_to_another_message_gives_no_age(run, tmp_path):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            stored = [service.log.put("t") for _ in range(3 * CACHED_UNITS)]
+            service.follow()
+            service.engine.saver.flush()
+            await service.until(lambda: service.engine.is_settled)
+            path = tmp_path / service.engine.queues.geometry.path("consumequeue/t/0", DAMAGED)
+            wrong = encode_queue_unit(stored[0].offset, len(stored[0].frame), 0)
+            with path.open("r+b") as file:
+                os.pwrite(file.fileno(), wrong, DAMAGED * QUEUE_UNIT_BYTES)
+            asked = [("t", 0, DAMAGED), ("t", 0, DAMAGED + 1)]
+            times = await service.puller.store_times(asked)
+            assert times == [None, stored[DAMAGED + 1].store_ms]
 
     run(scenario())

@@ -89,7 +89,7 @@ async def main() -> None:
     service.spawn(after(tier.learned if config.tier_mounted else None, topics_of_log))
     service.follow(engine, learn_queues=engine.learn_queues)
     service.tick(tick, Observer(engine).observe)
-    groups = groups_of(engine, offsets, bounds)
+    groups = groups_of(engine, offsets, bounds, puller)
     service.spawn(watch_groups(groups, offsets, puller.store_times, serving, clock))
     service.on_close(offsets.close)
     service.on_close(engine.close)
@@ -103,11 +103,11 @@ def topics_of(engine: DispatchEngine) -> FollowedTopics:
     )
 
 
-def groups_of(engine: DispatchEngine, offsets: ConsumerOffsets, bounds: OffsetBounds) -> Page:
-    listing = GroupListing(offsets, bounds)
-    return lambda place, most: listing.page(
-        engine.queues, engine.followed.minimum, place, most=most
-    )
+def groups_of(
+    engine: DispatchEngine, offsets: ConsumerOffsets, bounds: OffsetBounds, puller: Puller
+) -> Page:
+    listing = GroupListing(offsets, bounds, puller.learn_minimums, puller.first_offset)
+    return lambda place, most: listing.page(engine.queues, place, most=most)
 
 
 def forget(engine: DispatchEngine, offsets: ConsumerOffsets, topics: set[str]) -> None:

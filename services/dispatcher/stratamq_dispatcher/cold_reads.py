@@ -12,7 +12,7 @@ from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import QueueSnapshot, first_message, unit_at
-from stratamq_dispatcher.frame_reads import ColdLog, store_timestamp
+from stratamq_dispatcher.frame_reads import ColdLog, checked_store_timestamp
 from stratamq_dispatcher.mending import Mended, MendPlan
 from stratamq_dispatcher.pull import PullAnswer, PullPlan
 from stratamq_dispatcher.queue_files import OpenFiles
@@ -38,7 +38,8 @@ class BeginAndNewest:
 
     first: tuple[int, int] | None
     """Its index, and its log offset; None: not asked for."""
-    newest_ms: int
+    newest_ms: int | None
+    """None: its frame is damaged, or gone."""
 
 
 class ColdReads:
@@ -69,7 +70,7 @@ class ColdReads:
         self, queues: Iterable[tuple[QueueSnapshot, bool]], view: LogView
     ) -> list[BeginAndNewest | None]:
         """Of queues with messages at or above the log's minimum, each with whether its first one
-        is to be looked for; None for one whose units or newest frame are damaged or gone."""
+        is to be looked for; None for one whose units are damaged or gone."""
         open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
         log = self._log(view)
         found: list[BeginAndNewest | None] = []
@@ -79,11 +80,10 @@ class ColdReads:
                     first = None
                     if wants_first:
                         first = first_message(queue, open_files, view.minimum, queue.minimum)
-                    last = unit_at(queue, open_files, queue.end - 1)
-                    newest_ms = store_timestamp(log, last.physical_offset)
                 except (CorruptionError, OffsetOutOfRangeError):
                     found.append(None)
                 else:
+                    newest_ms = _store_time(queue, queue.end - 1, open_files, log)
                     found.append(BeginAndNewest(first, newest_ms))
         finally:
             open_files.close()
@@ -92,21 +92,15 @@ class ColdReads:
     def store_times(
         self, asked: Iterable[tuple[QueueSnapshot, int]], view: LogView
     ) -> list[int | None]:
-        """Of the message at each index; None: it is not in the log, or cannot be read."""
+        """Of the message at each index; None: it is not in the log, or is damaged."""
         open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
         log = self._log(view)
-        found: list[int | None] = []
         try:
-            for queue, index in asked:
-                try:
-                    unit = unit_at(queue, open_files, index)
-                    below = unit.physical_offset < view.minimum
-                    found.append(None if below else store_timestamp(log, unit.physical_offset))
-                except (CorruptionError, OffsetOutOfRangeError):
-                    found.append(None)
+            return [
+                _store_time(queue, index, open_files, log, view.minimum) for queue, index in asked
+            ]
         finally:
             open_files.close()
-        return found
 
     def close(self) -> None:
         if self._segments is not None:
@@ -121,3 +115,16 @@ class ColdReads:
             self._segments.release_below(view.minimum)
         self._view = view
         return ColdLog(self._segments, view.segment_bytes, view.sealed_from)
+
+
+def _store_time(
+    queue: QueueSnapshot, index: int, open_files: OpenFiles, log: ColdLog, minimum: int = 0
+) -> int | None:
+    """In ms since 1970; None: the message is below the log offset `minimum`, damaged, or gone."""
+    try:
+        unit = unit_at(queue, open_files, index)
+        if unit.physical_offset < minimum:
+            return None
+        return checked_store_timestamp(log, unit, index, queue.directory)
+    except (CorruptionError, OffsetOutOfRangeError):
+        return None

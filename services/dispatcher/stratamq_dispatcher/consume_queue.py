@@ -242,6 +242,16 @@ class ConsumeQueue:
             bytes(self.tail),
         )
 
+    def snapshot_of(self, index: int) -> QueueSnapshot:
+        """For a reader in another thread that wants the unit at `index` alone: the tail, which may
+        have megabytes while it cannot be written, is not copied."""
+        if index < self.tail_start:
+            start, unit = index + 1, b""
+        else:
+            at = (index - self.tail_start) * QUEUE_UNIT_BYTES
+            start, unit = index, bytes(self.tail[at : at + QUEUE_UNIT_BYTES])
+        return QueueSnapshot(self.directory, self.geometry, index, index + 1, start, unit)
+
     # --- growing ---
 
     def append(self, run: UnitRun, minimum_offset: int) -> WentBack | None:

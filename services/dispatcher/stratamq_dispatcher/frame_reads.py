@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
-from stratamq.formats.frame_verify import NOWHERE, first_damaged
+from stratamq.formats.frame_verify import NOWHERE, damage_in, first_damaged
 from stratamq.formats.properties import find_property
+from stratamq.formats.queue_unit import QueueUnit
 from stratamq.formats.sysflag import host_bytes
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
 
@@ -37,6 +38,7 @@ _HEAD = np.dtype(
 )
 _STORE_TIME_SPAN = layout.BORN_HOST_POSITION + 20 + 8 - layout.SYS_FLAG_POSITION
 """From SYSFLAG to the end of STORETIMESTAMP behind an IPv6 host; every frame is longer."""
+_HEAD_SPAN = layout.SYS_FLAG_POSITION + _STORE_TIME_SPAN
 _COLD_GAP_BYTES = 16 << 10
 """Reading over a gap of this size costs less than another call."""
 _HOT_GAP_BYTES = 4 << 10
@@ -44,6 +46,9 @@ _HOT_GAP_BYTES = 4 << 10
 
 _LARGE_BYTES = 8 << 20
 """So large frames are read by themselves, and only once their head agrees."""
+CHECKED_BYTES = 16 << 10
+"""Of larger frames, whose body costs more to read than a store time is worth, the head alone is
+read for that."""
 _NOT_THERE = "where its frame is not"
 
 
@@ -275,9 +280,37 @@ def store_timestamp(log: LogBytes, physical_offset: int) -> int:
     data = log.window(physical_offset + layout.SYS_FLAG_POSITION, _STORE_TIME_SPAN)
     if len(data) < _STORE_TIME_SPAN:
         raise CorruptionError(f"no frame at log offset {physical_offset}", position=physical_offset)
-    (sys_flag,) = I32.unpack_from(data)
-    at = layout.BORN_HOST_POSITION - layout.SYS_FLAG_POSITION + host_bytes(sys_flag)[0]
-    return int.from_bytes(data[at : at + 8], "big", signed=True)
+    return _store_time_in(data, layout.SYS_FLAG_POSITION)
+
+
+def checked_store_timestamp(log: LogBytes, unit: QueueUnit, queue_offset: int, where: str) -> int:
+    """STORETIMESTAMP of the frame that a queue's unit points at, in ms since 1970, not negative.
+
+    The frame has the size, the queue offset and the log offset that the unit names; one of at most
+    CHECKED_BYTES is as it was written. Raises OffsetOutOfRangeError, DamagedFrameError, and
+    UnreadableError.
+    """
+    offset, size = unit.physical_offset, unit.size
+    whole = layout.MIN_FRAME_BYTES <= size <= CHECKED_BYTES
+    wanted = size if whole else _HEAD_SPAN
+    data = log.window(offset, wanted)
+    why = _NOT_THERE
+    if len(data) == wanted:
+        total, magic, _, _, _, index, place, _, _ = layout.HEAD.unpack_from(data)
+        if magic in (MAGIC_V1, MAGIC_V2) and (total, index, place) == (size, queue_offset, offset):
+            damage = damage_in(data, sealed=offset >= log.sealed_from) if whole else ""
+            store_ms = _store_time_in(data, 0)
+            if not damage and store_ms >= 0:
+                return store_ms
+            why = f"where its frame is damaged ({damage or 'store time'})"
+    raise DamagedFrameError(where, queue_offset, offset, why)
+
+
+def _store_time_in(data: Piece, begin: int) -> int:
+    """`data` are a frame's bytes from the position `begin` on, up to its store time at least."""
+    (sys_flag,) = I32.unpack_from(data, layout.SYS_FLAG_POSITION - begin)
+    at = layout.BORN_HOST_POSITION - begin + host_bytes(sys_flag)[0]
+    return int.from_bytes(data[at : at + layout.I64.size], "big", signed=True)
 
 
 def tags_of(frame: Piece) -> bytes | None:

@@ -28,7 +28,7 @@ WALK_PAUSE_S = 10.0
 LOOKED_UP_QUEUES = 32
 """Of one group, those with the most."""
 
-Page = Callable[[NestedPlace, int], tuple[list[GroupQueue], NestedPlace | None]]
+Page = Callable[[NestedPlace, int], Awaitable[tuple[list[GroupQueue], NestedPlace | None]]]
 """At most so many queues of groups from a place, and where the next page begins."""
 Position = tuple[str, int, int]
 """Topic, queue number, queue offset."""
@@ -64,12 +64,12 @@ class GroupLags:
         self._place = NestedPlace()
         self._lags: dict[str, int] = {}
 
-    def step(self) -> bool:
+    async def step(self) -> bool:
         """The next STEP_QUEUES queues. True: there are no more."""
         if self._incarnation() != self._began_in:
             self._began_in, self._place, self._lags = self._incarnation(), NestedPlace(), {}
             self._unread = {}
-        found, following = self._page(self._place, STEP_QUEUES)
+        found, following = await self._page(self._place, STEP_QUEUES)
         for one in found:
             self._lags[one.group] = self._lags.get(one.group, 0) + one.lag
             if one.lag and one.group in self._looked_at:
@@ -126,7 +126,7 @@ async def watch_groups(
     while True:
         began_ns = clock.monotonic_ns()
         walk = GroupLags(page, lambda: offsets.incarnation, shown)
-        while not walk.step():
+        while not await walk.step():
             await asyncio.sleep(STEP_PAUSE_S)
         lags = await asyncio.to_thread(walk.lags)
         shown = _show(lags, shown)

@@ -1,10 +1,9 @@
 """What groups have read and have yet to read, in pages: every queue of each topic of which a group
 has committed something. A queue without a committed offset counts with all its messages."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from stratamq.errors import CorruptionError
 from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 from stratamq_dispatcher.consume_queue import ConsumeQueue
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupTopic
@@ -31,17 +30,26 @@ class GroupQueue:
 
 
 class GroupListing:
-    """Belongs to the engine's thread."""
+    """Belongs to the event loop."""
 
-    def __init__(self, offsets: ConsumerOffsets, bounds: OffsetBounds) -> None:
+    def __init__(
+        self,
+        offsets: ConsumerOffsets,
+        bounds: OffsetBounds,
+        learn_minimums: Callable[[Sequence[ConsumeQueue]], Awaitable[None]],
+        minimum: Callable[[ConsumeQueue], int],
+    ) -> None:
+        """`minimum`: where a queue begins, from memory, once `learn_minimums` has looked for it
+        beside the event loop."""
         self._offsets = offsets
         self._bounds = bounds
+        self._learn_minimums = learn_minimums
+        self._minimum = minimum
         self._sorted: SortedEntries[GroupTopic] = SortedEntries()
 
-    def page(
+    async def page(
         self,
         table: QueueTable,
-        minimum_offset: int,
         place: NestedPlace,
         wanted: int = 0,
         *,
@@ -51,8 +59,8 @@ class GroupListing:
         """At most so many queues from a place, and where the next page begins; None: there is none.
         With `group` of that one alone, whose places are others.
 
-        The queues of a topic are those that exist and those that have an offset, by number. Raises
-        InvalidRequestError.
+        The queues of a topic are those that exist and those that have an offset, by number. What is
+        deleted meanwhile is left out. Raises InvalidRequestError.
         """
         offsets = self._offsets
         keys = offsets.keys_of(group) if group else offsets.keys
@@ -63,18 +71,23 @@ class GroupListing:
             return self._sorted.of(key, version, lambda: _all_ids(there, offsets.queues_of(key)))
 
         found, following = nested_page(keys, queue_ids, place, wanted, most=most)
-        described = [self._described(table, minimum_offset, *entry) for entry in found]
-        return described, following
+        unread = [
+            queue
+            for key, queue_id in found
+            if queue_id not in offsets.queues_of(key)
+            and (queue := table.get(key[1], queue_id)) is not None
+        ]
+        await self._learn_minimums(unread)
+        there = [entry for entry in found if offsets.queues_of(entry[0])]
+        return [self._described(table, *entry) for entry in there], following
 
-    def _described(
-        self, table: QueueTable, minimum_offset: int, key: GroupTopic, queue_id: int
-    ) -> GroupQueue:
+    def _described(self, table: QueueTable, key: GroupTopic, queue_id: int) -> GroupQueue:
         group, topic = key
         queue = table.get(topic, queue_id)
         offset = self._offsets.queues_of(key).get(queue_id, NOTHING_COMMITTED)
         end = 0 if queue is None else queue.end
         if offset == NOTHING_COMMITTED:
-            begin = end if queue is None else _minimum(queue, table, minimum_offset)
+            begin = end if queue is None else self._minimum(queue)
         else:
             offset = self._bounds.bounded(group, topic, queue_id, offset)
             # What was purged is not read any more.
@@ -85,12 +98,3 @@ class GroupListing:
 def _all_ids(queues: Iterable[ConsumeQueue], committed: Collection[int]) -> set[int]:
     """None of a topic of which the group's offsets were deleted."""
     return {*(queue.queue_id for queue in queues), *committed} if committed else set()
-
-
-def _minimum(queue: ConsumeQueue, table: QueueTable, minimum_offset: int) -> int:
-    try:
-        return queue.minimum(table.open_files, minimum_offset)
-    except CorruptionError:
-        return max(
-            queue.first_index, queue.hidden_below
-        )  # whoever pulls from it hears of the damage

@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 CURSORS_AT_ONCE = 64
 """So many queues are taken up, or found without news, before other tasks get their turn."""
+LEARNED_AT_ONCE = 32
+"""The beginnings of so many queues are looked for before others have their turn in the lane."""
 MOST_UNMENDABLE = 10_000
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
 TIER_PAUSE_S = 1.0
@@ -306,8 +308,16 @@ class Puller:
             if queue.known_minimum(engine.followed.minimum) is None
             or engine.newest_store_timestamp_ms(queue) is None
         ]
-        if not unknown:
-            return
+        for first in range(0, len(unknown), LEARNED_AT_ONCE):
+            await self._learn(unknown[first : first + LEARNED_AT_ONCE])
+
+    async def learn_minimums(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Have in memory where these queues begin."""
+        minimum = self._engine.followed.minimum
+        await self.learn([queue for queue in queues if queue.known_minimum(minimum) is None])
+
+    async def _learn(self, unknown: Sequence[ConsumeQueue]) -> None:
+        engine = self._engine
         asked = [
             (queue.snapshot(queue.lowest), queue.known_minimum(engine.followed.minimum) is None)
             for queue in unknown
@@ -319,7 +329,7 @@ class Puller:
             if one is not None and queue.version == version:
                 if one.first is not None:
                     queue.learn_first(*one.first)
-                if queue.newest_ms < 0:
+                if queue.newest_ms < 0 and one.newest_ms is not None:
                     queue.newest_ms = one.newest_ms
 
     async def offset_at(
@@ -349,7 +359,7 @@ class Puller:
         or it cannot be read."""
         queues = [self._engine.queues.get(topic, number) for topic, number, _ in positions]
         asked = [
-            (queue.snapshot(queue.lowest), offset)
+            (queue.snapshot_of(offset), offset)
             for queue, (_, _, offset) in zip(queues, positions, strict=True)
             if queue is not None
         ]
@@ -357,8 +367,12 @@ class Puller:
         found = iter(await self._in_lane(lambda: self._cold.store_times(asked, view)))
         return [None if queue is None else next(found) for queue in queues]
 
-    def first_offset(self, queue: ConsumeQueue, local: int) -> int:
-        """The queue's first message in the log, whose minimum is `local`, or in the tier."""
+    def first_offset(self, queue: ConsumeQueue) -> int:
+        """The queue's first message in the log or in the tier, from memory. A list is no place to
+        fail for one queue: whoever pulls from one that is damaged hears of it."""
+        local = queue.known_minimum(self._engine.followed.minimum)
+        if local is None:
+            local = max(queue.lowest, queue.hidden_below)
         return self._tier.minimum((queue.topic, queue.queue_id), local, queue.hidden_below)
 
     def _log_view(self) -> LogView:

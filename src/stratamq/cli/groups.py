@@ -74,8 +74,8 @@ def list_groups(
     watch: WatchOption = None,
 ) -> None:
     """All groups, with how far behind each is in every queue: in messages, and in seconds since
-    the oldest of them was stored. No seconds: the log does not have that message any more, or the
-    disk was too slow to look."""
+    the oldest of them was stored. No seconds: the log does not have that message any more, it is
+    damaged, or there was no time to look, because of a slow disk or of many who ask."""
 
     def once() -> int:
         with open_client(data, address, broker) as client:

@@ -37,7 +37,7 @@ from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
-from stratamq_dispatcher.lag_times import lag_times_ms
+from stratamq_dispatcher.lag_times import LagTimes
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
 from stratamq_dispatcher.offset_bounds import OffsetBounds
@@ -95,9 +95,9 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._last_commits = last_commits
         self._members = members
         self._topics = topics
-        self._groups = GroupListing(offsets, bounds)
+        self._groups = GroupListing(offsets, bounds, puller.learn_minimums, puller.first_offset)
+        self._lag_times = LagTimes(puller.store_times, clock)
         self._why_not_writable = why_not_writable
-        self._clock = clock
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The methods whose large fields are framed by hand."""
@@ -324,10 +324,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._topics.require_learned()
         incarnation = self._offsets.incarnation
         place = nested_place_of(request.position, request.incarnation, incarnation)
-        engine = self._engine
-        found, following = self._groups.page(
-            engine.queues,
-            engine.followed.minimum,
+        found, following = await self._groups.page(
+            self._engine.queues,
             place,
             request.max_entries,
             most=self._page_entries,
@@ -335,7 +333,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         )
         ages_ms: Sequence[int | None] = [None] * len(found)
         if request.with_lag_ms:
-            ages_ms = await lag_times_ms(found, self._puller.store_times, self._clock)
+            ages_ms = await self._lag_times.of(found)
         return pb.ListGroupsResponse(
             groups=[
                 group_info(one, self._last_commits.of(one.group, one.topic), age_ms)
@@ -389,15 +387,10 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         )
 
     def _info(self, queue: ConsumeQueue) -> pb.QueueInfo:
-        """From memory. A list is no place to fail for one queue: whoever pulls from one that is
-        damaged hears of it."""
-        minimum = queue.known_minimum(self._engine.followed.minimum)
         return pb.QueueInfo(
             topic=queue.topic,
             queue_id=queue.queue_id,
-            min_offset=self._puller.first_offset(
-                queue, max(queue.lowest, queue.hidden_below) if minimum is None else minimum
-            ),
+            min_offset=self._puller.first_offset(queue),
             max_offset=queue.end,
             newest_store_timestamp_ms=self._engine.newest_store_timestamp_ms(queue) or 0,
         )
