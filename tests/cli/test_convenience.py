@@ -204,3 +204,11 @@ def test_a_broker_that_is_away_is_asked_again(tmp_path):
         watching.send_signal(signal.SIGINT)
         watching.communicate(timeout=DEADLINE_S)
     assert watching.returncode == 1
+
+
+@pytest.mark.parametrize("every_s", ["inf", "nan", "1e10", "1e300", "86401", "0", "-1", ""])
+def test_a_pause_that_cannot_be_waited_for_is_a_wrong_option(tmp_path, every_s):
+    command = [*COMMAND, "groups", "--watch", every_s, "--data", str(tmp_path)]
+    done = subprocess.run(command, env=environment(), capture_output=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"'--watch' / '-w'" in done.stderr

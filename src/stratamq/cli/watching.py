@@ -11,6 +11,8 @@ from stratamq.cli.exit_codes import code_of, lines_of
 from stratamq.errors import StrataError
 
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
+LONGEST_PAUSE_S = 86_400.0
+"""A day: no clock waits for what the largest numbers say."""
 
 WatchOption = Annotated[
     float | None,
@@ -19,6 +21,7 @@ WatchOption = Annotated[
         "-w",
         metavar="SECONDS",
         min=0.1,
+        max=LONGEST_PAUSE_S,
         help="show it again after so many seconds, until Ctrl-C",
     ),
 ]
