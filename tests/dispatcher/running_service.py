@@ -58,8 +58,8 @@ class RunningService:
         self.engine = DispatchEngine(self.files, settings, self.writing, clock)
         self.engine.load()
         self.offsets = ConsumerOffsets(self.files, self.writing, clock, 5_000)
-        cold = ColdReads(self.files)
-        self.puller = Puller(self.engine, self._limits, cold, self.reading, self._tier)
+        self.cold = ColdReads(self.files)
+        self.puller = Puller(self.engine, self._limits, self.cold, self.reading, self._tier)
         self.bounds = OffsetBounds(self.offsets, self.engine.ends, self.engine.findings)
         servicer = DispatcherServicer(
             self.engine,

@@ -9,8 +9,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from stratamq_dispatcher.cold_reads import ColdReads, LogView
+from stratamq_dispatcher.frame_reads import store_timestamp
 from stratamq_dispatcher.time_search import Boundary
 
+from stratamq.files.real import RealFiles
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from tests.dispatcher.fixture_store import (
     PLAIN_HASHES,
@@ -210,3 +213,22 @@ class TestWithoutQueues:
         store = FixtureStore(name, root)
         store.follow()
         check_all(store)
+
+
+def test_every_message_that_is_there_and_no_other_has_an_age(store):
+    """Delayed and transactional messages, of IPv6 hosts and of long topics."""
+    cold = ColdReads(RealFiles(store.root))
+    view = LogView(store.geometry.log_bytes, 0, store.minimum)
+    for queue in store.engine.queues:
+        first = queue.minimum(store.engine.queues.open_files, store.minimum)
+        asked = [(queue.snapshot_of(index), index) for index in range(queue.end + 2)]
+        there = range(first, queue.end)
+        assert cold.store_times(asked, view) == [
+            store_timestamp(
+                store.log, store.unit((queue.topic, queue.queue_id), index).physical_offset
+            )
+            if index in there
+            else None
+            for index in range(queue.end + 2)
+        ]
+    cold.close()

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import struct
+import threading
 
 import pytest
 from stratamq_dispatcher.consume_queue import CACHED_UNITS
 from stratamq_dispatcher.frame_reads import CHECKED_BYTES
 from stratamq_dispatcher.group_listing import GroupQueue
 from stratamq_dispatcher.lag_times import LOOK_UP_MS, LOOKED_UP_AT_ONCE, LagTimes
+from stratamq_dispatcher.pulling import LEARNED_AT_ONCE
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.files.simulated import SimulatedClock
@@ -226,5 +228,57 @@ def test_a_unit_that_leads_to_another_message_gives_no_age(run, tmp_path):
             asked = [("t", 0, DAMAGED), ("t", 0, DAMAGED + 1)]
             times = await service.puller.store_times(asked)
             assert times == [None, stored[DAMAGED + 1].store_ms]
+
+    run(scenario())
+
+
+def test_of_those_that_give_up_one_read_is_in_the_lane(run, tmp_path, monkeypatch):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            stored = [service.log.put("t") for _ in range(2)]
+            service.follow()
+            reads: list[int] = []
+            read = service.cold.store_times
+
+            def counted(asked, view):
+                reads.append(len(asked))
+                return read(asked, view)
+
+            monkeypatch.setattr(service.cold, "store_times", counted)
+            lane_is_free = threading.Event()
+            service.reading.submit(lane_is_free.wait, lambda *_: None)
+            for _ in range(20):
+                asking = asyncio.create_task(service.puller.store_times([("t", 0, 0)]))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                asking.cancel()
+            last = asyncio.create_task(service.puller.store_times([("t", 0, 0), ("t", 0, 1)]))
+            lane_is_free.set()
+            assert await last == [one.store_ms for one in stored]
+            assert reads == [1, 2]
+
+    run(scenario())
+
+
+def test_what_several_ask_for_at_once_is_learned_once(run, tmp_path, monkeypatch):
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            for number in range(2 * LEARNED_AT_ONCE + 1):
+                service.log.put("t", number)
+            service.follow()
+            queues = list(service.engine.queues)
+            for queue in queues:
+                queue.newest_ms = -1
+            learned: list[int] = []
+            learn = service.cold.begin_and_newest
+
+            def counted(asked, view):
+                learned.append(len(asked))
+                return learn(asked, view)
+
+            monkeypatch.setattr(service.cold, "begin_and_newest", counted)
+            await asyncio.gather(*(service.puller.learn(queues) for _ in range(5)))
+            assert learned == [LEARNED_AT_ONCE, LEARNED_AT_ONCE, 1]
+            assert min(queue.newest_ms for queue in queues) > 0
 
     run(scenario())

@@ -26,7 +26,7 @@ class LagTimes:
         self._store_times = store_times
         self._clock = clock
         self._turn = asyncio.Lock()
-        """Who reads: of those that wait the one that has waited longest is next."""
+        """Whose turn it is to ask for a read: who has waited longest is next."""
 
     async def of(self, queues: Sequence[GroupQueue]) -> list[int | None]:
         """In ms, one for each queue; 0: nothing is to be read. None: not known: the log does not

@@ -53,7 +53,8 @@ GROUP_LAG_SECONDS = gauge(
     "dispatcher_group_lag_seconds",
     "How old the oldest message is that a group has yet to read, in all topics: of the groups that "
     "the last two walks have among the 20 with the most messages, in the 32 queues where each has "
-    "most. NaN: the log does not have the message: it is in the tier, or deleted.",
+    "most. NaN: the log does not have the message (it is in the tier, or deleted), or it is "
+    "damaged.",
     ["group"],
     asks=_GROUPS,
 )

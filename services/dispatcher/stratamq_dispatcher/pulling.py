@@ -36,6 +36,7 @@ from stratamq_dispatcher.pull import (
 from stratamq_dispatcher.tier_fetches import TierFetches
 from stratamq_dispatcher.tier_reads import TierReads
 from stratamq_dispatcher.time_search import Boundary
+from stratamq_dispatcher.turns import Turns
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class Puller:
         self._engine = engine
         self._cold = cold
         self._lane = lane
+        self._turns = Turns()
         self._stopping = False
         self._unmendable: set[tuple[str, int, int]] = set()
         """Units that the log could not give again."""
@@ -301,23 +303,27 @@ class Puller:
     async def learn(self, queues: Iterable[ConsumeQueue]) -> None:
         """Have in memory where these queues begin and how old their newest messages are. What is
         not there is read, once."""
-        engine = self._engine
-        unknown = [
-            queue
-            for queue in queues
-            if queue.known_minimum(engine.followed.minimum) is None
-            or engine.newest_store_timestamp_ms(queue) is None
-        ]
+        unknown = list(filter(self._is_unknown, queues))
         for first in range(0, len(unknown), LEARNED_AT_ONCE):
-            await self._learn(unknown[first : first + LEARNED_AT_ONCE])
+            await self._turns.take(partial(self._learn, unknown[first : first + LEARNED_AT_ONCE]))
 
     async def learn_minimums(self, queues: Iterable[ConsumeQueue]) -> None:
         """Have in memory where these queues begin."""
         minimum = self._engine.followed.minimum
         await self.learn([queue for queue in queues if queue.known_minimum(minimum) is None])
 
-    async def _learn(self, unknown: Sequence[ConsumeQueue]) -> None:
+    def _is_unknown(self, queue: ConsumeQueue) -> bool:
         engine = self._engine
+        if queue.known_minimum(engine.followed.minimum) is None:
+            return True
+        return engine.newest_store_timestamp_ms(queue) is None
+
+    async def _learn(self, queues: Sequence[ConsumeQueue]) -> None:
+        engine = self._engine
+        # Another caller may have learned some meanwhile.
+        unknown = list(filter(self._is_unknown, queues))
+        if not unknown:
+            return
         asked = [
             (queue.snapshot(queue.lowest), queue.known_minimum(engine.followed.minimum) is None)
             for queue in unknown
@@ -357,6 +363,9 @@ class Puller:
     async def store_times(self, positions: Sequence[tuple[str, int, int]]) -> list[int | None]:
         """Of messages by topic, queue and offset, in ms since 1970; None: the log does not have it,
         or it cannot be read."""
+        return await self._turns.take(partial(self._store_times, positions))
+
+    async def _store_times(self, positions: Sequence[tuple[str, int, int]]) -> list[int | None]:
         queues = [self._engine.queues.get(topic, number) for topic, number, _ in positions]
         asked = [
             (queue.snapshot_of(offset), offset)

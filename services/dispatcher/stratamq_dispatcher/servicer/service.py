@@ -334,11 +334,14 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         ages_ms: Sequence[int | None] = [None] * len(found)
         if request.with_lag_ms:
             ages_ms = await self._lag_times.of(found)
+        infos = []
+        for number, (one, age_ms) in enumerate(zip(found, ages_ms, strict=True)):
+            last = self._last_commits.of(one.group, one.topic)
+            infos.append(group_info(one, last, age_ms))
+            if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
+                await asyncio.sleep(0)
         return pb.ListGroupsResponse(
-            groups=[
-                group_info(one, self._last_commits.of(one.group, one.topic), age_ms)
-                for one, age_ms in zip(found, ages_ms, strict=True)
-            ],
+            groups=infos,
             next_position=nested_position_of(following),
             incarnation=incarnation,
         )
