@@ -462,3 +462,21 @@ def test_what_the_tier_alone_has_of_a_queue_without_an_offset_is_to_be_read(run,
             assert [one.HasField("lag_ms") for one in page.groups] == [False, True]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("group", ["g@h", "\x1b[31mg", "g" * 256])
+def test_an_offset_of_a_group_that_may_not_commit_is_lowered_like_others(run, tmp_path, group):
+    """RocketMQ's file may have names that we take from no client."""
+
+    async def scenario():
+        async with RunningService(tmp_path) as service:
+            service.log.put("t")
+            document = json.dumps({"offsetTable": {f"t@{group}": {"0": 5}}}).encode()
+            write_file(service.files, CONSUMER_OFFSETS_PATH, document)
+            service.offsets.load()
+            service.follow()
+            service.bounds.tick()
+            assert await committed(service, group) == [("t", 0, 1)]
+            assert dict(service.offsets.queues_of((group, "t"))) == {0: 1}
+
+    run(scenario())

@@ -109,8 +109,13 @@ class ConsumerOffsets:
         """
         taken = list(offsets)
         self.check(group, taken)
+        self.put(group, taken)
+
+    def put(self, group: str, offsets: Iterable[GroupOffset]) -> None:
+        """As `commit`, of names that are in the table already: RocketMQ's may be others than we
+        take from clients."""
         self._touched = True
-        for topic, queue_id, offset in taken:
+        for topic, queue_id, offset in offsets:
             queues = self._queues_of((group, topic))
             before = queues.get(queue_id)
             if before != offset:
