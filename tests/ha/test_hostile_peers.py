@@ -90,6 +90,9 @@ def test_a_slave_that_acknowledges_beyond_the_end_is_disconnected_and_reported(t
         pair.start_master()
         pair.send(10)
         end = log_status(pair.master).appended_offset
+        until(
+            lambda: ha_status(pair.master).shippable_offset == end, "replication has all of the log"
+        )
         host, _, port = pair.replication_address().rpartition(":")
         with socket.create_connection((host, int(port)), DEADLINE_S) as peer:
             peer.sendall(REPORT.pack(end))
