@@ -1,17 +1,21 @@
 """Generate `deploy/kubernetes/chart` from the overlays, or with --check say what differs.
 
 A template is what `kubectl kustomize` renders of an overlay, with the image, the size and the class
-of the volumes, and the settings as values. Needs kubectl; without it --check compares the digest of
-the overlays that the chart was made of.
+of the volumes, the containers' resources, and the settings as values. Needs kubectl; without it
+--check compares the digest of the overlays that the chart was made of.
 """
 
 import argparse
 import hashlib
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 KUBERNETES = Path(__file__).resolve().parent.parent / "deploy" / "kubernetes"
 CHART = KUBERNETES / "chart"
@@ -28,11 +32,7 @@ storageSize: 50Gi
 storageClass: ""
 # The whole of stratamq.toml. Empty: that of deploy/kubernetes/base.
 settings: ""
-"""
-SHAPE = f"""\
-{{{{- if not (has .Values.shape (list {" ".join(f'"{one}"' for one in SHAPES)})) }}}}
-{{{{- fail "shape: give one of {", ".join(SHAPES)}" }}}}
-{{{{- end }}}}
+# Of each container. What is given is merged into these; null takes one away.
 """
 IMAGE = ("image: stratamq\n", "image: {{ .Values.image | quote }}\n")
 SIZE = (
@@ -42,6 +42,15 @@ SIZE = (
     "      storageClassName: {{ . | quote }}\n"
     "      {{- end }}\n",
 )
+# From a container's name to its resources: `kubectl kustomize` sorts keys.
+RESOURCES = re.compile(
+    r"(?m)^( {8}name: ([a-z]+)\n(?: {8}.*\n)*? {8}resources:)\n(?: {10}.*\n)+",
+)
+QUANTITY = {
+    "type": ["string", "number"],
+    "minimum": 0,
+    "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(m|k|Ki|[MGTPE]i?|[eE][+-]?[0-9]+)?$",
+}
 
 
 def main() -> int:
@@ -59,12 +68,11 @@ def main() -> int:
     if kubectl is None:
         print(f"{arguments.kubectl} is not here: install it, or give --kubectl", file=sys.stderr)
         return 2
-    fresh = {"Chart.yaml": ABOUT + sources, "values.yaml": VALUES, "templates/shape.yaml": SHAPE}
-    fresh |= {f"templates/{one}.yaml": template(one, rendered(kubectl, one)) for one in SHAPES}
-    fresh = {name: HEADER + text for name, text in fresh.items()}
+    fresh = chart({one: rendered(kubectl, one) for one in SHAPES}, sources)
     there = {
         path.relative_to(CHART).as_posix(): path.read_text(encoding="utf-8")
-        for path in CHART.rglob("*.yaml")
+        for path in CHART.rglob("*")
+        if path.is_file()
     }
     differing = sorted(
         name for name in fresh.keys() | there.keys() if fresh.get(name) != there.get(name)
@@ -94,12 +102,60 @@ def rendered(kubectl: str, overlay: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
+def chart(overlays: dict[str, str], sources: str) -> dict[str, str]:
+    """The chart's files, of the rendered overlays."""
+    resources = resources_of(overlays)
+    given = yaml.safe_dump({"resources": resources}, default_flow_style=None, sort_keys=False)
+    fresh = {"Chart.yaml": ABOUT + sources, "values.yaml": VALUES + given}
+    fresh |= {f"templates/{one}.yaml": template(one, text) for one, text in overlays.items()}
+    fresh = {name: HEADER + text for name, text in fresh.items()}
+    schema = json.dumps(values_schema(list(resources)), indent=2)
+    return fresh | {"values.schema.json": f"{schema}\n"}
+
+
+def resources_of(overlays: dict[str, str]) -> dict[str, Any]:
+    """Of each container's name, which must be the same wherever it is."""
+    found: dict[str, Any] = {}
+    for shape, text in overlays.items():
+        for one in yaml.safe_load_all(text):
+            if one["kind"] == "StatefulSet":
+                for container in one["spec"]["template"]["spec"]["containers"]:
+                    name, resources = container["name"], container["resources"]
+                    if found.setdefault(name, resources) != resources:
+                        raise ValueError(f"{shape} has other resources for {name}")
+    return found
+
+
+def values_schema(containers: list[str]) -> dict[str, Any]:
+    """What Helm checks values by. `global` is what a chart around this one gives it."""
+    quantities = {"type": "object", "additionalProperties": QUANTITY}
+    container = closed({"requests": quantities, "limits": quantities})
+    values = {
+        "shape": {"enum": list(SHAPES)},
+        "image": {"type": "string", "minLength": 1},
+        "storageSize": QUANTITY,
+        "storageClass": {"type": "string"},
+        "settings": {"type": "string"},
+        "resources": closed(dict.fromkeys(containers, container)),
+    }
+    required = {"required": list(values)}
+    values["global"] = {"type": "object"}
+    comment = HEADER.removeprefix("# ").strip()
+    draft = "http://json-schema.org/draft-07/schema#"
+    return {"$schema": draft, "$comment": comment, **closed(values), **required}
+
+
+def closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
 def template(shape: str, text: str) -> str:
     text = text.replace("{{", '{{ "{{" }}')
     for plain, value in (IMAGE, SIZE):
         if plain not in text:
             raise ValueError(f"{shape} has no {plain.strip()!r}: say in gen_chart.py what it is")
         text = text.replace(plain, value)
+    text, _ = RESOURCES.subn(r"\1 {{ toJson .Values.resources.\2 }}\n", text)
     # A name of its own for each content: a change of the settings rolls the pods.
     name = r"(name: [a-z-]+-settings-)([a-z0-9]{10})\n"
     own = "{{ with .Values.settings }}{{ sha256sum . | trunc 10 }}{{ else }}"

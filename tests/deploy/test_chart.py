@@ -1,6 +1,7 @@
 """The Helm chart renders the objects of the overlays, and a value changes what it names alone."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -13,19 +14,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.support.tools import tool
+
 ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 CHART = KUBERNETES / "chart"
 SHAPES = ("one", "shard", "tiered-shard", "three-shards")
-
-
-def tool(name: str) -> str:
-    found = os.environ.get(f"STRATAMQ_{name.upper()}") or shutil.which(name)
-    if found is None:
-        pytest.skip(
-            f"{name} is not here: put it on the PATH, or name it in STRATAMQ_{name.upper()}"
-        )
-    return found
 
 
 def objects(*command: str) -> dict[tuple[str, str], Any]:
@@ -40,6 +34,21 @@ def objects(*command: str) -> dict[tuple[str, str], Any]:
 def chart(shape: str, **values: str) -> dict[tuple[str, str], Any]:
     given = [f"--set={name}={value}" for name, value in ({"shape": shape} | values).items()]
     return objects(tool("helm"), "template", "x", str(CHART), *given)
+
+
+def pod_specs(found: dict[tuple[str, str], Any]) -> list[dict[str, Any]]:
+    """Of the brokers."""
+    return [
+        one["spec"]["template"]["spec"] for (kind, _), one in found.items() if kind == "StatefulSet"
+    ]
+
+
+def refusal(*words: str) -> str:
+    """What Helm says of values that it does not take."""
+    command = [tool("helm"), "template", "x", str(CHART), *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    return done.stderr
 
 
 def checked(tree: Path, kubectl: str) -> "subprocess.CompletedProcess[str]":
@@ -109,6 +118,9 @@ def test_a_template_with_the_default_values_is_of_the_api_and_has_the_settings_f
     text = re.sub(r"{{ with .*?{{ else }}(.*?){{ end }}", r"\1", text)
     text = re.sub(r"(?s) *{{- with .*?(?:{{- else }}\n(.*?))?{{- end }}\n", r"\1", text)
     text = re.sub(r"{{ \.Values\.(\w+) \| quote }}", lambda one: values[one[1]], text)
+    of = values["resources"]
+    named_resources = r"{{ toJson \.Values\.resources\.(\w+) }}"
+    text = re.sub(named_resources, lambda one: json.dumps(of[one[1]]), text)
     text = re.sub(r"(?m)^{{- (if .*|end) }}\n", "", text)
     found = [one for one in yaml.safe_load_all(text) if one]
     for one in found:
@@ -121,8 +133,45 @@ def test_a_template_with_the_default_values_is_of_the_api_and_has_the_settings_f
         assert named == objects(kubectl, "kustomize", str(KUBERNETES / shape))
 
 
-def test_a_shape_that_is_none_is_refused():
-    command = [tool("helm"), "template", "x", str(CHART), "--set=shape=two"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "shape: give one of one, shard" in done.stderr
+@pytest.mark.parametrize("shape", SHAPES)
+def test_resources_of_a_container_are_merged_into_the_defaults(shape):
+    expected = chart(shape)
+    for spec in pod_specs(expected):
+        of = {one["name"]: one for one in spec["containers"]}
+        of["commitlog"]["resources"]["limits"] = {"memory": "9Gi", "cpu": 4}
+        of["janitor"]["resources"] = None
+        del of["index"]["resources"]["requests"]["cpu"]
+    given = {
+        "resources.commitlog.limits.memory": "9Gi",
+        "resources.commitlog.limits.cpu": "4",
+        "resources.janitor": "null",
+        "resources.index.requests.cpu": "null",
+    }
+    assert chart(shape, **given) == expected
+
+
+def test_every_container_has_a_value_for_its_resources():
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["resources"]
+    found = set()
+    for shape in SHAPES:
+        text = (CHART / "templates" / f"{shape}.yaml").read_text(encoding="utf-8")
+        containers = re.findall(r"(?m)^ {8}name: ([a-z]+)\n {8}ports:", text)
+        given = re.findall(r"(?m)^ {8}resources: {{ toJson .Values.resources.([a-z]+) }}", text)
+        assert given == containers
+        found |= set(containers)
+    assert found == set(values)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("shape=two", "'/shape': value must be one of 'one', 'shard'"),
+        ("resources.comitlog.limits.memory=1Gi", "additional properties 'comitlog' not allowed"),
+        ("resources.ha.limit.memory=1Gi", "additional properties 'limit' not allowed"),
+        ("resources.ha.limits.memory=1GB", "'/resources/ha/limits/memory'"),
+        ("resources=null", "missing property 'resources'"),
+        ("ressources.ha.limits.memory=1Gi", "additional properties 'ressources' not allowed"),
+    ],
+)
+def test_values_that_are_none_are_refused_by_name(given, said):
+    assert said in refusal(f"--set={given}")
