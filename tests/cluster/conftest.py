@@ -11,7 +11,8 @@ from tests.cluster.shard import Shard
 
 
 @pytest.fixture(scope="module")
-def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+    """A namespace with what a shard needs."""
     if not (os.environ.get("KUBECONFIG") and os.environ.get("STRATAMQ_TEST_IMAGE")):
         pytest.skip("`make test-cluster` finds or starts the cluster that this needs")
     volumes = os.environ.get("STRATAMQ_TEST_VOLUMES")
@@ -22,7 +23,14 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
         Path(volumes) if volumes else None,
     )
     try:
-        shard.apply()
+        shard.prepare()
         yield shard
     finally:
         shard.delete()
+
+
+@pytest.fixture(scope="module")
+def shard(prepared: Shard) -> Shard:
+    """By the overlay."""
+    prepared.apply()
+    return prepared

@@ -1,5 +1,6 @@
 """A shard of `deploy/kubernetes` in a namespace of its own, and a pod for clients beside it."""
 
+import heapq
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,23 @@ PODS = tuple(f"stratamq-broker-{number}" for number in range(3))
 ADDRESSES = ",".join(f"{pod}.stratamq-broker:10911" for pod in PODS)
 USER = 10001
 TIMEOUT_S = 300
+SLOWEST = 3
+SIZE = "1Gi"
+ANYWHERE = {"op": "remove", "path": "/spec/template/spec/affinity"}
+"""A patch of a StatefulSet: the cluster may have one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Of one load: numbers and statuses in the order sent, and the longest that one took."""
+    """Of one load: numbers and statuses in the order sent, and how long the slowest ones took,
+    from the slowest on."""
 
     statuses: tuple[tuple[int, str], ...]
-    longest_ms: int
+    slowest_ms: tuple[int, ...]
+
+    @property
+    def longest_ms(self) -> int:
+        return self.slowest_ms[0]
 
     @property
     def confirmed(self) -> set[int]:
@@ -36,7 +47,7 @@ class Acknowledged:
 
     def __str__(self) -> str:
         counts = Counter(status for _, status in self.statuses)
-        return f"{dict(counts)}, the longest append took {self.longest_ms} ms"
+        return f"{dict(counts)}, the longest appends took {self.slowest_ms} ms"
 
 
 class Shard:
@@ -44,20 +55,26 @@ class Shard:
 
     def __init__(self, namespace: str, image: str, place: Path, volumes: Path | None) -> None:
         self.namespace = namespace
-        self._image = image
-        self._place = place
+        self.image = image
+        self.overlay = place
         self._volumes = volumes
 
     # --- the cluster ---
 
-    def apply(self) -> None:
+    def prepare(self) -> None:
+        """All that a shard needs, and no shard yet."""
         self.kubectl("create", "namespace", self.namespace, scoped=False)
         label = "pod-security.kubernetes.io/enforce=restricted"
         self.kubectl("label", "namespace", self.namespace, label, scoped=False)
-        shutil.copytree(MANIFESTS, self._place / "manifests")
-        self._write_overlay()
-        self.kubectl("apply", "--server-side", "-k", str(self._place))
-        self.kubectl("apply", "-f", "-", given=json.dumps(_client_pod(self._image)))
+        if self._volumes is not None:
+            self.kubectl("apply", "-f", "-", given=json.dumps(self._volume_list()))
+        self.kubectl("apply", "-f", "-", given=json.dumps(_client_pod(self.image)))
+
+    def apply(self) -> None:
+        """By the overlay, after `prepare`."""
+        shutil.copytree(MANIFESTS, self.overlay / "manifests")
+        self.ask_for_pods("1")
+        self.kubectl("apply", "--server-side", "-k", str(self.overlay))
         self.until_ready()
 
     def delete(self) -> None:
@@ -109,6 +126,28 @@ class Shard:
                 return str(leaders[0])
         return ""
 
+    @contextmanager
+    def leaders(self) -> Iterator[list[str]]:
+        """Those that lead meanwhile, one after the other, from the one that does now; complete at
+        the end."""
+        found: list[str] = []
+        place = self.overlay / "holders"
+        holder = 'jsonpath={.spec.holderIdentity}{"\\n"}'
+        words = ["get", "lease", "stratamq-stratamq", "--watch", "-o", holder]
+        with place.open("w") as file:
+            watch = subprocess.Popen(
+                ["kubectl", "--namespace", self.namespace, *words], stdout=file
+            )
+        try:
+            until(place.read_text, "the Lease is watched")
+            yield found
+            last = self.leader()
+            until(lambda: place.read_text().split()[-1] == last, "the Lease has the leader")
+            found += [one for one, _ in groupby(place.read_text().split())]
+        finally:
+            watch.kill()
+            watch.wait()
+
     def masters(self) -> set[str]:
         """Pods that the Service for clients selects."""
         rows = json.loads(self.kubectl("get", "pods", "-l", "stratamq-role=master", "-o", "json"))
@@ -148,7 +187,7 @@ class Shard:
 
     def back_up(self, pod: str) -> Path:
         """A copy of what the running broker has, the log last."""
-        backup = self._place / f"{pod}.tar"
+        backup = self.overlay / f"{pod}.tar"
         rest = ("--exclude=./commitlog", "--exclude=./stratamq/run", "--exclude=./lost+found", ".")
         for place, what in ((backup, rest), (backup.with_suffix(".log"), ("./commitlog",))):
             tar = ("tar", "-C", "/data", "--warning=no-file-changed", "-cSf", "-", *what)
@@ -161,7 +200,7 @@ class Shard:
 
     def put_back(self, pod: str, backup: Path, *, marked: bool) -> None:
         """The volume of a pod that is not there becomes the backup."""
-        self.kubectl("apply", "-f", "-", given=json.dumps(_keeper_pod(self._image, f"data-{pod}")))
+        self.kubectl("apply", "-f", "-", given=json.dumps(_keeper_pod(self.image, f"data-{pod}")))
         self.kubectl("wait", "--for=condition=Ready", "pod/keeper", f"--timeout={TIMEOUT_S}s")
         self.in_pod("keeper", "client", "sh", "-c", "rm -rf /data/* /data/.[!.]*")
         for place in (backup, backup.with_suffix(".log")):
@@ -197,9 +236,17 @@ class Shard:
 
     # --- manifests ---
 
-    def _write_overlay(self) -> None:
+    @property
+    def storage_class(self) -> str:
+        """ "": the cluster's default class."""
+        return self.namespace if self.has_node else ""
+
+    def ask_for_pods(self, version: str) -> None:
+        """The overlay asks for pods that have this annotation: to apply it rolls others."""
         patches: list[dict[str, Any]] = [
-            {"op": "remove", "path": "/spec/template/spec/affinity"},
+            ANYWHERE,
+            {"op": "add", "path": "/spec/template/metadata/annotations",
+             "value": {"stratamq-test-version": version}},
             *(
                 {
                     "op": "replace",
@@ -211,25 +258,22 @@ class Shard:
             {
                 "op": "replace",
                 "path": "/spec/volumeClaimTemplates/0/spec/resources/requests/storage",
-                "value": "1Gi",
+                "value": SIZE,
             },
-        ]
-        resources = ["manifests/shard"]
-        if self._volumes is not None:
-            (self._place / "volumes.json").write_text(json.dumps(self._volume_list()))
-            resources.append("volumes.json")
+        ]  # fmt: skip
+        if self.storage_class:
             place = "/spec/volumeClaimTemplates/0/spec/storageClassName"
-            patches.append({"op": "add", "path": place, "value": self.namespace})
-        name, _, tag = self._image.rpartition(":")
+            patches.append({"op": "add", "path": place, "value": self.storage_class})
+        name, _, tag = self.image.rpartition(":")
         overlay = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": self.namespace,
-            "resources": resources,
+            "resources": ["manifests/shard"],
             "images": [{"name": "stratamq", "newName": name, "newTag": tag}],
             "patches": [{"target": {"kind": "StatefulSet"}, "patch": json.dumps(patches)}],
         }
-        (self._place / "kustomization.yaml").write_text(json.dumps(overlay))
+        (self.overlay / "kustomization.yaml").write_text(json.dumps(overlay))
 
     def _volume_list(self) -> dict[str, Any]:
         assert self._volumes is not None
@@ -252,7 +296,7 @@ class Shard:
                     "kind": "PersistentVolume",
                     "metadata": {"name": path.name},
                     "spec": {
-                        "capacity": {"storage": "1Gi"},
+                        "capacity": {"storage": SIZE},
                         "accessModes": ["ReadWriteOnce"],
                         "storageClassName": self.namespace,
                         "persistentVolumeReclaimPolicy": "Retain",
@@ -272,9 +316,10 @@ class Load:
         self._process = subprocess.Popen(
             [
                 *("kubectl", "--namespace", shard.namespace, "exec", "-i", "client", "--"),
-                *("python3", "-", ADDRESSES, topic, str(seconds), str(first)),
+                *("python3", "-c", LOAD.read_text(encoding="utf-8")),
+                *(ADDRESSES, topic, str(seconds), str(first)),
             ],
-            stdin=LOAD.open(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -286,7 +331,14 @@ class Load:
     @property
     def acknowledged(self) -> Acknowledged:
         statuses = tuple((number, status) for number, _, status in self._rows)
-        return Acknowledged(statuses, max(ms for _, ms, _ in self._rows))
+        slowest = heapq.nlargest(SLOWEST, (ms for _, ms, _ in self._rows))
+        return Acknowledged(statuses, tuple(slowest))
+
+    def finish(self) -> None:
+        """It ends after the message that it waits for."""
+        assert self._process.poll() is None, "it has ended already"
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def wait(self) -> None:
         """Until it has ended by itself, and nothing was refused."""
