@@ -13,6 +13,7 @@ from stratamq.rpc import status
 from stratamq.rpc.request_ids import ERROR_KEY
 from stratamq.rpc.status import from_rpc_error, to_status
 from stratamq.service.server import Server
+from tests.support.calls import with_status
 
 SERVICE = "test.Errors"
 
@@ -101,14 +102,17 @@ async def call_asyncio(address: str, kind: str) -> grpc.RpcError:
     async with grpc.aio.insecure_channel(address) as channel:
         shape = "_".join(kind.split("_")[:2])
         method = getattr(channel, shape)(f"/{SERVICE}/{kind}")
-        request = b"" if shape.startswith("unary") else iter([b""])
-        with pytest.raises(grpc.RpcError) as raised:
-            call = method(request, timeout=20)
+
+        async def ask() -> None:
+            call = method(b"" if shape.startswith("unary") else iter([b""]), timeout=20)
             if shape.endswith("stream"):
                 async for _ in call:
                     pass
             else:
                 await call
+
+        with pytest.raises(grpc.RpcError) as raised:
+            await with_status(ask)
     return raised.value
 
 

@@ -39,6 +39,7 @@ from stratamq.service.access import (
 )
 from stratamq.service.permission_source import PermissionSource
 from stratamq.service.server import Server
+from tests.support.calls import with_status
 
 MODULES = (
     agent_pb2, commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2, replication_pb2, tier_pb2
@@ -207,20 +208,24 @@ class Guarded:
 
     async def call(self, name: str, who: str = "") -> str:
         """The status, of `who` by a token; and whether the handler was reached agrees."""
-        self.reached.clear()
         method, described = METHODS[name], DESCRIBED[name]
         metadata = [(AUTHORIZATION, BEARER + self.tokens.get(who, who))] if who else []
         request = filled(described.input_type).SerializeToString()
         async with grpc.aio.insecure_channel(self.server.address) as channel:
             call = getattr(channel, method.kind)(method.path)
-            asked = iter([request]) if described.client_streaming else request
-            try:
+
+            async def ask() -> None:
+                self.reached.clear()
+                asked = iter([request]) if described.client_streaming else request
                 answer = call(asked, metadata=metadata, timeout=20)
                 if method.kind.endswith("stream"):
                     async for _ in answer:
                         pass
                 else:
                     await answer
+
+            try:
+                await with_status(ask)
                 status = "OK"
             except grpc.aio.AioRpcError as error:
                 status = error.code().name
