@@ -15,15 +15,13 @@ from stratamq_pipeline.options import SourceOptions
 import stratamq
 from stratamq.client import connect
 from stratamq.errors import OffsetOutOfRangeError
-from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.properties import split_keys
 from stratamq.rpc import discovery
-from stratamq.store.confirmed import confirmed_end
 from stratamq.table.schema import COLUMNS
 from tests.pipeline.written_log import WrittenLog
 from tests.support.fixtures import ALL_STORES, expected
-from tests.support.waiting import until
+from tests.support.waiting import until_readable_in_files
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -114,15 +112,13 @@ def test_a_running_broker_gives_what_its_client_gives(spark, broker):
                     keys=[f"k{number}", "all"],
                     properties={"number": str(number)},
                 )
-        last = client.send("c", b"not asked for")
+        client.send("c", b"not asked for")
         received = {
             message.physical_offset: message for topic in "ab" for message in client.consume(topic)
         }
     addresses = ends(broker.root)
     both = ",".join(f"{room}={address}" for room, address in addresses.items())
-    # Who reads the files alone goes as far as the checkpoint, which follows within a second.
-    files = RealFiles(broker.root)
-    until(lambda: (confirmed_end(files) or 0) > last.physical_offset, "the checkpoint has it all")
+    until_readable_in_files(broker.root)
     of_directory = rows(load(spark, broker.root, subscribe="a,b"))
     assert len(of_directory) == len(received) == 400
     for row in of_directory:

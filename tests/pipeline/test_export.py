@@ -30,6 +30,7 @@ from stratamq.rpc import discovery
 from tests.dispatcher.followed_log import WrittenLog
 from tests.pipeline.job_stores import HERE, PART_BYTES
 from tests.support.fixtures import unpack
+from tests.support.waiting import until_readable_in_files
 
 
 def export(root: Path, out: Path, **more):
@@ -97,6 +98,7 @@ def test_a_running_broker_is_exported_as_its_files_are(spark, broker, tmp_path):
                 producer.send("ab"[number % 2], b"%d" % number + bytes(300))
         summary = run_export(ExportOptions(address, str(out), part_bytes=PART_BYTES), HERE)
         assert (summary.facts["run"], summary.facts["messages"]) == (run, count)
+    until_readable_in_files(broker.root)
     assert rows(out) == scanned(broker.root)
     with connect(broker.root) as client:
         assert rows(out) == sorted(

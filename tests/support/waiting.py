@@ -2,10 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
-from stratamq.client import Client
+from stratamq.client import Client, connect
 from stratamq.files.clock import SystemClock
+from stratamq.files.real import RealFiles
+from stratamq.store.confirmed import confirmed_end
 
 DEADLINE_S = 120.0
 LOOK_S = 0.01
@@ -40,4 +43,16 @@ def until_indexed(client: Client, end: int | None = None) -> None:
     until(
         lambda: client.admin.index_state().applied_offset >= wanted,
         f"the index has applied the log to {wanted}",
+    )
+
+
+def until_readable_in_files(root: Path) -> None:
+    """Until who reads the files alone sees all that the running log of this store has appended: the
+    checkpoint follows within a second."""
+    files = RealFiles(root)
+    with connect(root, patience_s=DEADLINE_S) as client:
+        wanted = client.log_state().appended_offset
+    until(
+        lambda: (confirmed_end(files) or 0) >= wanted,
+        f"readers of the files in {root} see the log to {wanted}",
     )

@@ -11,10 +11,9 @@ import stratamq
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import connect
 from stratamq.errors import NotFoundError, OffsetOutOfRangeError, StrataError
-from stratamq.files.real import RealFiles
-from stratamq.store.confirmed import CHECKPOINT_PATH, confirmed_end
+from stratamq.store.confirmed import CHECKPOINT_PATH
 from tests.support.brokers import COMMITLOG, DISPATCHER
-from tests.support.waiting import until, until_dispatched
+from tests.support.waiting import until, until_dispatched, until_readable_in_files
 from tests.table.conftest import (
     ROUNDS,
     SEGMENT_BYTES,
@@ -39,9 +38,7 @@ def in_log_order(found):
 def stored(running):
     """What was stored, once a reader of the files alone may see it, too."""
     rows = fill(running)
-    with connect(running.root, patience_s=60) as client:
-        end = client.log_state().appended_offset
-    until(lambda: confirmed_end(RealFiles(running.root)) == end, "a reader may see all of it")
+    until_readable_in_files(running.root)
     return rows
 
 
