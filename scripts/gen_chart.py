@@ -155,7 +155,9 @@ def template(shape: str, text: str) -> str:
         if plain not in text:
             raise ValueError(f"{shape} has no {plain.strip()!r}: say in gen_chart.py what it is")
         text = text.replace(plain, value)
-    text, _ = RESOURCES.subn(r"\1 {{ toJson .Values.resources.\2 }}\n", text)
+    text, replaced = RESOURCES.subn(r"\1 {{ toJson .Values.resources.\2 }}\n", text)
+    if not replaced:
+        raise ValueError(f"{shape} has no resources: say in gen_chart.py where they are")
     # A name of its own for each content: a change of the settings rolls the pods.
     name = r"(name: [a-z-]+-settings-)([a-z0-9]{10})\n"
     own = "{{ with .Values.settings }}{{ sha256sum . | trunc 10 }}{{ else }}"

@@ -232,19 +232,25 @@ def test_a_unit_that_leads_to_another_message_gives_no_age(run, tmp_path):
     run(scenario())
 
 
+def counted(monkeypatch, cold, name):
+    """A list to which each call of the method of cold reads adds for how many it asks."""
+    counts: list[int] = []
+    read = getattr(cold, name)
+
+    def counting(asked, view):
+        counts.append(len(asked))
+        return read(asked, view)
+
+    monkeypatch.setattr(cold, name, counting)
+    return counts
+
+
 def test_of_those_that_give_up_one_read_is_in_the_lane(run, tmp_path, monkeypatch):
     async def scenario():
         async with RunningService(tmp_path) as service:
             stored = [service.log.put("t") for _ in range(2)]
             service.follow()
-            reads: list[int] = []
-            read = service.cold.store_times
-
-            def counted(asked, view):
-                reads.append(len(asked))
-                return read(asked, view)
-
-            monkeypatch.setattr(service.cold, "store_times", counted)
+            reads = counted(monkeypatch, service.cold, "store_times")
             lane_is_free = threading.Event()
             service.reading.submit(lane_is_free.wait, lambda *_: None)
             for _ in range(20):
@@ -269,14 +275,7 @@ def test_what_several_ask_for_at_once_is_learned_once(run, tmp_path, monkeypatch
             queues = list(service.engine.queues)
             for queue in queues:
                 queue.newest_ms = -1
-            learned: list[int] = []
-            learn = service.cold.begin_and_newest
-
-            def counted(asked, view):
-                learned.append(len(asked))
-                return learn(asked, view)
-
-            monkeypatch.setattr(service.cold, "begin_and_newest", counted)
+            learned = counted(monkeypatch, service.cold, "begin_and_newest")
             await asyncio.gather(*(service.puller.learn(queues) for _ in range(5)))
             assert learned == [LEARNED_AT_ONCE, LEARNED_AT_ONCE, 1]
             assert min(queue.newest_ms for queue in queues) > 0
