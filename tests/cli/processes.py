@@ -11,8 +11,12 @@ from stratamq_torture.processes.services import ANY_VOLUME
 
 from stratamq.client import Client, connect
 from stratamq.rpc import discovery
+from tests.support.forked import run_command
 
-COMMAND = (sys.executable, "-m", "stratamq.cli")
+MODULE = "stratamq.cli"
+COMMAND = (sys.executable, "-m", MODULE)
+READ_AT_START = ("PYTHON", "LC_", "LANG")
+"""An interpreter looks at these variables once, when it starts."""
 DEADLINE_S = 240
 PATIENCE = ("commitlog.follower_stop_timeout_ms=60000",)
 NO_PROFILES = "/nonexistent"
@@ -37,13 +41,17 @@ def stratamq(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end. No traceback may ever be shown."""
     where = [] if data is None else ["--data", str(data)]
-    done = subprocess.run(
-        [*prefix, *COMMAND, *arguments, *where],
-        input=stdin,
-        capture_output=True,
-        env=environment() | variables,
-        timeout=DEADLINE_S,
-    )
+    given = [*arguments, *where]
+    if prefix or any(name.startswith(READ_AT_START) for name in variables):
+        done = subprocess.run(
+            [*prefix, *COMMAND, *given],
+            input=stdin,
+            capture_output=True,
+            env=environment() | variables,
+            timeout=DEADLINE_S,
+        )
+    else:
+        done = run_command(MODULE, given, stdin, environment() | variables, DEADLINE_S)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
 

@@ -26,6 +26,7 @@ from stratamq.api.v1 import (
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
 from tests.support.fixtures import Geometry
+from tests.support.forked import ROOMS as ROOMS_FAMILY
 from tests.support.forked import Forked
 
 COMMITLOG, DISPATCHER, INDEX = ROOMS = ("commitlog", "dispatcher", "index")
@@ -102,11 +103,12 @@ class Broker:
             name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")
         }
         self._starts += 1
-        with self._log_file(room).open("ab") as log:
+        with self._log_file(room).open("ab", 0) as log, open(os.devnull, "rb") as nothing:
             log.write(f"--- start {self._starts}\n".encode())
-        self._processes[room] = Forked(
-            f"stratamq_{room}", arguments, self._log_file(room), environment
-        )
+            streams = (nothing.fileno(), log.fileno(), log.fileno())
+            self._processes[room] = Forked(
+                ROOMS_FAMILY, f"stratamq_{room}", arguments, streams, environment
+            )
 
     def wait_ready(self, room: str, deadline_s: float = DEADLINE_S) -> None:
         """Until the service has announced itself and its health is SERVING."""

@@ -1,12 +1,17 @@
-"""Services as processes that are forked with their modules imported: a start costs no imports.
+"""Services and commands as processes that are forked with their modules imported: a start costs no
+imports.
 
-`python -m stratamq_<room>` takes 0.4 s of a processor before the service does anything. The first
-`Forked` of a test process starts a server that imports the rooms and then only forks. What was
-forked has its own arguments, environment, directory and output, runs its module as `__main__`, and
-ends as an interpreter ends.
+`python -m stratamq_<room>` takes 0.4 s of a processor before the service does anything, and
+`python -m stratamq.cli` 0.5 s before the command does. The first `Forked` of a family in a test
+process starts a server that imports the family's modules and then only forks. What was forked has
+its own arguments, environment, directory and streams, runs its module as `__main__`, and ends as an
+interpreter ends. What an interpreter reads once, when it starts, it has from the server: variables
+PYTHON… and those of the locale change nothing.
 """
 
 import atexit
+import gc
+import io
 import json
 import os
 import runpy
@@ -18,7 +23,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +35,19 @@ from prometheus_client.metrics import MetricWrapperBase
 from stratamq.service.metrics import REGISTRY, Times
 
 ROOT = Path(__file__).parents[2]
+ROOMS, COMMANDS = "rooms", "commands"
 PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
+Streams = tuple[int, int, int]
+"""Descriptors: standard input, output and error."""
 
 
 class _Server:
     """The other end of the socket: forks, and knows how the processes ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, family: str) -> None:
         ours, its = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(its.fileno())],
+            [sys.executable, "-m", __name__, family, str(its.fileno())],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
@@ -47,9 +58,11 @@ class _Server:
         self._turn = threading.Lock()
         atexit.register(self.close)
 
-    def ask(self, **question: object) -> int:
+    def ask(self, streams: Sequence[int] = (), **question: object) -> int:
+        text = json.dumps(question).encode() + b"\n"
         with self._turn:
-            self._questions.sendall(json.dumps(question).encode() + b"\n")
+            sent = socket.send_fds(self._questions, [text], streams)
+            self._questions.sendall(text[sent:])
             return int(self._answers.readline())
 
     def close(self) -> None:
@@ -58,30 +71,35 @@ class _Server:
         self._process.wait()
 
 
-_server: _Server | None = None
+_servers: dict[str, _Server] = {}
 _starting = threading.Lock()
 
 
-def _ask(**question: object) -> int:
-    global _server
+def _server(family: str) -> _Server:
     with _starting:
-        if _server is None:
-            _server = _Server()
-    return _server.ask(**question)
+        if family not in _servers:
+            _servers[family] = _Server(family)
+        return _servers[family]
 
 
 class Forked:
     """`python -m MODULE ARGUMENTS`, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(
-        self, module: str, arguments: Sequence[str], output: Path, environment: Mapping[str, str]
+        self,
+        family: str,
+        module: str,
+        arguments: Sequence[str],
+        streams: Streams,
+        environment: Mapping[str, str],
     ) -> None:
-        """What it writes is appended to `output`."""
+        """The streams are the caller's, to be closed once this has returned."""
         self.returncode: int | None = None
-        self.pid = _ask(
+        self._server = _server(family)
+        self.pid = self._server.ask(
+            streams,
             module=module,
             arguments=[*arguments],
-            output=os.fspath(output),
             environment={**environment},
             directory=os.getcwd(),
         )
@@ -95,7 +113,7 @@ class Forked:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
         with self._turn:
             if self.returncode is None:
-                self.returncode = _ask(ended=self.pid)
+                self.returncode = self._server.ask(ended=self.pid)
             return self.returncode
 
     def poll(self) -> int | None:
@@ -113,6 +131,47 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+def run_command(
+    module: str,
+    arguments: Sequence[str],
+    stdin: bytes,
+    environment: Mapping[str, str],
+    timeout: float,
+) -> subprocess.CompletedProcess[bytes]:
+    """As `subprocess.run` with pipes: until it has ended and all that it wrote is read.
+    subprocess.TimeoutExpired once it was killed."""
+    with ExitStack() as open_files:
+        ends = [(io.FileIO(read), io.FileIO(write, "wb")) for read, write in _pipes(3)]
+        for pair in ends:
+            for end in pair:
+                open_files.enter_context(end)
+        (its_input, feed), (output, its_output), (errors, its_errors) = ends
+        its = (its_input, its_output, its_errors)
+        streams = (its_input.fileno(), its_output.fileno(), its_errors.fileno())
+        process = Forked(COMMANDS, module, arguments, streams, environment)
+        for end in its:
+            end.close()
+        with ThreadPoolExecutor(3) as reading:
+            reading.submit(_feed, feed, stdin)
+            texts = [reading.submit(end.readall) for end in (output, errors)]
+            try:
+                code = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess([module, *arguments], code, *(t.result() for t in texts))
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    return [os.pipe() for _ in range(count)]
+
+
+def _feed(end: io.FileIO, text: bytes) -> None:
+    """A process that ends earlier does not want the rest."""
+    with suppress(BrokenPipeError), end, io.BufferedWriter(end) as file:
+        file.write(text)
+
+
 def _readable(descriptor: int, timeout: float | None) -> bool:
     looking = select.poll()
     looking.register(descriptor, select.POLLIN)
@@ -124,26 +183,38 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
 
 def _serve(questions: socket.socket) -> dict[str, Any]:
     """Until the tests are over; in a process that was forked, returns what it is to become."""
-    with questions.makefile("r") as lines:
-        for line in lines:
-            question = json.loads(line)
-            if "ended" in question:
-                _, status = os.waitpid(question["ended"], 0)
-                answer = os.waitstatus_to_exitcode(status)
-            else:
-                answer = os.fork()
-                if answer == 0:
-                    questions.close()
-                    return dict(question)
-            questions.sendall(b"%d\n" % answer)
+    while (question := _next(questions)) is not None:
+        if "ended" in question:
+            _, status = os.waitpid(question["ended"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        else:
+            answer = os.fork()
+            if answer == 0:
+                questions.close()
+                return question
+            for stream in question["streams"]:
+                os.close(stream)
+        questions.sendall(b"%d\n" % answer)
     sys.exit()
 
 
-def _become(question: dict[str, Any]) -> None:
-    output = os.open(question["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+def _next(questions: socket.socket) -> dict[str, Any] | None:
+    """The question, with its descriptors as `streams`; None: there are no more."""
+    text, streams = b"", []
+    while not text.endswith(b"\n"):
+        some, received, _, _ = socket.recv_fds(questions, 1 << 16, 3)
+        if not some:
+            return None
+        text += some
+        streams += received
+    return {**json.loads(text), "streams": streams}
+
+
+def _become(family: str, question: dict[str, Any]) -> None:
+    for number, stream in enumerate(question["streams"]):
+        os.dup2(stream, number)
+        os.close(stream)
+    _open_streams()
     os.chdir(question["directory"])
     os.environ.clear()
     os.environ.update(question["environment"])
@@ -151,10 +222,25 @@ def _become(question: dict[str, Any]) -> None:
     searched = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [path for path in searched if path and path not in sys.path]
     sys.argv[1:] = question["arguments"]
-    for room in PRELOADED:
-        if f"stratamq_{room}" != question["module"]:
-            _forget_metrics(f"stratamq_{room}.metrics")
+    if family == ROOMS:
+        for room in PRELOADED:
+            if f"stratamq_{room}" != question["module"]:
+                _forget_metrics(f"stratamq_{room}.metrics")
     runpy.run_module(question["module"], run_name="__main__", alter_sys=True)
+
+
+def _open_streams() -> None:
+    """Those of the server know whether its own were terminals."""
+    encoding, errors = sys.stdin.encoding, sys.stdin.errors
+    sys.stdin = sys.__stdin__ = _stream(0, "r", encoding, errors)
+    sys.stdout = sys.__stdout__ = _stream(1, "w", encoding, errors)
+    sys.stderr = sys.__stderr__ = _stream(2, "w", encoding, "backslashreplace", line_buffering=True)
+
+
+def _stream(number: int, mode: str, *text: str, line_buffering: bool = False) -> io.TextIOWrapper:
+    file = io.FileIO(number, mode, closefd=False)
+    buffered = io.BufferedReader(file) if mode == "r" else io.BufferedWriter(file)
+    return io.TextIOWrapper(buffered, *text, line_buffering=line_buffering)
 
 
 def _forget_metrics(module: str) -> None:
@@ -165,12 +251,34 @@ def _forget_metrics(module: str) -> None:
             REGISTRY.unregister(value)
 
 
-def _main() -> None:
+def _import_rooms() -> None:
     for room in PRELOADED:
-        module = f"stratamq_{room}.__main__"
-        import_module(module)
-        del sys.modules[module]
-    _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
+        _import(f"stratamq_{room}.__main__")
+
+
+def _import_commands() -> None:
+    commands = import_module("stratamq.cli.__main__")
+    for module in commands.COMMANDS.values():
+        import_module(f"stratamq.cli.{module}")
+    for entry in entry_points(group=commands.COMMANDS_GROUP):
+        entry.load()
+    _import("stratamq.cli.__main__")
+
+
+def _import(main: str) -> None:
+    """All that the program imports; itself it will be anew."""
+    import_module(main)
+    del sys.modules[main]
+
+
+def _main() -> None:
+    family, descriptor = sys.argv[1:]
+    {ROOMS: _import_rooms, COMMANDS: _import_commands}[family]()
+    del sys.argv[1:]
+    # A collection would look at all of it, and copy the pages, in each process.
+    gc.collect()
+    gc.freeze()
+    _become(family, _serve(socket.socket(fileno=int(descriptor))))
 
 
 if __name__ == "__main__":
