@@ -19,7 +19,15 @@ def test_what_is_sent_over_the_service_is_found_by_queue_and_key(shard):
         "seq 1 100 | stratamq produce first --key k --address stratamq-client:10911",
     )  # fmt: skip
     assert shard.stored("first") == list(range(1, 101))
-    assert "100" in shard.client("query", "key", "first", "k", "--output", "json")
+
+    def is_indexed() -> bool:
+        try:
+            found = shard.client("query", "key", "first", "k", "--output", "json")
+        except AssertionError:
+            return False  # it has none yet
+        return '"body": "100"' in found
+
+    until(is_indexed, "the index has the last one")
     assert shard.masters() == {shard.leader()}
 
 
