@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 from stratamq.client import connect
 from stratamq.rpc import discovery
 from tests.pipeline.written_log import WrittenLog
-from tests.support.waiting import until
+from tests.support.waiting import until_readable_in_files
 
 
 def consumed(root, topic):
@@ -60,6 +60,7 @@ def test_what_was_read_can_be_written_again(spark, broker):
     with connect(broker.root) as client:
         client.send("from", b"body", tag="T", keys=["k"], properties={"p": "q"})
         first = client.send("from", b"other").unique_key
+    until_readable_in_files(broker.root)
     frame = spark.read.format("stratamq").option("subscribe", "from").load(str(broker.root))
     writer = frame.write.format("stratamq").mode("append").option("topic", "to")
     writer.save(str(broker.root))
@@ -113,9 +114,9 @@ def test_the_documented_de_duplication(spark, broker):
     def found():
         return spark.read.format("stratamq").option("subscribe", "twice").load(str(broker.root))
 
-    # A reader of the files sees what the checkpoint has, which the log writes every second.
-    until(lambda: found().count() == 100, "both writes are in the checkpoint")
+    until_readable_in_files(broker.root)
     read = found()
+    assert read.count() == 100
     kept = read.withColumn("uniqueKey", f.col("properties")["UNIQ_KEY"])
     kept = kept.dropDuplicates(["uniqueKey"])
     assert sorted(int(row.body) for row in kept.select("body").collect()) == list(range(50))
