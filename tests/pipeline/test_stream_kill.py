@@ -18,7 +18,7 @@ import pytest
 
 from stratamq.client import connect
 from stratamq.rpc import discovery
-from stratamq.table.log_files import open_log
+from tests.support.waiting import until_readable_in_files
 
 pytestmark = pytest.mark.spark
 
@@ -135,20 +135,21 @@ def test_no_gap_and_nothing_twice_over_kills(broker, tmp_path):
         def stored():
             return sum(queue.max_offset for queue in client.queues("out"))
 
-        def more(least, most):
+        def more(least, most, count):
+            """A place among `count` further messages: it comes also when all before them came."""
             goal = stored() + chance.randint(least, most)
+            send(count)
             return lambda: stored() >= goal
 
-        send(900)
+        reached = more(1, 400, 700)
         with Driver(broker, tmp_path, "follow") as driver:
-            driver.until(more(1, 400))
+            driver.until(reached)
+        reached = more(1, 200, 200)
         with Driver(broker, tmp_path, "follow") as driver:
-            driver.until(more(1, 200))
+            driver.until(reached)
             driver.until(lambda: [kill(pid) for pid in driver.workers()[:1]])
-            send(600)
-            end = client.log_state().confirmed_offset
-            driver.until(lambda: open_log(broker.root).end >= end)
-            driver.until(more(50, 300))
+            driver.until(more(50, 300, 600))
+        until_readable_in_files(broker.root)
         with Driver(broker, tmp_path, "drain") as driver:
             driver.until(lambda: driver.process.poll() == 0)
 
