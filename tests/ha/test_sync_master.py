@@ -175,7 +175,7 @@ def test_what_was_acknowledged_is_on_the_slave_whatever_dies_there(tmp_path, roo
                 result = client.send_all([message(unique_key=f"u{number}")])[0]
                 if result.status is SendStatus.PUT_OK:
                     acknowledged.append(result.physical_offset)
-        assert len(acknowledged) >= 40
+        assert len(acknowledged) > 20  # those before the first kill, and some behind it
         pair.slave.kill_all()
         pair.slave.start([COMMITLOG])
         for offset in acknowledged:
