@@ -120,6 +120,9 @@ def test_probes_ask_for_life_and_readiness_at_the_services_port(name):
     image = (KUBERNETES.parent / "Dockerfile").read_text(encoding="utf-8")
     port = int(re.findall(rf"STRATAMQ_{name.upper()}_ADDRESS=0\.0\.0\.0:(\d+)", image)[0])
     assert full["livenessProbe"]["grpc"] == {"port": port, "service": "liveness"}
+    starting = full["startupProbe"]  # on a node with much to do a program begins late
+    assert starting["grpc"] == {"port": port, "service": "liveness"}
+    assert starting["periodSeconds"] * starting["failureThreshold"] == 3600
     assert full["readinessProbe"]["grpc"] == {"port": port, "service": "readiness"}
     assert {"name": name, "containerPort": port} in full["ports"]
 
