@@ -69,8 +69,8 @@ def run_export(options: ExportOptions, spark: SparkOptions, progress: Progress =
     not one directory to the driver and all workers; BusyError when another run is under way.
     """
     with (
-        closing(open_log_to_read(options.log, options.broker)) as log,
         spark_session("pipeline export", spark) as session,
+        closing(open_log_to_read(options.log, options.broker)) as log,
     ):
         files = open_output(session, options.out)
         _check_place(files)

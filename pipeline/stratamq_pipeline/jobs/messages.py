@@ -34,7 +34,11 @@ class Wanted:
 
 
 def open_log_to_read(where: str, broker: str | None) -> LogView:
-    """A store's directory, or the address of a running broker; of several names there, `broker`."""
+    """A store's directory, or the address of a running broker; of several names there, `broker`.
+
+    A job's Spark session comes first: its Java is started by a fork, which gRPC's threads may abort
+    once a broker was called.
+    """
     return open_view(SourceOptions(where, broker=broker))
 
 

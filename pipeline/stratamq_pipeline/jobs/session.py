@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from stratamq import errors
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq_pipeline.code_zip import write_code_zip
+from stratamq_pipeline.jobs.executors import executors_watched
 
 LOCAL = "local[*]"
 SHUFFLE_PARTITIONS_PER_CORE = 2
@@ -58,7 +59,8 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
 
 @contextmanager
 def spark_session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
-    """What Python code in an executor raised comes out as the error it was."""
+    """What Python code in an executor raised comes out as the error it was. UnavailableError when
+    no executor comes (`executors`)."""
     with ExitStack() as until_end:
         spark = SparkSession.getActiveSession()
         if spark is None:
@@ -66,6 +68,7 @@ def spark_session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
             served = until_end.enter_context(tempfile.TemporaryDirectory(prefix="stratamq-"))
             spark = _start(name, options, Path(served))
             until_end.callback(spark.stop)
+            until_end.enter_context(executors_watched(spark))
         with executor_errors():
             yield spark
 

@@ -38,28 +38,16 @@ def run_stats(options: StatsOptions, spark: SparkOptions, progress: Progress = s
     place = Path(options.html).absolute() if options.html else None
     if place is not None and not place.parent.is_dir():
         raise InvalidRequestError(f"there is no directory {place.parent}")
-    with closing(open_log_to_read(options.log, options.broker)) as log:
-        return _run(log, place, options, spark, progress)
-
-
-def _run(
-    log: LogView,
-    place: Path | None,
-    options: StatsOptions,
-    spark: SparkOptions,
-    progress: Progress,
-) -> Summary:
-    facts: dict[str, Any] = {
-        "log": options.log,
-        "begin_offset": log.minimum,
-        "end_offset": log.end,
-        "dry_run": options.dry_run,
-    }
-    summary = Summary("stats", facts)
     if options.dry_run:
-        return summary
-    with spark_session("pipeline stats", spark) as session:
+        with closing(open_log_to_read(options.log, options.broker)) as log:
+            return _summary(log, options)
+    with (
+        spark_session("pipeline stats", spark) as session,
+        closing(open_log_to_read(options.log, options.broker)) as log,
+    ):
+        summary = _summary(log, options)
         found = figures(session, log, options, progress)
+    facts = summary.facts
     if place is not None:
         from stratamq_pipeline.stats.page import page
 
@@ -72,6 +60,16 @@ def _run(
     summary.rows_title = "topics"
     summary.rows = [_shown(row) for row in found.topics]
     return summary
+
+
+def _summary(log: LogView, options: StatsOptions) -> Summary:
+    facts: dict[str, Any] = {
+        "log": options.log,
+        "begin_offset": log.minimum,
+        "end_offset": log.end,
+        "dry_run": options.dry_run,
+    }
+    return Summary("stats", facts)
 
 
 def figures(
