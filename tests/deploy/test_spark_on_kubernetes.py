@@ -53,9 +53,39 @@ def test_a_pod_is_restricted_and_may_read_from_brokers(pod):
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert pod["metadata"]["labels"] == {"stratamq-client": "true"}
+    labels = pod["metadata"]["labels"]
+    assert labels == {"stratamq-client": "true", "app.kubernetes.io/name": "stratamq-spark"}
+    assert security["fsGroupChangePolicy"] == "OnRootMismatch", "a claim may hold many files"
     writable = {one["mountPath"] for one in container["volumeMounts"] if not one.get("readOnly")}
     assert {"/data", "/tmp"} <= writable
+
+
+def test_nobody_but_driver_and_executors_reaches_them():
+    (policy,) = (one for one in documents("access.yaml") if one["kind"] == "NetworkPolicy")
+    theirs = {"matchLabels": {"app.kubernetes.io/name": "stratamq-spark"}}
+    assert policy["spec"]["podSelector"] == theirs
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": theirs}]}]
+    assert settings()["spark.authenticate"] == "true"
+
+
+def test_a_driver_may_make_and_delete_pods_and_nothing_else():
+    """Brokers' claims are in the same namespace. Spark does without, as these settings ask it."""
+    (role,) = (one for one in documents("access.yaml") if one["kind"] == "Role")
+    assert {kind for rule in role["rules"] for kind in rule["resources"]} == {"pods"}
+    given = settings()
+    assert given["spark.kubernetes.executor.disableConfigMap"] == "true"
+    for name in (
+        "driver.service.deleteOnTermination",
+        "driver.ownPersistentVolumeClaim",
+        "driver.reusePersistentVolumeClaim",
+    ):
+        assert given[f"spark.kubernetes.{name}"] == "false"
+
+
+def test_a_driver_ends_when_its_pod_is_deleted():
+    """A process 1 without a handler ignores SIGTERM."""
+    assert driver()["spec"]["shareProcessNamespace"] is True
 
 
 def test_executors_have_no_token():
