@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 readonly BASE=python:3.11-slim
 readonly ETCD_BASE=debian:12-slim
 readonly CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/stratamq"
-readonly PACKAGES=(docker.io iptables docker-compose python3 etcd-server)
+readonly PACKAGES=(docker.io iptables docker-compose python3 etcd-server etcd-client)
 
 no() {
   echo "no container engine: $*" >&2
@@ -85,7 +85,7 @@ prepare_engine() {
   .venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
     no "one of our own is here, and .venv is not of Python 3.11: its wheels do not fit the image"
   scripts/base_image.sh "$BASE" "$lab" >&2
-  scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server bash dash coreutils grep >&2
+  scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server etcd-client bash dash coreutils grep >&2
   mkdir "$lab/wheels"
   .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
     --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp]" >&2

@@ -15,6 +15,7 @@ from tests.compose.shard import (
     election,
     kill,
     leader_of,
+    lose_volume,
     others_of,
     term_of,
 )
@@ -118,6 +119,11 @@ def test_messages_go_on_while_etcd_is_away_and_nobody_is_promoted(shard: Stack):
     each_is_read_once(shard, load, leader)
 
 
+def all_read_the_store(shard: Stack) -> bool:
+    states = [election(shard, member) for member in A]
+    return all(state is not None and not state.store_problem for state in states)
+
+
 def test_an_empty_etcd_is_told_who_leads(shard: Stack):
     leader = leader_of(shard)
     term = term_of(shard, leader)
@@ -131,18 +137,26 @@ def test_an_empty_etcd_is_told_who_leads(shard: Stack):
     assert term_of(shard, leader) == term
 
 
+def test_an_etcd_without_its_volume_joins_the_others_again_and_counts(shard: Stack):
+    leader = leader_of(shard)
+    lose_volume(shard, ["etcd1"])()
+    other_is_back = kill(shard, ["etcd2"])
+    try:
+        # Of three, the two that are left are the majority only with the one that joined.
+        until(lambda: all_read_the_store(shard), "every agent to read the store")
+        assert leader_of(shard) == leader
+    finally:
+        other_is_back()
+    all_follow(shard, leader)
+
+
 @pytest.mark.parametrize("lost", ETCDS)
 def test_with_one_etcd_lost_the_lead_is_renewed_and_a_lost_master_replaced(shard: Stack, lost: str):
     old = leader_of(shard)
     all_follow(shard, old)
     etcd_is_back = kill(shard, [lost])
     try:
-
-        def all_read_it() -> bool:
-            states = [election(shard, member) for member in A]
-            return all(state is not None and not state.store_problem for state in states)
-
-        until(all_read_it, "every agent to read the store")
+        until(lambda: all_read_the_store(shard), "every agent to read the store")
         assert leader_of(shard) == old
         with Load(shard, f"without-{lost}", old) as load:
             load.goes_on()
