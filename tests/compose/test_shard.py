@@ -16,7 +16,7 @@ from tests.compose.shard import (
     pause,
     stop,
 )
-from tests.compose.stack import SHARDS, A, B, C, Stack
+from tests.compose.stack import ETCDS, SHARDS, A, B, C, Stack
 
 pytestmark = pytest.mark.compose
 
@@ -46,6 +46,23 @@ def test_a_lost_master_is_replaced_and_comes_back_as_a_slave(shard: Stack, fault
     for load in (before, after):
         each_is_read_once(shard, load, old)
     assert shard.segments(old) == shard.segments(new)
+
+
+def test_slaves_that_start_without_their_master_are_led_by_one_that_waits_for_the_other(
+    shard: Stack,
+):
+    old = leader_of(shard)
+    with Load(shard, "without-master", old) as load:
+        load.goes_on()
+        all_are_back = kill(shard, [*A, *ETCDS])
+    try:
+        shard.run("start", *ETCDS, *others_of(old))
+        # `leader_of` is satisfied with a SYNC_MASTER only.
+        new = leader_of(shard, others_of(old))
+        each_is_read_once(shard, load, new)
+    finally:
+        all_are_back()
+    all_follow(shard, new)
 
 
 def test_a_shard_becomes_three_by_another_profile_and_a_client_uses_them_all(shard: Stack):

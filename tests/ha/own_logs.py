@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
+from stratamq_ha.master_role import MasterRole
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slave import Slave
 
@@ -47,6 +48,10 @@ def show(view: OwnLogView, facts: LogFacts) -> None:
     end = facts.appended
     view.opened(Opened(number, start, end, facts.minimum, end, end, facts.segment_bytes))
     view.learned(facts)
+
+
+def nothing_heard() -> MasterRole:
+    return MasterRole(SimulatedDisk().files(name="ha"))
 
 
 def master_and_slave(

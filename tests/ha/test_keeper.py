@@ -16,7 +16,7 @@ from stratamq.files.clock import SystemClock
 from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import SlaveOpening
-from tests.ha.own_logs import RecordedLog, master_and_slave, show
+from tests.ha.own_logs import RecordedLog, master_and_slave, nothing_heard, show
 from tests.ha.peer_statuses import broker
 
 OLD = (7, 0)
@@ -34,7 +34,7 @@ class Kept:
         self.master, slave, self.listener = master_and_slave(config, self.log, self.view)
         self.slave = slave
         parts = (config, self.log, self.view, self.master, slave)
-        self.cluster = Cluster(*parts, instance=1, member="")
+        self.cluster = Cluster(*parts, nothing_heard(), instance=1, member="")
         self.keeper = RoleKeeper(
             config, self.cluster, self.log, self.view, self.master, slave, SystemClock()
         )

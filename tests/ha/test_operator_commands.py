@@ -13,7 +13,7 @@ from stratamq.errors import NotWritableError
 from stratamq.files.clock import SystemClock
 from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
-from tests.ha.own_logs import RecordedLog, master_and_slave
+from tests.ha.own_logs import RecordedLog, master_and_slave, nothing_heard
 
 NOBODY = "127.0.0.1:1"
 
@@ -25,7 +25,7 @@ def test_a_promotion_is_judged_by_the_configured_members_before_the_first_look_a
         log = RecordedLog(LogFacts(Role.SLAVE, ((7, 0),), 0, 0, 65_536, "broker-a"))
         view = OwnLogView(clock)
         master, slave, listener = master_and_slave(config, log, view)
-        cluster = Cluster(config, log, view, master, slave, instance=1, member="b")
+        cluster = Cluster(config, log, view, master, slave, nothing_heard(), 1, "b")
         commands = OperatorCommands(config, cluster, log, view, master, slave, clock)
         with listener, pytest.raises(NotWritableError, match="this log is empty") as refused:
             await commands.promote(None, force=False)

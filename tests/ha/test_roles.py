@@ -356,6 +356,30 @@ def test_a_promotion_that_a_kill_interrupts_ends_in_one_role_or_the_other(tmp_pa
         assert terms == sorted(terms)
 
 
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
+def test_a_slave_that_starts_after_its_masters_loss_is_promoted_to_what_that_one_was(
+    tmp_path, role
+):
+    with Brokers(tmp_path, "a", "b", role=role) as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        brokers.counted("a")
+        brokers.send("a", 10)
+        brokers.same("a", "b")
+        kept = brokers["b"].root / "stratamq/master-role.json"
+        until(kept.exists, "what the master is to be kept")
+        brokers.kill("a")
+        brokers["b"].kill_all()
+        brokers.start("b")
+        assert brokers.promote("b").role == common_pb2.BrokerRole.Value(f"BROKER_ROLE_{role}")
+
+
+def test_a_member_that_heard_of_no_master_is_promoted_to_one_that_waits_for_slaves(tmp_path):
+    with Brokers(tmp_path, "a", "b") as brokers:
+        brokers.start("b")
+        assert brokers.promote("b", force=True).role == SYNC
+
+
 def test_a_promoted_broker_reports_that_it_is_configured_otherwise(tmp_path):
     with Brokers(tmp_path, "a", "b", members=False) as brokers:
         brokers.start("a", "b")

@@ -17,6 +17,7 @@ from stratamq_ha.config import HaConfig
 from stratamq_ha.encryption import Encryption, InClear
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
+from stratamq_ha.master_role import MasterRole
 from stratamq_ha.metadata import MetadataFollower, answer
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView, ask_for_facts
@@ -44,7 +45,7 @@ async def main() -> None:
         master.secure = InClear(config.rocketmq_slaves).accepted
     slave = Slave(config, own, clock, chance)
     instance, member = chance.getrandbits(64), config.own_member(master.address)
-    cluster = Cluster(config, own, view, master, slave, instance, member)
+    cluster = Cluster(config, own, view, master, slave, MasterRole(files), instance, member)
     keeper = RoleKeeper(config, cluster, own, view, master, slave, clock)
     words = OperatorCommands(config, cluster, own, view, master, slave, clock)
     metadata = MetadataFollower(slave, own, owners, config.metadata_interval_ms)

@@ -13,6 +13,7 @@ from stratamq.formats.members import Members, configured_members
 from stratamq.formats.replication_peers import PeerRole, PeerStatus
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
+from stratamq_ha.master_role import MasterRole
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peers import ask_all
@@ -34,6 +35,7 @@ class Cluster:
         view: OwnLogView,
         master: Master,
         slave: Slave,
+        master_role: MasterRole,
         instance: int,
         member: str,
     ) -> None:
@@ -43,6 +45,7 @@ class Cluster:
         """Held by whoever changes the broker's role or members."""
         self.changed = asyncio.Event()
         """Something was heard or done: look now whether the role is still right."""
+        self.master_role = master_role
         self._longer = (0, "")
         self._config = config
         self._own = own
@@ -136,6 +139,8 @@ class Cluster:
         for one in answers:
             if one.peer_status is not None and one.address == own.follows:
                 self._slave.learn_of_master(one.peer_status)
+                if one.peer_status.is_master:
+                    await self.master_role.learn(Role(one.peer_status.role.value))
         return answers
 
     def _followed(self, own: PeerStatus) -> list[str]:

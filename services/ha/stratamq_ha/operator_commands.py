@@ -229,10 +229,11 @@ class OperatorCommands:
             await self._cluster.facts()
 
     def _master_role(self, facts: LogFacts) -> Role:
-        for role in (facts.role, facts.configured_role, self._slave.master_role):
+        for role in (facts.role, facts.configured_role, self._cluster.master_role.value):
             if role is not None and role is not Role.SLAVE:
                 return role
-        return Role.ASYNC_MASTER
+        # No master was heard of: among members one that answers no PUT_OK for what it has alone.
+        return Role.ASYNC_MASTER if facts.members is None else Role.SYNC_MASTER
 
     async def demote(self, master: str, *, force: bool) -> tuple[str, list[str]]:
         """Whom it follows now, and what its slaves did not have, if that one lacks anything.

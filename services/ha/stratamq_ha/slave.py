@@ -103,7 +103,6 @@ class Slave:
         self._assigned_master = ""
         self.of_master = MasterView()
         """What is known of the master, for a promotion."""
-        self.master_role: Role | None = None
 
     def address(self, facts: LogFacts) -> str:
         """Where the master's slaves connect, "" if that is not known."""
@@ -135,8 +134,6 @@ class Slave:
     def learn_of_master(self, peer_status: PeerStatus) -> None:
         """It was asked how it stands."""
         self.of_master = replace(self.of_master, minimum=peer_status.minimum, end=peer_status.end)
-        if peer_status.is_master:
-            self.master_role = Role(peer_status.role.value)
 
     def resync(self) -> None:
         """By an operator's command: this log may be moved aside, and begins empty."""

@@ -51,6 +51,9 @@ RESTORING_PATH = f"{OWN_DIRECTORY}/restoring"
 ORIGIN_PATH = f"{OWN_DIRECTORY}/origin.json"
 SEALED_PATH = f"{OWN_DIRECTORY}/sealed.json"
 
+# Replication's.
+MASTER_ROLE_PATH = f"{OWN_DIRECTORY}/master-role.json"
+
 # The dispatcher's.
 DISPATCHER_STATE_PATH = f"{OWN_DIRECTORY}/dispatcher.json"
 DISPATCHER_QUEUES_PATH = f"{OWN_DIRECTORY}/dispatcher-queues.journal"
