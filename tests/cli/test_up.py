@@ -4,6 +4,9 @@ import json
 import os
 import select
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.up import is_fresh, plan
 from stratamq.errors import StoreRefusedError
 from stratamq.files.clock import SystemClock
-from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
+from tests.cli.processes import DEADLINE_S, SMALL, Up, environment, stratamq
 from tests.support.fixtures import unpack
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
@@ -33,6 +36,26 @@ def ended(pid: int) -> bool:
         return bool(select.select([descriptor], [], [], DEADLINE_S)[0])
     finally:
         os.close(descriptor)
+
+
+def test_what_services_logged_before_they_were_ready_is_shown_before_the_line_that_says_so(data):
+    rarely = (
+        "from stratamq.cli import up, __main__; up.LOOK_AT_LOGS_S = 3600;"
+        f"__main__.main(['up', '--data', {str(data)!r}, '--port', '0'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", rarely], stdout=subprocess.PIPE, text=True, env=environment()
+    ) as up:
+        assert up.stdout is not None
+        shown = []
+        try:
+            for line in up.stdout:
+                shown.append(line)
+                if "ready after" in line:
+                    break
+        finally:
+            up.send_signal(signal.SIGINT)
+    assert any("recovery begins at 0" in line for line in shown), "".join(shown)
 
 
 def test_a_message_goes_in_and_comes_out_and_ctrl_c_stops_everything_in_order(data):

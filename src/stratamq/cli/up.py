@@ -337,6 +337,7 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
             screen.table(supervisor.running.values(), data)
             await _show_retention(data, supervisor, screen)
             seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
+            logs.look()  # what was logged before comes before
             screen.print(f"ready after {seconds:.1f} s; {how_to_stop} stops everything")
             notify(READY)
         code = await supervising
