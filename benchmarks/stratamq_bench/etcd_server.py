@@ -32,8 +32,9 @@ class Etcd:
             stderr=subprocess.DEVNULL,
         )
 
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def requests(self) -> float:
         """That it has answered."""

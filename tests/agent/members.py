@@ -1,7 +1,6 @@
 """Three members of one cluster, each a broker with an agent, over a real etcd."""
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from stratamq_bench.ports import free_port
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
 AGENT = "agent"
@@ -89,12 +89,12 @@ class Members:
         """No process of the member runs meanwhile; its connections stay open."""
         pids = [self.brokers[name].pid(room) for room in ROOMS]
         for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+            freeze(pid)
         try:
             yield
         finally:
             for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+                thaw(pid)
 
     def signal_agent(self, name: str, number: int) -> None:
         os.kill(self.brokers[name].pid(AGENT), number)

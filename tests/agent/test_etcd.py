@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 
 import pytest
 from stratamq_bench.etcd_server import Etcd
@@ -19,6 +18,7 @@ from stratamq.formats.election_state import (
 )
 from stratamq.rpc.credentials import Credentials
 from tests.agent.store_rules import STATE, created_once_and_replaced_by_who_has_read_it
+from tests.support.freezing import freeze, thaw
 
 
 async def _with_store(endpoints: list[str], work, timeout_s: float = 20.0, key: str = "t/k"):
@@ -59,12 +59,12 @@ def test_a_swap_that_was_not_answered_is_not_known_to_be_done(etcd):
         while found is None:
             with contextlib.suppress(UnavailableError):  # it is late on a busy machine
                 found = await store.read()
-        etcd.signal(signal.SIGSTOP)
+        freeze(etcd.pid)
         with pytest.raises(UnavailableError, match="does not answer"):
             await store.swap(STATE, found.revision)
         with pytest.raises(UnavailableError):
             await store.read()
-        etcd.signal(signal.SIGCONT)
+        thaw(etcd.pid)
 
     ask(etcd, lambda store: store.read())
     ask(etcd, work, timeout_s=1.0)

@@ -11,6 +11,7 @@ from stratamq.errors import NotFoundError, NotWritableError
 from stratamq.formats.broker_role import Role
 from tests.agent.members import ROOMS, Members, caught_up, store
 from tests.support.brokers import COMMITLOG
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
 
@@ -113,11 +114,11 @@ def test_a_master_that_waits_for_no_slave_stops_when_its_agent_does(members):
 @pytest.mark.parametrize("members", ["SYNC_MASTER"], indirect=True)
 def test_a_master_that_waits_for_slaves_goes_on_without_the_store(members):
     caught_up(members)
-    members.etcd.signal(signal.SIGSTOP)
+    freeze(members.etcd.pid)
     with connect(members.brokers["a"].root, timeout_s=60) as client:
         until(lambda: bool(client.admin.election().store_problem), "the store is away")
         assert client.send_message(Message("t", b"one")).status.name == "PUT_OK"
         assert client.log_state().writable
-        members.etcd.signal(signal.SIGCONT)
+        thaw(members.etcd.pid)
         until(lambda: not client.admin.election().store_problem, "the store is back")
     assert members.leader() == "a"

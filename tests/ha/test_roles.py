@@ -15,6 +15,7 @@ from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
 from tests.ha.brokers_of_one_name import Brokers, ignored
 from tests.ha.pairs import ha_status, log_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, INDEX
+from tests.support.freezing import freeze, thaw
 
 SYNC = common_pb2.BROKER_ROLE_SYNC_MASTER
 SLAVE = common_pb2.BROKER_ROLE_SLAVE
@@ -180,10 +181,10 @@ def test_a_planned_change_waits_for_the_member_that_is_to_lead_alone(tmp_path):
         brokers.serving("a")
         brokers.send("a", 5)
         brokers.same("a", "b", "c")
-        os.kill(brokers["c"].pid(HA), signal.SIGSTOP)
+        freeze(brokers["c"].pid(HA))
         brokers.send("a", 5)
         assert list(brokers.demote("a", to="b").missing) == []
-        os.kill(brokers["c"].pid(HA), signal.SIGCONT)
+        thaw(brokers["c"].pid(HA))
         brokers.promote("b")
         brokers.same("b", "a", "c")
 

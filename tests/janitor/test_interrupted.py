@@ -1,7 +1,6 @@
 """A janitor that is killed, paused, or not there: nothing is lost, and the log protects itself."""
 
 import random
-import signal
 
 import pytest
 from stratamq_torture.disks.volume import Volume, obstacle
@@ -10,6 +9,7 @@ from stratamq_torture.processes.services import DEFAULT_RATIOS
 from stratamq.client import Client, connect
 from stratamq.errors import BusyError
 from tests.support.brokers import ROOMS, Broker
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until, until_dispatched
 
 JANITOR = "janitor"
@@ -81,11 +81,10 @@ def test_a_paused_janitor_blocks_no_other_service_and_resumes_at_the_present_log
         with connect(broker.root, patience_s=60) as client:
             end = send(client, 0, 50)
             until(lambda: client.admin.janitor_state().last, "the janitor has looked")
-            process = broker._processes[JANITOR]
-            process.send_signal(signal.SIGSTOP)
+            freeze(broker.pid(JANITOR))
             end = send(client, end, 400)
             assert client.log_state().segment_count > 20, "nobody deletes"
-            process.send_signal(signal.SIGCONT)
+            thaw(broker.pid(JANITOR))
             until(lambda: client.log_state().segment_count <= 6, "segments go")
 
             def most_are_there() -> bool:

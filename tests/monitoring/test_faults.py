@@ -4,8 +4,6 @@ What the services answered before and after the fault goes to Prometheus' `promt
 lasted for hours.
 """
 
-import signal
-
 import pytest
 from stratamq_torture.disks import injection, volume
 from stratamq_torture.disks.injection import failing
@@ -20,6 +18,7 @@ from tests.agent.members import Members
 from tests.monitoring.promtool import ENVIRONMENT, alarms, needs_promtool
 from tests.monitoring.scraping import Scraped, metric
 from tests.support.brokers import Broker
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
 pytestmark = needs_promtool
@@ -128,13 +127,13 @@ def test_an_election_store_that_does_not_answer_has_its_alarm(tmp_path, members)
     scraped = Scraped()
     agents_see(members, "agent_has_leader", 1)
     scraped.before(members.brokers, AGENT_ROOMS)
-    members.etcd.signal(signal.SIGSTOP)
+    freeze(members.etcd.pid)
     agents_see(members, "agent_store_answers", 0)
     with members.client() as client:
         assert client.send_message(Message("t", b"x")).status.name == "PUT_OK"
     agents_see(members, "agent_has_leader", 0)
     scraped.after(members.brokers, AGENT_ROOMS)
-    members.etcd.signal(signal.SIGCONT)
+    thaw(members.etcd.pid)
     assert fired(tmp_path, scraped) - ENVIRONMENT == {"StrataMQElectionStoreGone"}
     agents_see(members, "agent_store_answers", 1)
     agents_see(members, "agent_has_leader", 1)

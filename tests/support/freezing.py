@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.waiting import until
@@ -18,5 +19,8 @@ def thaw(pid: int) -> None:
 
 
 def _states(pid: int) -> list[str]:
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [(one / "stat").read_text().rpartition(")")[2].split()[0] for one in threads]
+    states = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return states

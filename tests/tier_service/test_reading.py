@@ -1,7 +1,5 @@
 """Consumers read what the log has no more, and notice nothing but time."""
 
-import os
-import signal
 from contextlib import closing
 
 import grpc
@@ -13,6 +11,7 @@ from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import Topic
 from stratamq.errors import CorruptionError, NotFoundError, UnavailableError
 from tests.support.brokers import Broker
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 from tests.tier_service.test_uploading import Tier, send, settings
 
@@ -197,7 +196,7 @@ def test_what_was_deleted_with_its_topic_does_not_come_back_from_the_tier(client
 
 def test_a_stream_gives_local_messages_while_the_tier_stands_still(broker, client, tier):
     cold(client, tier)
-    broker._processes["tier"].send_signal(signal.SIGSTOP)
+    freeze(broker.pid("tier"))
     try:
         reader = client.consume("t", offset="latest", follow=True)
         reader.seek(0, queues=[0])
@@ -205,13 +204,13 @@ def test_a_stream_gives_local_messages_while_the_tier_stands_still(broker, clien
             send(client, COUNT + 1, 1, size=10)
             assert int(next(reader).body[:8]) == COUNT + 1
     finally:
-        broker._processes["tier"].send_signal(signal.SIGCONT)
+        thaw(broker.pid("tier"))
 
 
 def test_a_queue_without_messages_does_not_wait_for_the_tier(broker, client, tier):
     cold(client, tier)
     client.admin.create_topic(Topic("new"))
-    os.kill(broker.pid("tier"), signal.SIGSTOP)
+    freeze(broker.pid("tier"))
     try:
         with connect(broker.root, patience_s=0.5) as impatient:
             assert impatient.pull("new", 0, 0).messages == []
@@ -222,7 +221,7 @@ def test_a_queue_without_messages_does_not_wait_for_the_tier(broker, client, tie
         client.send_message(Message("new", b"first", queue_id=0))
         assert next(stream).count == 1
     finally:
-        os.kill(broker.pid("tier"), signal.SIGCONT)
+        thaw(broker.pid("tier"))
 
 
 def test_another_brokers_tier_gives_none_of_its_messages(broker, client, tier, tmp_path):

@@ -1,13 +1,11 @@
 """Streams of several queues over tier and log: none waits for another, none is forgotten."""
 
-import os
-import signal
-
 import pytest
 from stratamq_dispatcher.tier_fetches import answer_bytes
 
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import Message
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until, until_dispatched
 from tests.tier_service.test_reading import (  # noqa: F401
     SEGMENT,
@@ -63,12 +61,12 @@ def test_a_message_that_came_while_the_tier_was_read_is_given_behind_it(
             dispatcher_pb2.PullQueue(topic="t", queue_id=0, offset=1_499, end_offset=1_500),
         ]
     )
-    os.kill(broker.pid("tier"), signal.SIGSTOP)
+    freeze(broker.pid("tier"))
     try:
         stream = broker.dispatcher.PullStream(request, timeout=60)
         assert next(stream).stream_index == 1
         client.send_message(Message("u", b"10", queue_id=0))
         until_dispatched(client)
     finally:
-        os.kill(broker.pid("tier"), signal.SIGCONT)
+        thaw(broker.pid("tier"))
     assert [one.next_offset for one in stream] == [10, 11]
