@@ -325,6 +325,14 @@ def test_a_removed_member_counts_for_nothing_and_takes_nothing():
         assert told(decide(own, [])).startswith(f"{then}: this broker, x, was removed from its")
 
 
+def test_a_removed_member_is_promised_nothing():
+    own, others = "slave T1 [0.1@0] 0–600", ("c:1 slave T9 [0.1@0] 0–600 for=a",)
+    for removed, promised in (("", True), ("a", False)):
+        members = among("xac 1", version=2, removed=removed)
+        decision = told(decide(broker(own, members=members), answers(*others, members=members)))
+        assert decision.startswith("promise a at a:1 T9") is promised, decision
+
+
 def test_other_members_of_the_same_version_hold_a_start_and_are_reported_later():
     other = answers("a:1 slave T0 [0.1@0] 0–500", members=among("xac 2"))
     for own, then in ((WAITS, "wait"), (MASTER, "stay")):
