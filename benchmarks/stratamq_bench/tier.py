@@ -42,7 +42,8 @@ UPLOADS_AT_ONCE = 8
 UPLOAD_MEASURED = 0.85
 """Of the log: behind it the last batches of the queues wait until they are due."""
 DEADLINE_S = 600.0
-LOOK_S = 0.02
+LOOK_S = 0.1
+"""Asking more often would be measured, too."""
 PULLED = 32
 CALLS_OF_THE_ORIGINAL = 2
 """Of each commit of a queue: its records, its units."""
@@ -89,8 +90,9 @@ def run_tier(directory: Path, options: TierOptions) -> list[Case]:
             copies.append(_copy(store, storage))
         if number == options.rounds - 1:
             break
-        uploads.append(_upload(directory, options, target))
+        uploads.append(_upload(directory, options, target, store))
     with _broker(directory, options, target) as broker, broker.client() as client:
+        _until_dispatched(client, store)
         uploads.append(_start_and_watch(broker, client))
         _delete_log(client)
         for _ in range(options.rounds):
@@ -111,11 +113,26 @@ def _broker(directory: Path, options: TierOptions, target: str, name: str = "sto
     return Broker(directory, ["commitlog", "dispatcher"], options.settings(target), name)
 
 
-def _upload(directory: Path, options: TierOptions, target: str) -> float:
+def _upload(directory: Path, options: TierOptions, target: str, store: FilledStore) -> float:
     with _broker(directory, options, target) as broker, broker.client() as client:
+        _until_dispatched(client, store)
         rate = _start_and_watch(broker, client)
         broker.kill("tier")
     return rate
+
+
+def _until_dispatched(client: Client, store: FilledStore) -> None:
+    """The queues of a log that was filled offline are built at its first start."""
+    deadline = time.monotonic() + DEADLINE_S
+    while _queued(client) < store.messages:
+        if time.monotonic() > deadline:
+            raise StrataError(f"the queues are not built after {DEADLINE_S} s")
+        time.sleep(LOOK_S)
+
+
+def _queued(client: Client) -> int:
+    queues = [queue for topic in Places().topic_names for queue in client.queues(topic)]
+    return sum(queue.max_offset for queue in queues)
 
 
 def _start_and_watch(broker: Broker, client: Client) -> float:

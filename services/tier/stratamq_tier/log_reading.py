@@ -12,6 +12,8 @@ from stratamq.store.segment_reader import SegmentReader
 from stratamq.tier.writing.intake import Due, Intake, QueueKey
 
 FRAMES_AT_ONCE = 4096
+STEP_BYTES = 8 << 20
+"""Of the log, read in one task of the thread when nothing is due: 20 ms."""
 
 
 class LogReading:
@@ -21,6 +23,18 @@ class LogReading:
         self._segment_bytes = segment_bytes
         self._reader = SegmentReader(files, COMMIT_LOG, segment_bytes)
         self.intake = intake
+
+    def step(
+        self, position: int, end: int, now_ms: int, from_ms: int | None
+    ) -> tuple[int, list[Due]]:
+        """Read from log offset `position` on, up to `end`, until batches are due or STEP_BYTES are
+        read: where the next step begins, and the batches. As `read`; `position` may be `end`."""
+        stop = min(end, position + STEP_BYTES)
+        due: list[Due] = []
+        while position < stop and not due:
+            position = self.read(position, end, now_ms, from_ms)
+            due = list(self.intake.due(now_ms))
+        return position, due or list(self.intake.due(now_ms))
 
     def read(self, position: int, end: int, now_ms: int, from_ms: int | None) -> int:
         """One piece from log offset `position` on, up to `end`; messages that were stored before
@@ -76,9 +90,6 @@ class LogReading:
             if gone.minimum <= position:
                 raise
         return time_ms
-
-    def due(self, now_ms: int, *, everything: bool) -> list[Due]:
-        return list(self.intake.due(now_ms, everything=everything))
 
     def close(self) -> None:
         """Let go of the segments."""

@@ -121,16 +121,16 @@ class Tenure:
         from_ms = parts.config.from_ms
         full = False
         while not full and self._goes_on():
-            end = parts.log.state.readable
-            if self.position < end:
-                piece = partial(
-                    self._reading.read, self.position, end, parts.clock.wall_ms(), from_ms
-                )
-                self.position = await parts.reading.run(piece)
-                self._name_left_out()
-            for due in await parts.reading.run(
-                partial(self._reading.due, parts.clock.wall_ms(), everything=False)
-            ):
+            step = partial(
+                self._reading.step,
+                self.position,
+                parts.log.state.readable,
+                parts.clock.wall_ms(),
+                from_ms,
+            )
+            self.position, all_due = await parts.reading.run(step)
+            self._name_left_out()
+            for due in all_due:
                 await self._raise_reach()
                 self.uploads.add(due)
             if self.position >= parts.log.state.readable:

@@ -133,7 +133,7 @@ class Create(Call[Version]):
     """A new object, whole and durable or not at all. AlreadyThereError."""
 
     path: str
-    data: bytes
+    data: bytes | memoryview
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -169,7 +169,7 @@ class WriteAt(Call[None]):
 
     path: str
     position: int
-    data: bytes
+    data: bytes | memoryview
     only_if: Unchanged | None = None
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from stratamq.tier.driver.storage import one_by_one
 T = TypeVar("T")
 
 
-def content_version(data: bytes) -> Version:
+def content_version(data: bytes | memoryview) -> Version:
     """For storages that have no versions of their own: the content's SHA-256."""
     return Version(hashlib.sha256(data).hexdigest())
 
@@ -100,12 +100,12 @@ class MemoryStorage:
         except KeyError:
             raise AbsentError(f"{path} is not there") from None
 
-    def _put(self, path: str, data: bytes) -> Version:
-        self.objects[path] = data
+    def _put(self, path: str, data: bytes | memoryview) -> Version:
+        self.objects[path] = bytes(data)
         self._modified[path] = self._now_ms()
         return content_version(data)
 
-    def _write(self, path: str, position: int, data: bytes) -> None:
+    def _write(self, path: str, position: int, data: bytes | memoryview) -> None:
         if not self.positions:
             raise StorageRefusedError(f"{path}: this storage writes whole objects")
         present = self.objects.get(path, b"")

@@ -204,7 +204,7 @@ class ObjectStorage:
         except FileNotFoundError:
             return None
 
-    def _put(self, path: str, data: bytes, mode: Any) -> Any:
+    def _put(self, path: str, data: bytes | memoryview, mode: Any) -> Any:
         if self._never and self._never in path:
             raise StorageRefusedError(
                 f"{path}: this object store cannot have {self._never!r} in a name", "name"

@@ -203,7 +203,7 @@ class PosixStorage:
 
     # --- writing ---
 
-    def _put(self, path: str, data: bytes, temporary: str) -> Version:
+    def _put(self, path: str, data: bytes | memoryview, temporary: str) -> Version:
         """Written beside, durable, renamed. The caller holds the path's lock."""
         with suppress(FileNotFoundError):
             self._files.unlink(temporary)
@@ -226,7 +226,7 @@ class PosixStorage:
             with self._only_one(path), suppress(FileExistsError):
                 self._files.create(path, 0)
 
-    def _write(self, path: str, position: int, data: bytes) -> None:
+    def _write(self, path: str, position: int, data: bytes | memoryview) -> None:
         with self._opened(path) as file:
             if position > file.size:
                 raise _hole(path, file.size, position)

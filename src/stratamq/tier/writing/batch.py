@@ -59,18 +59,27 @@ class Batch:
 class Piece:
     """Messages that go into one segment: bytes as they are in the tier, from place `start` on.
 
-    `begins`: into a segment of its own, that begins here.
+    `begins`: into a segment of its own, that begins here. `data`: `size` bytes of records, and
+    their units behind them, as an object has them; read-only.
     """
 
     begins: bool
     start: int
     first: int
     count: int
-    records: bytes
-    units: bytes
+    size: int
+    data: memoryview
     times: I64
     place: int
     """The log offset of the last message."""
+
+    @property
+    def records(self) -> memoryview:
+        return self.data[: self.size]
+
+    @property
+    def units(self) -> memoryview:
+        return self.data[self.size :]
 
     @property
     def begin_ms(self) -> int:
@@ -85,13 +94,6 @@ def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[
     """The batch, placed from `start` on. The first piece has `room` bytes in the open segment (0:
     none is open), each other begins a segment. One message that is larger has a segment alone."""
     ends = np.cumsum(batch.sizes)
-    placed = bytearray(batch.records)
-    place_records(placed, ends - batch.sizes, batch.sizes, start)
-    view, ours = memoryview(placed), memoryview(batch.records)
-    units = np.empty(len(ends), UNIT)
-    units["physical_offset"] = ends - batch.sizes + start
-    units["size"] = batch.sizes
-    units["tags_code"] = batch.tags_codes
     low, begins = 0, False
     while low < len(ends):
         base = int(ends[low - 1]) if low else 0
@@ -99,17 +101,32 @@ def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[
         if begins:
             high = max(high, low + 1)
         if high > low:
-            yield Piece(
-                begins,
-                start + base,
-                batch.first + low,
-                high - low,
-                bytes(view[base : int(ends[high - 1])]),
-                units[low:high].tobytes(),
-                batch.times[low:high],
-                physical_offset_of(ours[int(ends[high - 1] - batch.sizes[high - 1]) :]),
-            )
+            yield _piece(batch, low, high, base, start, begins)
         low, room, begins = high, segment_bytes, True
+
+
+def _piece(batch: Batch, low: int, high: int, base: int, start: int, begins: bool) -> Piece:
+    """The messages [low, high) of the batch, whose records begin at its byte `base`."""
+    sizes = batch.sizes[low:high]
+    ends = np.cumsum(sizes)
+    size = int(ends[-1])
+    units = np.empty(len(sizes), UNIT)
+    units["physical_offset"] = ends - sizes + start + base
+    units["size"] = sizes
+    units["tags_code"] = batch.tags_codes[low:high]
+    ours = memoryview(batch.records)[base : base + size]
+    data = bytearray().join((ours, units.view(np.uint8).data))
+    place_records(memoryview(data)[:size], ends - sizes, sizes, start + base)
+    return Piece(
+        begins,
+        start + base,
+        batch.first + low,
+        high - low,
+        size,
+        memoryview(data).toreadonly(),
+        batch.times[low:high],
+        physical_offset_of(ours[size - int(sizes[-1]) :]),
+    )
 
 
 def unit_ranges(first: int, count: int, base: int, segment_bytes: int) -> Iterator[tuple[int, int]]:

@@ -72,7 +72,7 @@ class Layout:
             self._records.append(WriteAt(path, position, piece.records))
         else:
             name = self._place.part(segment.base, position, self.manifest.epoch, self._number())
-            self._records.append(Create(name, piece.records + piece.units))
+            self._records.append(Create(name, piece.data))
         grown = _with_piece(segment, piece, name, self._limits.join_bytes)
         self.manifest = replace(self.manifest, records=(*earlier, grown))
 
@@ -81,12 +81,12 @@ class Layout:
         start = piece.first * QUEUE_UNIT_BYTES
         files = list(self.manifest.units)
         open_base = start if fresh or not files else files[-1].base
-        units, times = memoryview(piece.units), piece.times
+        units, times = piece.units, piece.times
         limit = self._limits.unit_segment_bytes
         for base, count in unit_ranges(piece.first, piece.count, open_base, limit):
             size = count * QUEUE_UNIT_BYTES
             path = self._place.unit_segment(base)
-            self._units.append(WriteAt(path, start - base, bytes(units[:size])))
+            self._units.append(WriteAt(path, start - base, units[:size]))
             begin, end = int(times[:count].min()), int(times[:count].max())
             if files and files[-1].base == base:
                 last = files.pop()
@@ -116,12 +116,12 @@ def _with_piece(segment: RecordSegment, piece: Piece, name: str, join_bytes: int
     """The segment, longer by a piece: a part of its own, or, where parts are no objects, joined to
     the last one up to `join_bytes`, whose checksums go on."""
     *earlier, last = segment.parts or (None,)
-    if last is not None and (name or last.size + len(piece.records) > join_bytes):
+    if last is not None and (name or last.size + piece.size > join_bytes):
         earlier.append(last)
         last = None
     part = Part(
         last.position if last else piece.start - segment.base,
-        len(piece.records) + (last.size if last else 0),
+        piece.size + (last.size if last else 0),
         crc32(piece.records, last.crc if last else 0),
         crc32(piece.units, last.units_crc if last else 0),
         last.first if last else piece.first,
