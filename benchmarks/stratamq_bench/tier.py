@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import stratamq
 from stratamq.client import Client, Message, Topic
 from stratamq.client.values import TierState
 from stratamq.errors import StrataError
@@ -83,7 +84,7 @@ class TierOptions:
 def run_tier(directory: Path, options: TierOptions) -> list[Case]:
     """Everything local is below `directory`. Raises Mismatch, StrataError."""
     store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
-    uploads, copies, reads, fetches = [], [], [], []
+    uploads, copies, reads, scans, fetches = [], [], [], [], []
     for number in range(options.rounds):
         target = options.place(directory, f"round-{number}")
         with open_storage(options.place(directory, f"copy-{number}")) as storage:
@@ -97,12 +98,14 @@ def run_tier(directory: Path, options: TierOptions) -> list[Case]:
         _delete_log(client)
         for _ in range(options.rounds):
             reads.append(_consume(client, store))
+            scans.append(_scan(target, store))
             with open_storage(target) as storage:
                 fetches.append(_fetch(storage))
         pulls, searches = _count_requests(broker, client)
     return [
         _rate_case("upload of a whole log", "copy it", store, uploads, copies),
-        _rate_case("read all of it, cold", "read the objects", store, reads, fetches),
+        _rate_case("consume all of it, cold", "read the objects", store, reads, fetches),
+        _rate_case("scan all of it, cold", "read the objects", store, scans, fetches),
         _requests_case(f"a cold pull of {PULLED} messages", pulls, 2),
         _requests_case("a search by time", searches, 3),
         _many_queues(directory, options),
@@ -216,6 +219,18 @@ def _consume(client: Client, store: FilledStore) -> float:
     seconds = time.monotonic() - start
     if count != store.messages:
         raise Mismatch(f"{count} of {store.messages} messages were read")
+    return store.log_bytes / seconds
+
+
+def _scan(target: str, store: FilledStore) -> float:
+    """Every message as a table's rows, verified: bytes of the log a second."""
+    count = 0
+    start = time.monotonic()
+    for batch in stratamq.scan(target):
+        count += batch.num_rows
+    seconds = time.monotonic() - start
+    if count != store.messages:
+        raise Mismatch(f"{count} of {store.messages} messages were scanned")
     return store.log_bytes / seconds
 
 

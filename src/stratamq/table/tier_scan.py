@@ -6,9 +6,11 @@ What is deleted from the log meanwhile is in the tier by then, and is read there
 """
 
 import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.formats.columns import FrameColumns, columns_at
+from stratamq.formats.log_damage import Damage
 from stratamq.table.log_files import LogFiles, Part
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import Covered, Queue, in_queue, queues_in
@@ -24,6 +27,7 @@ from stratamq.table.tier_parts import (
     QueuePlan,
     TierDecoder,
     TierName,
+    TierPart,
     in_groups,
     plan_queue,
     whose,
@@ -35,29 +39,62 @@ from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.verify import queues_of
 
 _THREADS = 8
+_AHEAD = 2
+"""Groups of parts that are read and decoded, each in a thread, while another is given out."""
 
 
 def scan_tier(
     name: TierName, decoder: TierDecoder, log: LogFiles | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a few MiB, those of the tier queue by queue, then the log's in its order.
+    """Batches of a few MiB, those of the tier queue by queue, then the log's in its order. Up to
+    `_AHEAD` + 1 times AT_ONCE_BYTES of the tier are in memory, and their batches.
 
     OffsetOutOfRangeError when messages are neither in the tier nor in the log any more, and when
     the tier's own retention takes what is still to be read.
     """
-    with open_storage(name.target) as storage, closing(Runner(storage, _THREADS)) as runner:
+    with (
+        open_storage(name.target) as storage,
+        closing(Runner(storage, _THREADS)) as runner,
+        ThreadPoolExecutor(_AHEAD, thread_name_prefix="tier-scan") as threads,
+    ):
         cluster, broker = runner.run(whose(name))
-        tier = _Tier(runner, cluster, broker, decoder)
+        tier = _Tier(runner, threads, cluster, broker, decoder)
         yield from tier.new_messages()
         if log is not None:
             yield from _Rest(log, tier, decoder).batches()
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a group of parts has, and what of it is damaged."""
+
+    batches: list[pa.RecordBatch]
+    damaged: list[tuple[str, Damage]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A group of a queue's parts, from queue offset `first` on; the last of a queue is empty."""
+
+    place: QueuePlace
+    plan: QueuePlan
+    group: list[TierPart]
+    first: int
+
+
 class _Tier:
     """What is read of it, each time from where the last reading ended."""
 
-    def __init__(self, runner: Runner, cluster: str, broker: str, decoder: TierDecoder) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        threads: ThreadPoolExecutor,
+        cluster: str,
+        broker: str,
+        decoder: TierDecoder,
+    ) -> None:
         self._runner = runner
+        self._threads = threads
         self._whose = cluster, broker
         self._decoder = decoder
         self.covered: dict[Queue, Covered] = {}
@@ -66,34 +103,77 @@ class _Tier:
         """Of each queue, the end of what was read of tier and log."""
 
     def new_messages(self) -> Iterator[pa.RecordBatch]:
+        under_way: deque[tuple[_Step, Future[_Read]]] = deque()
+        try:
+            planned_anew: set[QueuePlace] = set()
+            for step in self._steps():
+                under_way.append((step, self._threads.submit(self._read, step)))
+                if len(under_way) > _AHEAD:
+                    yield from self._taken(*under_way.popleft(), planned_anew)
+            while under_way:
+                yield from self._taken(*under_way.popleft(), planned_anew)
+        finally:
+            for _, future in under_way:
+                future.cancel()
+
+    def _steps(self) -> Iterator[_Step]:
         places = queues_of(*self._whose, self._decoder.selection.wants_topic)
         for place in self._runner.run(places):
             if self._decoder.selection.span_of(place.topic, place.queue_id) is not None:
-                yield from self._queue(place)
+                first = self.ends.get((place.topic, place.queue_id), 0)
+                plan = self._plan(place, first)
+                if plan is not None:
+                    yield from _steps_of(place, plan, first)
 
-    def _queue(self, place: QueuePlace) -> Iterator[pa.RecordBatch]:
-        key = place.topic, place.queue_id
-        first = self.ends.get(key, 0)
-        plan = self._plan(place, first)
-        while plan is not None:
+    def _read(self, step: _Step) -> _Read:
+        damaged: list[tuple[str, Damage]] = []
+        decoder = self._decoder
+        if decoder.on_damage is not None:
+            decoder = replace(decoder, on_damage=lambda *found: damaged.append(found))
+        return _Read(self._runner.run(decoder.read(step.group, step.first)), damaged)
+
+    def _taken(
+        self, step: _Step, future: "Future[_Read]", planned_anew: set[QueuePlace]
+    ) -> Iterator[pa.RecordBatch]:
+        """Of a queue that had to be planned anew everything is given out at its first step."""
+        if step.place in planned_anew:
+            future.cancel()
+            return
+        try:
+            yield from self._given_out(step, future.result())
+        except (AbsentError, OffsetOutOfRangeError) as error:
+            planned_anew.add(step.place)
+            yield from self._anew(step, error)
+
+    def _anew(self, failed: _Step, error: Exception) -> Iterator[pa.RecordBatch]:
+        """The rest of a queue, one group after the other: what its plan names was merged into
+        another part since, or taken by retention."""
+        plan, first = failed.plan, failed.first
+        while True:
+            newer = self._plan(failed.place, first)
+            if newer is None or newer.covered.begin > first or newer.parts == plan.parts:
+                raise OffsetOutOfRangeError(
+                    f"the tier's retention took offsets of queue {failed.place.queue_id} of "
+                    f"{failed.place.topic} from {first} on before they were read",
+                    newer.covered.begin if newer else first,
+                    plan.covered.end,
+                ) from error
+            plan = newer
             try:
-                for group in in_groups(plan.parts, AT_ONCE_BYTES):
-                    yield from self._runner.run(self._decoder.read(group, first))
-                    first = group[-1].part.first + group[-1].part.count
-                break
-            except (AbsentError, OffsetOutOfRangeError) as error:
-                # Merged into another part since, or taken by retention.
-                newer = self._plan(place, first)
-                if newer is None or newer.covered.begin > first or newer.parts == plan.parts:
-                    raise OffsetOutOfRangeError(
-                        f"the tier's retention took offsets of queue {place.queue_id} of "
-                        f"{place.topic} from {first} on before they were read",
-                        newer.covered.begin if newer else first,
-                        plan.covered.end,
-                    ) from error
-                plan = newer
-        if plan is not None:
-            self._note(key, plan.covered)
+                for step in _steps_of(failed.place, plan, first):
+                    first = step.first
+                    yield from self._given_out(step, self._read(step))
+                return
+            except (AbsentError, OffsetOutOfRangeError) as another:
+                error = another
+
+    def _given_out(self, step: _Step, read: _Read) -> Iterator[pa.RecordBatch]:
+        for path, damage in read.damaged:
+            assert self._decoder.on_damage is not None
+            self._decoder.on_damage(path, damage)
+        yield from read.batches
+        if not step.group:
+            self._note((step.place.topic, step.place.queue_id), step.plan.covered)
 
     def _plan(self, place: QueuePlace, first: int) -> QueuePlan | None:
         return self._runner.run(plan_queue(place, self._decoder.selection, first))
@@ -103,6 +183,13 @@ class _Tier:
         begin = before.begin if before else now.begin
         self.covered[key] = replace(now, begin=min(begin, now.begin))
         self.ends[key] = max(self.ends.get(key, 0), now.end)
+
+
+def _steps_of(place: QueuePlace, plan: QueuePlan, first: int) -> Iterator[_Step]:
+    for group in in_groups(plan.parts, AT_ONCE_BYTES):
+        yield _Step(place, plan, group, first)
+        first = group[-1].part.first + group[-1].part.count
+    yield _Step(place, plan, [], first)
 
 
 class _Rest:
