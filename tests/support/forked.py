@@ -141,7 +141,10 @@ def run_command(
     """As `subprocess.run` with pipes: until it has ended and all that it wrote is read.
     subprocess.TimeoutExpired once it was killed."""
     with ExitStack() as open_files:
-        ends = [(io.FileIO(read), io.FileIO(write, "wb")) for read, write in _pipes(3)]
+        ends = [
+            (io.FileIO(read), io.FileIO(write, "wb"))
+            for read, write in (os.pipe() for _ in range(3))
+        ]
         for pair in ends:
             for end in pair:
                 open_files.enter_context(end)
@@ -152,18 +155,15 @@ def run_command(
         for end in its:
             end.close()
         with ThreadPoolExecutor(3) as reading:
-            reading.submit(_feed, feed, stdin)
+            fed = reading.submit(_feed, feed, stdin)
             texts = [reading.submit(end.readall) for end in (output, errors)]
             try:
                 code = process.wait(timeout)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
+        fed.result()
         return subprocess.CompletedProcess([module, *arguments], code, *(t.result() for t in texts))
-
-
-def _pipes(count: int) -> list[tuple[int, int]]:
-    return [os.pipe() for _ in range(count)]
 
 
 def _feed(end: io.FileIO, text: bytes) -> None:

@@ -153,7 +153,13 @@ def _next(options: ExportOptions, log: LogView, manifests: list[Manifest]) -> Ma
         raise InvalidRequestError(
             f"{options.out} was begun with {last.selection}; this run has {selection}"
         )
-    if log.end < last.end or not _stands(log, last.anchor):
+    if log.end < last.end:
+        raise InvalidRequestError(
+            f"{options.log} ends at {log.end}, and {options.out} has what was exported up to "
+            f"{last.end}: of a slave that is behind its master run this again later, or read the "
+            "master; a log that was cut, or is another one, needs an export of its own"
+        )
+    if not _stands(log, last.anchor):
         raise InvalidRequestError(
             f"{options.log} is not the log that {options.out} was exported from, or it was cut: "
             f"what was exported up to {last.end} does not stand there"
