@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import sampling
+from tests.support.java import SPARK_OPTIONS
 
 settings.register_profile("stratamq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stratamq")
@@ -20,6 +21,8 @@ settings.load_profile("stratamq")
 # starts compiles everything that it imports (1.4 s), and each run rewrites every test file.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+os.environ.update(SPARK_OPTIONS)
 
 # A shell that runs the tests in the background makes them ignore SIGINT, and what they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

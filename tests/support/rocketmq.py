@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.fixtures import Geometry
+from tests.support.java import QUICK_START
 
 HARNESS = Path(__file__).parent.parent / "interop" / "rocketmq"
 VERSIONS = ("4.9.8", "5.5.1")
-_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DEADLINE_S = 240
 _NO_COMMAND = 2
 _REFUSED = 3
@@ -144,5 +144,5 @@ def _run(version: str, words: list[str], scratch: Path) -> subprocess.CompletedP
 
 
 def _environment(version: str, scratch: Path) -> dict[str, str]:
-    options = f"{_QUICK_START} -Djava.io.tmpdir={scratch}"
+    options = f"{QUICK_START} -Djava.io.tmpdir={scratch}"
     return {**os.environ, "ROCKETMQ": version, "JAVA_TOOL_OPTIONS": options}

@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.support.java import QUICK_START
+
 HARNESS = Path(__file__).parent.parent / "interop" / "rocketmq-tier"
 VERSIONS = ("5.3.3", "5.5.0")
-_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DEADLINE_S = 240
 
 Line = dict[str, Any]
@@ -45,7 +46,7 @@ def _build(version: str) -> None:
 
 def _run(version: str, words: list[str], scratch: Path) -> subprocess.CompletedProcess[str]:
     scratch.mkdir(parents=True, exist_ok=True)
-    options = f"{_QUICK_START} -Djava.io.tmpdir={scratch}"
+    options = f"{QUICK_START} -Djava.io.tmpdir={scratch}"
     return subprocess.run(
         [HARNESS / "run", *words],
         env={**os.environ, "ROCKETMQ_VERSION": version, "JAVA_TOOL_OPTIONS": options},
