@@ -54,14 +54,15 @@ def cluster(scratch: Path, hidden: Sequence[Sequence[Path]] = ((), ())) -> Itera
                     "--webui-port", "0")
         )  # fmt: skip
         master = _logged(started[0], log, r"Starting Spark master at (spark://\S+)")
-        for number, directories in enumerate(hidden, 1):
-            log = scratch / f"worker-{number}.log"
-            work = scratch / "work" / f"worker-{number}"
+        logs = [scratch / f"worker-{number}.log" for number in range(1, len(hidden) + 1)]
+        for log, directories in zip(logs, hidden, strict=True):
+            work = scratch / "work" / log.stem
             started.append(
                 _daemon(log, directories, "worker.Worker", "--host", "127.0.0.1", "-c", "1", "-m",
                         "768m", "--webui-port", "0", "-d", str(work), master)
             )  # fmt: skip
-            _logged(started[-1], log, r"(Successfully registered with master)")
+        for process, log in zip(started[1:], logs, strict=True):
+            _logged(process, log, r"(Successfully registered with master)")
         yield master
     finally:
         for process in reversed(started):

@@ -1,15 +1,17 @@
 """Runs jobs one after the other in one Spark session of their own, and prints how each ended.
 
-    python -m tests.pipeline.job_runs '{"master": …, "settings": {…}, "jobs": [["export", {…}], …]}'
+    python -m tests.pipeline.job_runs '{"master": …, "settings": {…}}'
 
-A line of JSON for each job: its summary, or the class and the sentence of its error.
+It reads a line of JSON for each job, as `["export", {…}]`, and answers with one: the job's summary,
+or the class and the sentence of its error.
 """
 
 import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +21,39 @@ ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 900
 
 
-def run_jobs(
-    master: str, settings: Mapping[str, str], jobs: Sequence[tuple[str, Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
-    """Each job's facts with its `notes`; or `error` and `message`."""
-    asked = json.dumps({"master": master, "settings": dict(settings), "jobs": list(jobs)})
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.job_runs", asked],
-        env=environment(), capture_output=True, text=True, timeout=RUN_SECONDS, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+Jobs = Sequence[tuple[str, Mapping[str, Any]]]
+RunJobs = Callable[[Jobs], list[dict[str, Any]]]
+"""Each job's facts with its `notes`; or `error` and `message`."""
+
+
+@contextmanager
+def driver(scratch: Path, master: str, settings: Mapping[str, str]) -> Iterator[RunJobs]:
+    """The session lasts until the end; what its process logs is written below `scratch`."""
+    asked = json.dumps({"master": master, "settings": dict(settings)})
+    log = scratch / "driver.log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.job_runs", asked],
+            env=environment(), cwd=ROOT, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
+
+    def run(jobs: Jobs) -> list[dict[str, Any]]:
+        results = []
+        for job in jobs:
+            print(json.dumps(job), file=process.stdin, flush=True)
+            line = process.stdout.readline()
+            assert line, f"the driver ended:\n{log.read_text(errors='replace')[-6000:]}"
+            results.append(json.loads(line))
+        return results
+
+    with process:  # at its end no more jobs can come
+        try:
+            yield run
+        except BaseException:
+            process.kill()
+            raise
+    assert process.returncode == 0, log.read_text(errors="replace")[-6000:]
 
 
 def main() -> None:
@@ -55,7 +79,8 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     spark = SparkOptions(asked["master"], asked["settings"])
     with spark_session("test", spark):
-        for name, given in asked["jobs"]:
+        for line in sys.stdin:
+            name, given = json.loads(line)
             options, run = kinds[name]
             # Untested workers stand for one that came after the test.
             check = ignored if given.pop("untested", False) else output_files.check_shared

@@ -61,7 +61,11 @@ def test_a_job_that_no_executor_comes_for_ends_and_publishes_nothing(tmp_path):
     """The master has no worker."""
     store = unpack("4.9.8-small-clean", tmp_path)
     out = tmp_path / "out"
-    settings = {**SETTINGS, TIMEOUT_SETTING: "3"}
+    settings = {
+        **SETTINGS,
+        TIMEOUT_SETTING: "3",
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
+    }
     given = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     with cluster(tmp_path, hidden=()) as master:
         done = subprocess.run(

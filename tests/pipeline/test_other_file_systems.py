@@ -10,7 +10,7 @@ from stratamq_pipeline.jobs.output_files import local_output
 from stratamq.errors import InvalidRequestError
 from stratamq.files.real import RealFiles
 from tests.dispatcher.followed_log import WrittenLog
-from tests.pipeline.job_runs import RUN_SECONDS, run_jobs
+from tests.pipeline.job_runs import RUN_SECONDS, driver
 from tests.pipeline.job_stores import PART_BYTES
 from tests.pipeline.test_export import rows, scanned
 
@@ -38,20 +38,18 @@ def test_an_export_goes_to_the_default_file_system_and_nowhere_else(tmp_path):
     def export(out: str, **more):
         return ("export", {"log": str(store), "out": out, "part_bytes": PART_BYTES, **more})
 
-    first, again, dry, audit, rebuild, held, unknown, local = run_jobs(
-        "local[2]",
-        view_of(disk),
-        [
-            export("/exports/one"),
-            export("viewfs://lab/exports/one"),
-            export("/exports/one", dry_run=True),
-            ("audit", {"log": str(store), "out": "/exports/faults"}),
-            ("rebuild", {"log": str(store), "out": "viewfs://lab/exports/rebuilt"}),
-            export("/exports/held"),
-            export("nothing://lab/exports/one"),
-            export(f"file://{tmp_path}/local"),
-        ],
-    )
+    jobs = [
+        export("/exports/one"),
+        export("viewfs://lab/exports/one"),
+        export("/exports/one", dry_run=True),
+        ("audit", {"log": str(store), "out": "/exports/faults"}),
+        ("rebuild", {"log": str(store), "out": "viewfs://lab/exports/rebuilt"}),
+        export("/exports/held"),
+        export("nothing://lab/exports/one"),
+        export(f"file://{tmp_path}/local"),
+    ]
+    with driver(tmp_path, "local[2]", view_of(disk)) as run_jobs:
+        first, again, dry, audit, rebuild, held, unknown, local = run_jobs(jobs)
     assert first["messages"] == 40
     assert first["out"] == "viewfs://lab/exports/one"
     assert rows(disk / "one") == scanned(store)
