@@ -26,7 +26,7 @@ test: venv  ## every test that needs no Java, with all the lints: a quarter of a
 	$(PYTEST) -n 4 --dist worksteal -m "not java and not spark and not compose and not cluster" $(ARGS)
 
 test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
-	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 1 -m "spark and not java" $(ARGS)
+	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 2 --dist loadfile -m "spark and not java" $(ARGS)
 
 test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
 	scripts/require_java.sh
