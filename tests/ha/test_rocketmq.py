@@ -110,7 +110,7 @@ def test_our_slave_follows_its_master(version, tmp_path):
             steps=150,
             pause_ms=20,
             wait_ms=2_000,
-            linger_ms=12_000,
+            linger_ms=60_000,
             heartbeat_ms=500,
             **sizes(),
         ) as master:
