@@ -69,17 +69,6 @@ def pair(tree: Path, session: str, image: str) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def equals(tree: Path, session: str, image: str) -> Iterator[Stack]:
-    """Two brokers that ask each other who is the master."""
-    settings = {
-        "STRATAMQ_HA_HEARTBEAT_MS": "1000",
-        "STRATAMQ_HA_HOUSEKEEPING_MS": "3000",
-        "STRATAMQ_COMMITLOG_ROLE": "SYNC_MASTER",
-    }
-    yield from running(Stack(tree, f"{session}-equals", image, settings, PAIR))
-
-
-@pytest.fixture(scope="module")
 def shard(tree: Path, session: str, image: str) -> Iterator[Stack]:
     """Three members with an agent each, and etcd."""
     yield from _shard(Stack(tree, f"{session}-shard", image, FAILOVER, SHARD))
