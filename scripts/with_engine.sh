@@ -73,10 +73,11 @@ start_engine() {
 
 stop_engine() {
   docker ps -q 2>/dev/null | xargs -r docker kill >/dev/null 2>&1 || true
-  if [ -n "${engine:-}" ]; then
-    kill "$engine" 2>/dev/null || true
-    wait "$engine" 2>/dev/null || true
-  fi
+  local process
+  for process in ${wheels:-} ${engine:-}; do
+    kill "$process" 2>/dev/null || true
+    wait "$process" 2>/dev/null || true
+  done
   ip netns del "$namespace" 2>/dev/null || true
   rm -rf "$lab"
 }
@@ -84,11 +85,14 @@ stop_engine() {
 prepare_engine() {
   .venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
     no "one of our own is here, and .venv is not of Python 3.11: its wheels do not fit the image"
-  scripts/base_image.sh "$BASE" "$lab" >&2
-  scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server etcd-client bash dash coreutils grep >&2
   mkdir "$lab/wheels"
   .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
-    --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp]" >&2
+    --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp]" >&2 &
+  wheels=$!
+  scripts/base_image.sh "$BASE" "$lab" >&2
+  scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server etcd-client bash dash coreutils grep >&2
+  wait "$wheels"
+  wheels=
   export STRATAMQ_TEST_WHEELS="$lab/wheels"
   if [ "${STRATAMQ_TEST_SPARK:-}" = yes ]; then
     scripts/spark_base.sh "$lab/spark" >&2
