@@ -15,6 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from stratamq.election.kubernetes import lease_name
 from stratamq.service.config import ServiceConfig
 from stratamq.service.installed import installed_rooms
 
@@ -203,10 +204,7 @@ def test_one_name_stands_for_every_pod_of_every_shard_ready_or_not():
     assert spec["ports"] == own["spec"]["ports"]
 
 
-@pytest.mark.parametrize(
-    ("overlay", "brokers"), [("one", 1), ("shard", 1), ("tiered-shard", 1), ("three-shards", 3)]
-)
-def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
+def rendered(overlay: str) -> list[dict[str, Any]]:
     kubectl = os.environ.get("STRATAMQ_KUBECTL") or shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not here: overlays are rendered in `make test-cluster`")
@@ -214,7 +212,14 @@ def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
         [kubectl, "kustomize", str(KUBERNETES / overlay)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    found = documents(done.stdout)
+    return documents(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("overlay", "brokers"), [("one", 1), ("shard", 1), ("tiered-shard", 1), ("three-shards", 3)]
+)
+def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
+    found = rendered(overlay)
     for one in found:
         kubernetes_validate.validate(one, VERSION, strict=True)
     sets = [one for one in found if one["kind"] == "StatefulSet"]
@@ -223,6 +228,25 @@ def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
         terms = one["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
         (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]
         assert term["labelSelector"]["matchLabels"] == one["spec"]["selector"]["matchLabels"]
+
+
+@pytest.mark.parametrize("overlay", ["shard", "tiered-shard", "three-shards"])
+def test_an_agent_may_change_the_lease_and_the_pods_of_its_own_shard_alone(overlay):
+    found = rendered(overlay)
+    roles = [one for one in found if one["kind"] == "Role"]
+    sets = {one["metadata"]["name"]: one for one in found if one["kind"] == "StatefulSet"}
+    assert len(roles) == len(sets)
+    for role in roles:
+        shard = sets[role["metadata"]["name"].removesuffix("agent") + "broker"]
+        name = shard["metadata"]["name"]
+        lease = lease_name(shard["metadata"]["labels"]["app.kubernetes.io/instance"])
+        pods = [f"{name}-{number}" for number in range(shard["spec"]["replicas"])]
+        group = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+        assert role["rules"] == [
+            {**group, "resourceNames": [lease], "verbs": ["get", "update"]},
+            {**group, "verbs": ["create"]},
+            {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["patch"]},
+        ]
 
 
 def test_an_update_goes_from_the_last_pod_to_the_first_one_at_a_time():
