@@ -40,10 +40,8 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-OPENINGS = [
-    *ALL_STORES,
-    *(f"{store}+{change}" for store in CLEAN_STORES for change in CHANGES),
-]
+CHANGED = [f"{store}+{change}" for store in CLEAN_STORES for change in CHANGES]
+OPENINGS = [*ALL_STORES, *CHANGED]
 
 
 def split(opening: str) -> tuple[str, Callable[[Path], None]]:

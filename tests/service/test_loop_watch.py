@@ -38,8 +38,7 @@ def test_a_loop_that_one_call_blocks_is_reported_with_the_place_and_again_when_i
         watch.start()
         assert seen.stalled.wait(60), "this call holds the loop up until it is told"
         assert shown() >= 0.2
-        while not seen.runs.is_set():
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(seen.runs.wait, 60)
         watch.close()
 
     try:
