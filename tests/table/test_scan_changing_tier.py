@@ -26,7 +26,7 @@ def tier(monkeypatch):
     """A part for each message, each read by itself: many are behind those that are read ahead."""
     storage = MemoryStorage(positions=False)
     monkeypatch.setattr(tier_scan, "open_storage", lambda target: nullcontext(storage))
-    monkeypatch.setattr(tier_scan, "AT_ONCE_BYTES", 1)
+    monkeypatch.setattr(tier_scan, "_GROUP_BYTES", 1)
     return storage
 
 

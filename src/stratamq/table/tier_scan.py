@@ -23,7 +23,6 @@ from stratamq.table.log_files import LogFiles, Part
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import Covered, Queue, in_queue, queues_in
 from stratamq.table.tier_parts import (
-    AT_ONCE_BYTES,
     QueuePlan,
     TierDecoder,
     TierName,
@@ -41,13 +40,14 @@ from stratamq.tier.reading.verify import queues_of
 _THREADS = 8
 _AHEAD = 2
 """Groups of parts that are read and decoded, each in a thread, while another is given out."""
+_GROUP_BYTES = 8 << 20
 
 
 def scan_tier(
     name: TierName, decoder: TierDecoder, log: LogFiles | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a few MiB, those of the tier queue by queue, then the log's in its order. Up to
-    `_AHEAD` + 1 times AT_ONCE_BYTES of the tier are in memory, and their batches.
+    `_AHEAD` + 1 times `_GROUP_BYTES`, or larger parts, are in memory, and their batches.
 
     OffsetOutOfRangeError when messages are neither in the tier nor in the log any more, and when
     the tier's own retention takes what is still to be read.
@@ -186,7 +186,7 @@ class _Tier:
 
 
 def _steps_of(place: QueuePlace, plan: QueuePlan, first: int) -> Iterator[_Step]:
-    for group in in_groups(plan.parts, AT_ONCE_BYTES):
+    for group in in_groups(plan.parts, _GROUP_BYTES):
         yield _Step(place, plan, group, first)
         first = group[-1].part.first + group[-1].part.count
     yield _Step(place, plan, [], first)
