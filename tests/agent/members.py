@@ -39,18 +39,18 @@ class Members:
             f"agent.store=etcd://127.0.0.1:{etcd.port}",
             *TIMES,
         ]
-        self.brokers = {
-            name: Broker(
-                directory / name,
-                directory / f"logs-of-{name}",
-                [
-                    *common,
-                    f"commitlog.role={role if name == 'a' else 'SLAVE'}",
-                    f"commitlog.broker_id={MEMBERS.index(name)}",
-                    f"ha.replication_address=127.0.0.1:{port}",
-                ],
-            )
+        self.settings = {
+            name: [
+                *common,
+                f"commitlog.role={role if name == 'a' else 'SLAVE'}",
+                f"commitlog.broker_id={MEMBERS.index(name)}",
+                f"ha.replication_address=127.0.0.1:{port}",
+            ]
             for name, port in ports.items()
+        }
+        self.brokers = {
+            name: Broker(directory / name, directory / f"logs-of-{name}", settings)
+            for name, settings in self.settings.items()
         }
 
     def start(self) -> "Members":

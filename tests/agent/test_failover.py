@@ -1,6 +1,8 @@
 """Members with agents and a real etcd: who leads when one is stopped, killed or asked to go."""
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -122,3 +124,17 @@ def test_a_master_that_waits_for_slaves_goes_on_without_the_store(members):
         thaw(members.etcd.pid)
         until(lambda: not client.admin.election().store_problem, "the store is back")
     assert members.leader() == "a"
+
+
+@pytest.mark.parametrize("members", ["SYNC_MASTER"], indirect=True)
+def test_a_second_agent_of_a_broker_stops_and_the_first_one_goes_on(members):
+    settings = [text for text in members.settings["a"] if text.startswith(("agent.", "ha."))]
+    options = [word for text in settings for word in ("--set", text)]
+    done = subprocess.run(
+        [sys.executable, "-m", "stratamq_agent", "--data", members.brokers["a"].root, *options],
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 3
+    assert b"another agent service runs on this directory" in done.stderr
+    assert members.leader("a") == "a"

@@ -20,6 +20,7 @@ from stratamq_torture.virtual_time import VirtualLoop
 
 TTL_S, LOOP_S, TIMEOUT_S = 30.0, 10.0, 10.0
 SETTLED_S = 12 * TTL_S
+HOUR_MS = 3_600_000
 RULES = {
     "lease": "a master without a lease answers nothing",
     "silence": "a candidate sees the leader silent for a whole ttl first",
@@ -39,7 +40,8 @@ WEIGHTS = {
 
 
 class SkewedClock:
-    """Another machine's: it began elsewhere, and is a little fast or slow."""
+    """Another machine's: it began elsewhere, and is a little fast or slow. Its wall clock jumps by
+    an hour or two each second: nothing may depend on that one."""
 
     def __init__(self, loop: VirtualLoop, rate: float, began_ns: int) -> None:
         self._loop = loop
@@ -47,7 +49,7 @@ class SkewedClock:
         self._began_ns = began_ns
 
     def wall_ms(self) -> int:
-        return self._loop.wall_ms()
+        return self._loop.wall_ms() + HOUR_MS * (self._loop.monotonic_ns() // 1_000_000_000 % 3 - 1)
 
     def monotonic_ns(self) -> int:
         return self._began_ns + int(self._loop.monotonic_ns() * self._rate)
