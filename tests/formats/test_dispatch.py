@@ -12,7 +12,7 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats import dispatch
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
-from stratamq.formats.dispatch import dispatch_columns, scan_lengths
+from stratamq.formats.dispatch import dispatch_columns, displaced_columns, scan_lengths
 from stratamq.formats.frame import Blank, Frame, Outcome, check, decode, encode_blank
 from stratamq.formats.index_file import index_key
 from stratamq.formats.javahash import index_key_hash, java_string_hash
@@ -378,3 +378,17 @@ def test_a_blank_must_end_the_range():
     assert scan(BLANK + SMALL[0]) is None
     assert scan(BLANK) == [60]
     assert isinstance(decode(BLANK), Blank)
+
+
+def test_frames_away_from_their_places_have_the_same_columns_for_those_who_ask_for_such_alone():
+    rows = [
+        {"properties": b"KEYS\x01k%d\x02TAGS\x01t\x02" % i, "queue_offset": i} for i in range(40)
+    ]
+    there, lengths = log_of(rows, base=1 << 20)
+    with pytest.raises(CorruptRecordError, match="not the frame's place"):
+        dispatch_columns(there, 0, lengths)
+    moved, kept = displaced_columns(there, 0, lengths), dispatch_columns(there, 1 << 20, lengths)
+    assert moved.physical_offset.tolist() == kept.physical_offset.tolist()
+    assert moved.key_hash.tolist() == kept.key_hash.tolist()
+    assert moved.key_row.tolist() == kept.key_row.tolist()
+    assert moved.tags_code.tolist() == kept.tags_code.tolist()

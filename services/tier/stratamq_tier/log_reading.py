@@ -11,7 +11,8 @@ from stratamq.store.frame_windows import next_frames
 from stratamq.store.segment_reader import SegmentReader
 from stratamq.tier.writing.intake import Due, Intake, QueueKey
 
-FRAMES_AT_ONCE = 4096
+PIECE_BYTES, FRAMES_AT_ONCE = 4 << 20, 32_768
+"""Of the log, read at once: the more, the longer are the runs of each queue in it."""
 STEP_BYTES = 8 << 20
 """Of the log, read in one task of the thread when nothing is due: 20 ms."""
 
@@ -98,7 +99,7 @@ class LogReading:
     def _piece(self, position: int, end: int) -> tuple[memoryview | bytes, DispatchColumns, int]:
         segment_end = position - position % self._segment_bytes + self._segment_bytes
         data, lengths = next_frames(
-            self._reader.window, position, min(end, segment_end), FRAMES_AT_ONCE
+            self._reader.window, position, min(end, segment_end), FRAMES_AT_ONCE, PIECE_BYTES
         )
         columns = dispatch_columns(data, position, lengths)
         return data, columns, position + int(lengths.sum(dtype=np.int64))

@@ -17,14 +17,19 @@ PIECE_BYTES = 512 << 10
 
 
 def next_frames(
-    window: Callable[[int, int], memoryview | bytes], start: int, end: int, most_members: int
+    window: Callable[[int, int], memoryview | bytes],
+    start: int,
+    end: int,
+    most_members: int,
+    piece_bytes: int = PIECE_BYTES,
 ) -> tuple[memoryview | bytes, NDArray[np.uint32]]:
     """Bytes from `start` on, where a frame begins, and the lengths of the frames and the blank that
     are whole in them: at least one, at most `most_members`, all before `end`, in one segment.
 
-    `window(offset, limit)` reads. CorruptRecordError for what is no frame; errors of `window`.
+    `window(offset, limit)` reads, `piece_bytes` at first, 8 at least. CorruptRecordError for what is
+    no frame; errors of `window`.
     """
-    wanted = PIECE_BYTES
+    wanted = piece_bytes
     while True:
         stop = min(end, start + wanted)
         data = window(start, stop - start)

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.formats.columns_patch import scatter
-from stratamq.formats.dispatch import dispatch_columns
-from stratamq.formats.frame_layout import PHYSICAL_OFFSET_POSITION
+from stratamq.formats.dispatch import displaced_columns
 from stratamq.formats.tier_index import ITEM, Items, encode_uploaded
 from stratamq.formats.tier_index_manifest import IndexedFile
 from stratamq.tier.containers.chain import Chain, Extent, Segment
@@ -34,10 +32,7 @@ def keys_of(
     """The keys of records that lie one behind the other, the first at `place` of the queue's tier
     file: of each its unique key, then the words of KEYS."""
     starts = np.cumsum(sizes) - sizes
-    placed = np.frombuffer(bytearray(records), np.uint8)
-    offsets = (starts + place).astype(">i8").view(np.uint8).reshape(len(starts), 8)
-    scatter(placed, starts + PHYSICAL_OFFSET_POSITION, offsets)
-    columns = dispatch_columns(placed.data, place, sizes.astype(np.uint32))
+    columns = displaced_columns(records, place, sizes.astype(np.uint32))
     rows = columns.key_row
     items = np.zeros(len(rows), ITEM)
     items["key_hash"] = columns.key_hash
