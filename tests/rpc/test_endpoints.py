@@ -39,7 +39,7 @@ def test_a_directory_is_a_store_whose_services_announce_themselves(tmp_path):
 def test_what_is_behind_an_address_is_not_known_before_it_was_asked():
     endpoints = parse_target("a:1, b:2,a:1")
     assert endpoints.searched and endpoints.unknown(COMMITLOG) and endpoints.names(DISPATCHER)
-    asked = next(endpoints.plan())
+    asked = next(endpoints.plan()).questions
     assert [question.address for question in asked] == ["a:1", "b:2"]
     endpoints.found(FoundBroker("a:1", "broker-a", {COMMITLOG: "a:5"}, {"index": "hidden"}))
     assert not endpoints.unknown(DISPATCHER)

@@ -12,7 +12,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent import futures
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -20,16 +20,16 @@ from weakref import WeakSet
 import grpc
 
 from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
+from stratamq.client.questions import AsyncQuestions, Questions, cancelled
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
-from stratamq.rpc.locating import LONGEST_ANSWER_S, FoundBroker, Question, Reply
+from stratamq.rpc.locating import FoundBroker
 from stratamq.rpc.methods import COMMITLOG, Method
 from stratamq.rpc.names import LONGEST_RESOLUTION_S
+from stratamq.rpc.questions import LONGEST_ANSWER_S, Plan
 from stratamq.rpc.stream_errors import stream_error
 
 R = TypeVar("R")
-QuestionPlan = Generator[list[Question], list[Reply], R]
-"""Yields questions, all to be asked at once, and is sent their replies."""
 Done = Callable[[Any, StrataError | None], None]
 """Gets a call's answer, or the error instead."""
 _NOTHING_STORED = "SERVICE_NOT_AVAILABLE"
@@ -102,10 +102,9 @@ class _Connections:
 
     closed: Event | AsyncEvent
 
-    def __init__(self, endpoints: Endpoints, channels: Channels, timeout_s: float) -> None:
+    def __init__(self, endpoints: Endpoints, channels: Channels) -> None:
         self._endpoints = endpoints
         self._channels = channels
-        self._timeout_s = min(timeout_s, LONGEST_ANSWER_S)
         self._lock = threading.Lock()
         self._open: WeakSet[Any] = WeakSet()
         self._looks = 0
@@ -160,7 +159,8 @@ class Connections(_Connections):
     """Thread-safe. Closed when the interpreter ends, if that has not been done."""
 
     def __init__(self, endpoints: Endpoints, timeout_s: float = LONGEST_ANSWER_S) -> None:
-        super().__init__(endpoints, Channels(endpoints, grpc), timeout_s)
+        super().__init__(endpoints, Channels(endpoints, grpc))
+        self._questions = Questions(self._channels, endpoints.silence, timeout_s)
         self.closed = Event()
         self._looking = Lock()
         _all.add(self)
@@ -212,40 +212,22 @@ class Connections(_Connections):
             if self._look_error is not None:
                 raise self._look_error
 
-    def ask(self, plan: Callable[[Endpoints], QuestionPlan[R]]) -> R:
+    def ask(self, plan: Callable[[Endpoints], Plan[R]]) -> R:
         """What a plan of the endpoints ends with; raises its error."""
         self._require_open()
         self._resolve()
-        found = self._asked(plan(self._endpoints))
+        found = self._questions.ask(plan(self._endpoints))
         if isinstance(found, StrataError):
             raise found
         return found
 
     def _search(self) -> FoundBroker | StrataError:
         self._resolve()
-        return self._asked(self._endpoints.plan())
+        return self._questions.ask(self._endpoints.plan())
 
     def _resolve(self) -> None:
         """Names are resolved as far as the resolver answers in time."""
         futures.wait(self._endpoints.resolving(), LONGEST_RESOLUTION_S)
-
-    def _asked(self, plan: QuestionPlan[R]) -> R | StrataError:
-        """Run a plan of questions."""
-        try:
-            questions = next(plan)
-            while True:
-                calls = [
-                    self._channels.ask(one.method, one.address).future(
-                        one.request, timeout=self._timeout_s
-                    )
-                    for one in questions
-                ]
-                questions = plan.send([_reply(call) for call in calls])
-        except StopIteration as end:
-            found: R = end.value
-            return found
-        except StrataError as error:
-            return error
 
     def open(self, method: Method, request: Any, timeout_s: float | None = None) -> Stream:
         """A stream of answers to one request, or to an iterator of them. UnavailableError when the
@@ -269,7 +251,7 @@ class Connections(_Connections):
             try:
                 answer = call.result()
             except grpc.FutureCancelledError:
-                error = _cancelled()
+                error = cancelled()
             except grpc.RpcError as failure:
                 error = stream_error(failure)
             done(answer, error)
@@ -285,7 +267,8 @@ class Connections(_Connections):
 
 class AsyncConnections(_Connections):
     def __init__(self, endpoints: Endpoints, timeout_s: float = LONGEST_ANSWER_S) -> None:
-        super().__init__(endpoints, Channels(endpoints, grpc.aio), timeout_s)
+        super().__init__(endpoints, Channels(endpoints, grpc.aio))
+        self._questions = AsyncQuestions(self._channels, endpoints.silence, timeout_s)
         self.closed = AsyncEvent()
         self._looking = AsyncLock()
         self._calls: set[asyncio.Task[None]] = set()
@@ -334,40 +317,23 @@ class AsyncConnections(_Connections):
             if self._look_error is not None:
                 raise self._look_error
 
-    async def ask(self, plan: Callable[[Endpoints], QuestionPlan[R]]) -> R:
+    async def ask(self, plan: Callable[[Endpoints], Plan[R]]) -> R:
         """As `Connections.ask`."""
         self._require_open()
         await self._resolve()
-        found = await self._asked(plan(self._endpoints))
+        found = await self._questions.ask(plan(self._endpoints))
         if isinstance(found, StrataError):
             raise found
         return found
 
     async def _search(self) -> FoundBroker | StrataError:
         await self._resolve()
-        return await self._asked(self._endpoints.plan())
+        return await self._questions.ask(self._endpoints.plan())
 
     async def _resolve(self) -> None:
         pending = [asyncio.wrap_future(run) for run in self._endpoints.resolving()]
         if pending:
             await asyncio.wait(pending, timeout=LONGEST_RESOLUTION_S)
-
-    async def _asked(self, plan: QuestionPlan[R]) -> R | StrataError:
-        try:
-            questions = next(plan)
-            while True:
-                calls = [
-                    self._channels.ask(one.method, one.address)(
-                        one.request, timeout=self._timeout_s
-                    )
-                    for one in questions
-                ]
-                questions = plan.send(list(await asyncio.gather(*map(_async_reply, calls))))
-        except StopIteration as end:
-            found: R = end.value
-            return found
-        except StrataError as error:
-            return error
 
     async def open(
         self, method: Method, request: Any, timeout_s: float | None = None
@@ -384,7 +350,7 @@ class AsyncConnections(_Connections):
             try:
                 answer = await call(request, timeout=timeout_s)
             except asyncio.CancelledError:
-                error = _cancelled()
+                error = cancelled()
             except grpc.RpcError as failure:
                 error = stream_error(failure)
             done(answer, error)
@@ -398,29 +364,6 @@ class AsyncConnections(_Connections):
         self._end_streams()
         for channel in self._channels.close():
             await channel.close()
-
-
-def _reply(call: Any) -> Any:
-    """What a search made of a question: the answer, or the error."""
-    try:
-        return call.result()
-    except grpc.FutureCancelledError:
-        return _cancelled()
-    except grpc.RpcError as failure:
-        error = stream_error(failure)
-        failure.__traceback__ = None  # as in `Stream.read`
-        return error
-
-
-async def _async_reply(call: Any) -> Any:
-    try:
-        return await call
-    except grpc.RpcError as failure:
-        return stream_error(failure)
-
-
-def _cancelled() -> UnavailableError:
-    return UnavailableError("the call was cancelled")
 
 
 _all: WeakSet[Connections] = WeakSet()

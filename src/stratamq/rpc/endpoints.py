@@ -24,17 +24,10 @@ from stratamq.errors import ConfigurationError, InvalidRequestError, Unavailable
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.credentials import Credentials, credentials_of
-from stratamq.rpc.locating import (
-    FoundBroker,
-    LocatePlan,
-    MembersPlan,
-    SurveyPlan,
-    ask_members,
-    locate,
-    survey,
-)
+from stratamq.rpc.locating import FoundBroker, Survey, ask_members, locate, survey
 from stratamq.rpc.methods import AGENT, HA, JANITOR, ROOMS, SERVICES, TIER, Method
 from stratamq.rpc.names import RESOLVE_AGAIN_NS, Names, is_name
+from stratamq.rpc.questions import Plan, Reply, Silence
 from stratamq.rpc.request_ids import Call
 
 CHANNEL_OPTIONS = (
@@ -68,12 +61,13 @@ class Endpoints:
         credentials: Credentials | None = None,
         hosts: Names | None = None,
         wider: Sequence[str] = (),
+        silence: Silence | None = None,
     ) -> None:
         """`seeds` are addresses of any services; `addresses`, by room, win over everything.
         `broker`: the name of the brokers among which one is looked for, "" any; `own` are seeds
         that had that name. `credentials`: what is shown there, by default what the environment
         names (ConfigurationError). `hosts` resolves host names; `wider` are addresses that are
-        asked when no master is found at the seeds."""
+        asked when no master is found at the seeds. `silence`: what is known of these addresses."""
         self.root = root
         self.credentials = credentials_of() if credentials is None else credentials
         self._addresses = dict(addresses or {})
@@ -83,6 +77,7 @@ class Endpoints:
         self.broker = broker
         self._own = frozenset(own)
         self.hosts = hosts or Names()
+        self.silence = silence or Silence()
         self._wider = tuple(wider)
         self._wider_ns: int | None = None
         """When the wider addresses were asked."""
@@ -117,10 +112,18 @@ class Endpoints:
         """As far as names are resolved."""
         return self.hosts.expand(self._seeds)
 
-    def plan(self) -> LocatePlan:
+    def plan(self) -> Plan[FoundBroker]:
         seeds = list(dict.fromkeys((*self.seeds(), *self._hints)))
         wider = self._wider_now if self._wider else None
-        return locate(seeds, self._found, self.broker, self._own, wider)
+        return locate(
+            seeds,
+            self._found,
+            self.broker,
+            self._own,
+            wider,
+            silence=self.silence,
+            clock=self.hosts.clock,
+        )
 
     def _wider_now(self) -> list[str]:
         """The wider addresses, once in `RESOLVE_AGAIN_NS`: they may be those of very many."""
@@ -130,11 +133,11 @@ class Endpoints:
         self._wider_ns = now_ns
         return self.hosts.expand(self._wider)
 
-    def survey(self) -> SurveyPlan:
+    def survey(self) -> Plan[Survey]:
         """Which names the brokers at the seeds have."""
-        return survey(self.seeds())
+        return survey(self.seeds(), self.silence, self.hosts.clock)
 
-    def members(self, method: Method, request: Any) -> MembersPlan:
+    def members(self, method: Method, request: Any) -> Plan[dict[str, Reply]]:
         """Ask each broker among which `plan` chooses."""
         return ask_members((*self.seeds(), *self._hints), self.broker, method, request)
 
@@ -154,6 +157,7 @@ class Endpoints:
             credentials=self.credentials,
             hosts=self.hosts,
             wider=self._seeds if self.named else (),
+            silence=Silence(self.silence),
         )
 
     def move(self, own: Sequence[str], silent: Sequence[str]) -> None:

@@ -1,19 +1,29 @@
 """Finding a broker by the address of any one of its services, or of several of its cluster.
 
-No I/O: `locate` is a plan that yields questions, all to be asked at once, and gets their replies.
+No I/O: `locate` is a plan of questions (`rpc.questions`).
 
-1. Each address is asked which services its broker has. When none answers, those are asked that
-   were found the last time.
-2. Of several brokers each log is asked for its role and term. The master of the highest term is
-   taken; without a master the broker that was taken before, if it answers, then one whose log
-   answers, then any.
+1. Each address is asked which services its broker has, and each log that is found, when there may
+   be several, for its role and term. When none answers, those are asked that were found the last
+   time.
+2. The master of the highest term is taken; without a master the broker that was taken before, if it
+   answers, then one whose log answers, then any.
+
+A master ends the search, but for a short grace, when no answer has a later term, now or before, and
+
+* k + 1 members of its cluster have no later term: n - k promise a term before it is opened, so that
+  there is no later one (decision 009), but by force; or
+* its term is later than what was known: it was promoted since.
+
+Until then all are waited for that may be its successor, and those that have answered are asked
+again meanwhile. An address that was silent before holds up only the search for a master that is
+later than the one that answers.
 
 The addresses may be of brokers of several names, shards: `survey` finds the names, and `locate`
 looks among the brokers of one of them.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2
@@ -24,34 +34,41 @@ from stratamq.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from stratamq.files.port import Clock
 from stratamq.rpc.address import is_local, seen_from, split_address
+from stratamq.rpc.explaining import explained
 from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, METHODS, Method
+from stratamq.rpc.questions import (
+    GRACE_S,
+    LONGEST_ANSWER_S,
+    Answers,
+    Asking,
+    Plan,
+    Question,
+    Reply,
+    Silence,
+    Turn,
+    ask_all,
+    unanswered,
+)
 
 _MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER)
-LONGEST_ANSWER_S = 3.0
-"""So long each question waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    address: str
-    method: Method
-    request: Any
-
-
-Reply = Any
-"""What the service answers, or the StrataError instead."""
+_STATUS = METHODS["GetStatus"]
+_MOST_LOOKS = round(LONGEST_ANSWER_S / GRACE_S)
+"""So often are those asked again that have answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundBroker:
     """The services of one broker, from where the client is. `obstacles`: why the others that have
-    announced themselves cannot be reached."""
+    announced themselves cannot be reached. `term`: the highest that was heard of by the search that
+    has chosen it; -1: of none."""
 
     asked: str
     name: str
     addresses: Mapping[str, str]
     obstacles: Mapping[str, str] = field(default_factory=dict)
+    term: int = -1
 
     def address(self, room: str) -> str:
         """UnavailableError when the broker has no such service."""
@@ -59,9 +76,6 @@ class FoundBroker:
             return self.addresses[room]
         reason = f"no {room} service has announced itself there: is it running?"
         raise UnavailableError(f"the broker at {self.asked}: {self.obstacles.get(room, reason)}")
-
-
-LocatePlan = Generator[list[Question], list[Reply], FoundBroker]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +87,11 @@ class Survey:
     silent: Mapping[str, StrataError]
 
 
-SurveyPlan = Generator[list[Question], list[Reply], Survey]
-
-
-def survey(seeds: Sequence[str]) -> SurveyPlan:
-    """UnavailableError when no address leads to a broker whose name is known, InvalidRequestError
-    when other programs answer at all of them."""
+def survey(seeds: Sequence[str], silence: Silence, clock: Clock) -> Plan[Survey]:
+    """All that were not silent before are waited for. UnavailableError when no address leads to a
+    broker whose name is known, InvalidRequestError when other programs answer at all of them."""
     addresses = list(dict.fromkeys(seeds))
-    replies = yield [_describe(address) for address in addresses]
+    replies = yield from _descriptions(addresses, silence, clock)
     silent: dict[str, StrataError] = {}
     names: dict[str, list[str]] = {}
     for one in _brokers(addresses, replies, silent):
@@ -95,59 +106,169 @@ def survey(seeds: Sequence[str]) -> SurveyPlan:
     return Survey({name: tuple(names[name]) for name in sorted(names)}, silent)
 
 
+def _descriptions(addresses: Sequence[str], silence: Silence, clock: Clock) -> Plan[list[Reply]]:
+    """Silent addresses are waited for as others until a broker with a name answers."""
+    asking = Asking(silence, clock)
+    replies: dict[str, Reply] = {}
+    new = [_describe(address) for address in addresses]
+    asking.begin(new)
+    named = False
+    while (wait_s := asking.wait_s(patient=not named)) != 0:
+        answers = yield Turn(new, wait_s)
+        asking.end(answers)
+        new = []
+        replies |= {question.address: reply for question, reply in answers}
+        named = named or any(
+            not isinstance(reply, StrataError) and reply.broker_name for _, reply in answers
+        )
+    for address in asking.give_up():
+        replies[address] = unanswered(address)
+    return [replies[address] for address in addresses]
+
+
 def locate(
     seeds: Sequence[str],
     before: FoundBroker | None,
     name: str = "",
     own: Collection[str] = (),
     wider: Callable[[], Sequence[str]] | None = None,
-) -> LocatePlan:
+    *,
+    silence: Silence,
+    clock: Clock,
+) -> Plan[FoundBroker]:
     """The broker to use, with `name` among those of this name; what answers at one of the addresses
     `own` and gives no name counts as one of them. The addresses that `wider` gives are asked, too,
     when there is no master at the others. UnavailableError when no address answers,
     InvalidRequestError when another program does, or when the addresses are not of one cluster."""
     known = [] if before is None else [*before.addresses.values()]
-    search = _Search(name, own, before)
-    yield from search.ask([*seeds, *known] if len(seeds) > 1 else seeds)
+    search = _Search(name, own, before, wider, Asking(silence, clock))
+    yield from search.ask([*seeds, *known] if len(seeds) > 1 or wider is not None else seeds)
     if not search.brokers:
         yield from search.ask(known)
-    states: dict[str, Reply] = {}
-    if len(search.brokers) > 1 or wider is not None:
-        states = yield from _states(search.brokers)
-    if wider is not None and not _has_master(states):
-        yield from search.ask(wider())
-        states |= yield from _states([one for one in search.brokers if one.asked not in states])
-    if not search.brokers:
-        raise search.failure(seeds)
+    search.asking.give_up()
     brokers = search.brokers
-    return brokers[0] if len(brokers) == 1 else _chosen(brokers, states, before)
+    if not brokers:
+        raise search.failure(seeds)
+    chosen = brokers[0] if len(brokers) == 1 else _chosen(brokers, search.states, before)
+    return replace(chosen, term=search.highest_term)
 
 
 class _Search:
     """The brokers of one name, "" any, at addresses that are asked bit by bit."""
 
-    def __init__(self, name: str, own: Collection[str], before: FoundBroker | None) -> None:
-        self.brokers: list[FoundBroker] = []
+    def __init__(
+        self,
+        name: str,
+        own: Collection[str],
+        before: FoundBroker | None,
+        wider: Callable[[], Sequence[str]] | None,
+        asking: Asking,
+    ) -> None:
+        self.asking = asking
+        self.states: dict[str, Reply] = {}
+        """What logs answer, by their address."""
+        self.highest_term = -1 if before is None else before.term
         self._name = name
         self._own = own
         self._before = before
-        self._asked: set[str] = set()
+        self._wider = wider
+        self._several = wider is not None
+        """Logs are asked for their roles."""
+        self._found: dict[str, FoundBroker | None] = {}
+        """By the address that was asked; None: there is none, or no answer yet."""
         self._others: set[str] = set()
         """Names that are not looked for."""
         self._errors: dict[str, StrataError] = {}
+        self._looks_left = _MOST_LOOKS
 
-    def ask(self, addresses: Iterable[str]) -> Generator[list[Question], list[Reply], None]:
-        new = [one for one in dict.fromkeys(addresses) if one not in self._asked]
-        if not new:
-            return
-        self._asked |= set(new)
-        replies = yield [_describe(address) for address in new]
-        found = _distinct([*self.brokers, *_brokers(new, replies, self._errors)])
-        self._others |= {one.name for one in found} - {self._name, ""}
-        self.brokers = [one for one in found if not self._name or self._is_wanted(one)]
+    @property
+    def brokers(self) -> list[FoundBroker]:
+        return _distinct(one for one in self._found.values() if one is not None)
 
-    def _is_wanted(self, one: FoundBroker) -> bool:
-        return _is_of(one, self._name, self._own, self._before)
+    def ask(self, addresses: Iterable[str]) -> Plan[None]:
+        new = self._describe(addresses)
+        self._several = self._several or len(new) > 1
+        while True:
+            self.asking.begin(new)
+            wait_s = self._wait_s()
+            if not new and wait_s == 0:
+                if not (new := self._further()):
+                    return
+                continue
+            answers = yield Turn(new, wait_s)
+            self.asking.end(answers)
+            new = self._taken(answers)
+            if not answers:
+                new = [*self._further(), *self._again()]
+
+    def _wait_s(self) -> float | None:
+        terms = [state.term for state in self._answered() if state.role in _MASTERS]
+        self.asking.enough(found=self._is_settled())
+        is_stale = bool(terms) and max(terms) < self.highest_term
+        wait_s = self.asking.wait_s(patient=is_stale or not any(self._found.values()))
+        # Those that have answered are asked again while others are waited for.
+        return wait_s if wait_s is not None or not self.states else GRACE_S
+
+    def _describe(self, addresses: Iterable[str]) -> list[Question]:
+        new = [one for one in dict.fromkeys(addresses) if one not in self._found]
+        self._found |= dict.fromkeys(new)
+        return [_describe(address) for address in new]
+
+    def _taken(self, answers: Answers) -> list[Question]:
+        """The questions that follow from answers."""
+        logs: list[str] = []
+        for question, reply in answers:
+            if question.method is _STATUS:
+                self.states[question.address] = reply
+            elif isinstance(reply, StrataError):
+                self._errors[question.address] = explained(question.address, reply)
+            else:
+                one = found_broker(question.address, reply)
+                if self._name and not _is_of(one, self._name, self._own, self._before):
+                    self._others |= {one.name} - {""}
+                    continue
+                self._found[question.address] = one
+                if COMMITLOG in one.addresses and self._several:
+                    logs.append(one.addresses[COMMITLOG])
+        self.highest_term = max([self.highest_term, *(state.term for state in self._answered())])
+        return self._statuses(log for log in logs if log not in self.states)
+
+    def _statuses(self, logs: Iterable[str]) -> list[Question]:
+        request = commitlog_pb2.GetStatusRequest()
+        questions = [Question(log, _STATUS, request) for log in dict.fromkeys(logs)]
+        return [one for one in questions if not self.asking.waits_for(one)]
+
+    def _further(self) -> list[Question]:
+        """Without a master the wider addresses are asked, once."""
+        wider, self._wider = self._wider, None
+        if wider is None or any(state.role in _MASTERS for state in self._answered()):
+            return []
+        return self._describe(wider())
+
+    def _again(self) -> list[Question]:
+        """One of them may be the master meanwhile."""
+        self._looks_left -= 1
+        if self._looks_left < 0 or self._is_settled():
+            return []
+        return self._statuses(
+            log for log, state in self.states.items() if not isinstance(state, StrataError)
+        )
+
+    def _answered(self) -> list[Any]:
+        return [one for one in self.states.values() if not isinstance(one, StrataError)]
+
+    def _is_settled(self) -> bool:
+        """A master has answered that takes messages, and there is no later one."""
+        states = self._answered()
+        if not (self._name or self._before):
+            return False  # of which name they are is to be known, too
+        since = -1 if self._before is None else self._before.term
+        return any(
+            _takes_messages(one)
+            and one.term == self.highest_term
+            and (-1 < since < one.term or _is_proven(one, states))
+            for one in states
+        )
 
     def failure(self, seeds: Sequence[str]) -> StrataError:
         """Why there is none."""
@@ -156,34 +277,29 @@ class _Search:
         return _no_answer({seed: self._errors[seed] for seed in seeds if seed in self._errors})
 
 
-def _states(
-    brokers: Iterable[FoundBroker],
-) -> Generator[list[Question], list[Reply], dict[str, Reply]]:
-    """Of those that have a log: what it answers, by the address that was asked first."""
-    with_logs = [one for one in brokers if COMMITLOG in one.addresses]
-    request = commitlog_pb2.GetStatusRequest()
-    found = yield [
-        Question(one.addresses[COMMITLOG], METHODS["GetStatus"], request) for one in with_logs
-    ]
-    return {one.asked: state for one, state in zip(with_logs, found, strict=True)}
+def _takes_messages(state: Reply) -> bool:
+    lease_over = state.lease_required and not state.lease_remaining_ms
+    return state.role in _MASTERS and not state.held_reason and not lease_over
 
 
-def _has_master(states: Mapping[str, Reply]) -> bool:
-    return any(not isinstance(one, StrataError) and one.role in _MASTERS for one in states.values())
+def _is_proven(master: Reply, states: Iterable[Reply]) -> bool:
+    """k + 1 members have answered, and heard of no later term; `master` has the highest."""
+    active = {one.name for one in master.members.members if not one.removed}
+    heard = {one.member for one in states if one.member in active and not one.rejoining}
+    return len(heard) > master.members.required_acknowledgements and master.member in heard
 
 
-MembersPlan = Generator[list[Question], list[Reply], dict[str, Reply]]
-
-
-def ask_members(seeds: Sequence[str], name: str, method: Method, request: Any) -> MembersPlan:
+def ask_members(
+    seeds: Sequence[str], name: str, method: Method, request: Any
+) -> Plan[dict[str, Reply]]:
     """What the log service of each broker of this name, "" any, answers; by its address. A seed
-    that does not lead to a broker has its error."""
+    that does not lead to a broker has its error. All are waited for."""
     addresses = list(dict.fromkeys(seeds))
-    replies = yield [_describe(address) for address in addresses]
+    replies = yield from ask_all([_describe(address) for address in addresses])
     errors: dict[str, StrataError] = {}
     brokers = _distinct(_brokers(addresses, replies, errors))
     logs = [one.addresses[COMMITLOG] for one in brokers if _has_log(one, name)]
-    answers = yield [Question(address, method, request) for address in logs]
+    answers = yield from ask_all([Question(address, method, request) for address in logs])
     return {**errors, **dict(zip(logs, answers, strict=True))}
 
 
@@ -263,13 +379,13 @@ def _chosen(
     masters: dict[int, FoundBroker] = {}
     answering: set[str] = set()
     for one in brokers:
-        state = states.get(one.asked)
+        state = states.get(one.addresses.get(COMMITLOG, ""))
         if state is None or isinstance(state, StrataError):
             continue
         answering.add(one.asked)
         if state.role in _MASTERS:
             other = masters.setdefault(state.term, one)
-            if other is not one and not _is_same_log(states[other.asked], state):
+            if other is not one and not _is_same_log(states[other.addresses[COMMITLOG]], state):
                 raise InvalidRequestError(
                     f"the brokers at {other.asked} and {one.asked} are both masters of term "
                     f"{state.term}: they are not of one cluster, name one of them"
@@ -299,62 +415,3 @@ def _no_answer(errors: Mapping[str, StrataError]) -> StrataError:
         return kinds.pop()("; ".join(sentences))
     final = all(isinstance(error, InvalidRequestError) for error in errors.values())
     return (InvalidRequestError if final else UnavailableError)("; ".join(sentences))
-
-
-def explained(address: str, error: StrataError) -> StrataError:
-    """What kept a service at `address` from answering, for a person who has typed it."""
-    text = error.message
-    status = error.fields.get("status")
-    if status == "UNIMPLEMENTED":
-        return InvalidRequestError(
-            f"what listens at {address} is no service of StrataMQ, or one of an earlier version: "
-            "it does not know where its broker is"
-        )
-    if any(fragment in text for fragment in _OTHER_PROTOCOLS):
-        return InvalidRequestError(
-            f"what listens at {address} is no StrataMQ: it does not speak gRPC (a web server?)"
-        )
-    if isinstance(error, (UnauthenticatedError, NotPermittedError)):
-        return error
-    if not isinstance(error, UnavailableError):
-        return InvalidRequestError(f"what listens at {address} is no StrataMQ: {text}")
-    for fragment, sentence in _SENTENCES.items():
-        if fragment in text:
-            return UnavailableError(sentence.format(address=address))
-    if status == "DEADLINE_EXCEEDED":
-        return UnavailableError(_SILENT.format(address=address))
-    return UnavailableError(f"no StrataMQ answers at {address}: {text}")
-
-
-_SILENT = (
-    "{address} does not answer: is the host right, does a firewall keep connections out, does "
-    "another program listen there?"
-)
-_OTHER_PROTOCOLS = ("HTTP/2", "http1", "HTTP/1")
-_UNKNOWN_HOST = "the host of {address} is not known"
-_LEFT = (
-    "what listens at {address} has closed the connection: it is starting or stopping, asks for TLS "
-    "(set STRATAMQ_TLS_CA), has as many connections as it takes (limits.connections), or is no "
-    "StrataMQ (RocketMQ's own ports do not speak gRPC)"
-)
-_SENTENCES = {
-    "CERTIFICATE_VERIFY_FAILED": "the certificate at {address} is not of an authority in "
-    "STRATAMQ_TLS_CA, or has expired",
-    "BAD_SIGNATURE": "the certificate at {address} is not of an authority in STRATAMQ_TLS_CA",
-    "Hostname Verification Check failed": "the certificate at {address} is for other hosts: type "
-    "one of those that it names (`stratamq tls issue … --host`)",
-    "WRONG_VERSION_NUMBER": "what listens at {address} does without TLS: unset STRATAMQ_TLS_CA",
-    "CERTIFICATE_REQUIRED": "what listens at {address} asks for a client certificate: set "
-    "STRATAMQ_TLS_CERTIFICATE and STRATAMQ_TLS_KEY",
-    "Connection refused": "nothing listens at {address}: is the broker running, is it this port?",
-    "DNS resolution failed": _UNKNOWN_HOST,
-    "errors resolving": _UNKNOWN_HOST,
-    "Domain name not found": _UNKNOWN_HOST,
-    "No route to host": "there is no way to the host of {address}",
-    "Network is unreachable": "there is no way to the host of {address}",
-    "timed out": _SILENT,
-    "Timeout": _SILENT,
-    "handshaker shutdown": _SILENT,
-    "Socket closed": _LEFT,
-    "Connection reset": _LEFT,
-}

@@ -11,8 +11,9 @@ from stratamq.client.spans import Spans, recorded, unary
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.locating import LONGEST_ANSWER_S, explained
+from stratamq.rpc.explaining import explained
 from stratamq.rpc.methods import COMMITLOG, DISPATCHER
+from stratamq.rpc.questions import LONGEST_ANSWER_S
 from stratamq.rpc.status import from_rpc_error, never_sent
 
 R = TypeVar("R")

@@ -1,0 +1,153 @@
+"""Questions to several addresses at once, and how long each is waited for.
+
+No I/O: a plan yields the questions of one `Turn`, and is sent the answers that have come since, of
+this turn or of an earlier one. An address whose host is gone drops packets: its questions end after
+seconds. It holds up one plan; then it is *silent*, and asked beside the others, until it answers.
+"""
+
+import math
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.files.port import Clock
+from stratamq.rpc.methods import Method
+
+R = TypeVar("R")
+
+LONGEST_ANSWER_S = 3.0
+"""So long each question waits."""
+GRACE_S = 0.25
+"""So long a plan waits for what it could do without: many times what a broker takes to answer."""
+MOST_SILENT = 4_096
+"""Addresses that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    address: str
+    method: Method
+    request: Any
+
+    @property
+    def key(self) -> tuple[str, Method]:
+        return self.address, self.method
+
+
+Reply = Any
+"""What the service answers, or the StrataError instead."""
+Answers = list[tuple[Question, Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`questions` are asked at once, beside those that are not answered yet. The plan goes on with
+    the first answers to any of them; with none after `wait_s` (None: as long as a question waits).
+    """
+
+    questions: Sequence[Question]
+    wait_s: float | None = None
+
+
+Plan = Generator[Turn, Answers, R]
+
+
+class Silence:
+    """The addresses that have not answered in time since they answered last. Thread-safe."""
+
+    def __init__(self, addresses: Iterable[str] = ()) -> None:
+        self._lock = threading.Lock()
+        self._addresses: dict[str, None] = dict.fromkeys(addresses)
+
+    def __contains__(self, address: str) -> bool:
+        return address in self._addresses
+
+    def __iter__(self) -> Iterator[str]:
+        with self._lock:
+            return iter(list(self._addresses))
+
+    def late(self, address: str) -> None:
+        with self._lock:
+            self._addresses[address] = None
+            if len(self._addresses) > MOST_SILENT:
+                del self._addresses[next(iter(self._addresses))]
+
+    def heard(self, question: Question, reply: Reply) -> None:
+        """Of every answer, also of those that come when nobody waits any more. An error is none:
+        it may be that of the attempt to connect."""
+        if not isinstance(reply, StrataError):
+            with self._lock:
+                self._addresses.pop(question.address, None)
+
+
+class Asking:
+    """The questions of one plan that are not answered yet."""
+
+    def __init__(self, silence: Silence, clock: Clock) -> None:
+        self._silence = silence
+        self._clock = clock
+        self._since_ns: dict[tuple[str, Method], int] = {}
+        self._enough_ns: int | None = None
+
+    def begin(self, questions: Iterable[Question]) -> None:
+        now_ns = self._clock.monotonic_ns()
+        self._since_ns |= dict.fromkeys((one.key for one in questions), now_ns)
+
+    def waits_for(self, question: Question) -> bool:
+        return question.key in self._since_ns
+
+    def end(self, answers: Answers) -> None:
+        """These were answered."""
+        now_ns = self._clock.monotonic_ns()
+        for question, reply in answers:
+            since_ns = self._since_ns.pop(question.key)
+            if isinstance(reply, StrataError) and now_ns - since_ns >= GRACE_S * 1e9:
+                self._silence.late(question.address)
+
+    def enough(self, *, found: bool) -> None:
+        """Whether the plan has what it looks for: all others are waited for `GRACE_S` from now on,
+        and silent ones not at all."""
+        if not found:
+            self._enough_ns = None
+        elif self._enough_ns is None:
+            self._enough_ns = self._clock.monotonic_ns()
+
+    def wait_s(self, *, patient: bool) -> float | None:
+        """For how long to wait for the next answer, 0: for none; None: as long as a question waits.
+        `patient`: for silent addresses as for others."""
+        until_ns = max((self._until_ns(*one, patient) for one in self._since_ns.items()), default=0)
+        left_s = max(0, until_ns - self._clock.monotonic_ns()) / 1e9
+        return None if math.isinf(left_s) else left_s
+
+    def _until_ns(self, key: tuple[str, Method], since_ns: int, patient: bool) -> float:
+        is_silent = key[0] in self._silence
+        if self._enough_ns is not None:
+            return 0 if is_silent else self._enough_ns + GRACE_S * 1e9
+        return since_ns + GRACE_S * 1e9 if is_silent and not patient else math.inf
+
+    def give_up(self) -> list[str]:
+        """The plan is over: the addresses that have not answered, silent from now on."""
+        left = list(dict.fromkeys(address for address, _ in self._since_ns))
+        for address in left:
+            self._silence.late(address)
+        return left
+
+
+def unanswered(address: str) -> UnavailableError:
+    """Of an address that was not waited for."""
+    error = UnavailableError(f"no answer from {address} yet")
+    error.fields["status"] = "DEADLINE_EXCEEDED"
+    return error
+
+
+def ask_all(questions: Sequence[Question]) -> Plan[list[Reply]]:
+    """The replies to all of them, in order."""
+    replies: dict[tuple[str, Method], Reply] = {}
+    new = questions
+    while len(replies) < len(questions):
+        answers = yield Turn(new)
+        replies |= {question.key: reply for question, reply in answers}
+        new = ()
+    return [replies[one.key] for one in questions]
