@@ -402,9 +402,17 @@ def test_a_stale_master_loses_against_a_newer_one_that_answers_slowly(a, again, 
         before = a if again else None
         assert client.locate(MEMBERS, before, network | others, "n").asked == "b:1"
         assert "b:1" not in client.silence
-    # Also when no other answer is later, and b was silent: a newer term was known.
-    newer = client.locate(MEMBERS, a, network, "n")
-    client.silence = Silence(["b:1", "b:2"])
+
+
+def test_a_master_of_a_term_before_the_latest_known_ends_no_search(a):
+    """The newer one was promoted by force, or nobody else that answers has heard of it."""
+    slow_master = slow(broker("b", member("b", MASTER, 2)), 2 * GRACE_S)
+    newer = located(["b:1", "b:2"], a, slow_master, "n")
+    network = broker("a", member("a", MASTER, 1)) | slow_master
+    client = Client()
+    both = network | broker("c", member("c", SLAVE, 1))
+    assert client.locate(MEMBERS, newer, both, "n").asked == "b:1"
+    client = Client(silent=["b:1", "b:2", "c:1"])
     assert client.locate(MEMBERS, newer, network | gone("c"), "n").asked == "b:1"
 
 
@@ -412,7 +420,7 @@ def test_a_stale_master_loses_against_a_newer_one_that_answers_slowly(a, again, 
     "stale",
     [
         member("a", MASTER, 1, held_reason="cut off"),
-        member("a", MASTER, 1, lease_required=True),
+        member("a", common_pb2.BROKER_ROLE_ASYNC_MASTER, 1, lease_required=True),
         member("a", MASTER, 1, acknowledgements=2),  # k + 1 are three
     ],
     ids=["held", "lease over", "not enough members"],

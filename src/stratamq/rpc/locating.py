@@ -278,7 +278,8 @@ class _Search:
 
 
 def _takes_messages(state: Reply) -> bool:
-    lease_over = state.lease_required and not state.lease_remaining_ms
+    by_lease = state.role == common_pb2.BROKER_ROLE_ASYNC_MASTER and state.lease_required
+    lease_over = by_lease and not state.lease_remaining_ms
     return state.role in _MASTERS and not state.held_reason and not lease_over
 
 
