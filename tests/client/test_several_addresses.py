@@ -8,7 +8,9 @@ import pytest
 
 from stratamq.client import Role, Topic
 from stratamq.errors import NotWritableError, UnavailableError
+from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
+from stratamq.rpc.questions import LONGEST_ANSWER_S
 from tests.ha.brokers_of_one_name import Brokers
 from tests.ha.pairs import log_status
 from tests.support.brokers import COMMITLOG, DISPATCHER
@@ -190,6 +192,25 @@ def test_what_was_perhaps_stored_is_not_sent_again(two, opened):
         until(is_back, "it is back")
         stored = [message.body for message in client.consume("t")]
         assert stored.count(b"x") <= 1
+
+
+def test_a_frozen_member_holds_up_one_search_and_is_followed_when_it_is_back(three, opened):
+    clock = SystemClock()
+
+    def search_s() -> float:
+        begin_ns = clock.monotonic_ns()
+        assert client.services()[COMMITLOG] == address(three, "a")
+        return (clock.monotonic_ns() - begin_ns) / 1e9
+
+    with opened(addresses(three, "c", "b", "a"), patience_s=PATIENCE_S) as client:
+        assert client.send("t", b"0", queue_id=0).stored
+        freeze(three["c"].pid(COMMITLOG))
+        assert min(search_s() for _ in range(5)) < LONGEST_ANSWER_S / 2
+        thaw(three["c"].pid(COMMITLOG))
+        three.demote("a")
+        three.promote("c")
+        assert client.send("t", b"1", queue_id=0).stored
+        assert client.services()[COMMITLOG] == address(three, "c")
 
 
 def test_a_stream_that_a_slave_opened_goes_on_with_the_master_it_becomes(two, opened):

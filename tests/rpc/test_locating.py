@@ -383,6 +383,13 @@ def test_more_addresses_are_asked_while_a_host_that_is_gone_is_waited_for(a):
     assert client.seconds <= 2 * GRACE_S
 
 
+def test_more_addresses_are_asked_when_the_only_master_has_a_later_one(a):
+    network = broker("a", member("a", MASTER, 1)) | broker("b", member("b", SLAVE, 2))
+    network |= broker("d", member("c", MASTER, 2))
+    found = located(["a:1", "b:1"], a, network, "n", ["a:1", "b:1"], lambda: ["d:1"])
+    assert found.asked == "d:1"
+
+
 def test_a_master_of_a_later_term_than_before_is_not_held_up_by_a_host_that_is_gone(a):
     """Of two members one is left, which an operator has promoted."""
     client = Client()

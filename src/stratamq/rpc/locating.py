@@ -186,7 +186,7 @@ class _Search:
         return _distinct(one for one in self._found.values() if one is not None)
 
     def ask(self, addresses: Iterable[str]) -> Plan[None]:
-        new = self._describe(addresses)
+        new = self._new(addresses)
         self._several = self._several or len(new) > 1
         while True:
             self.asking.begin(new)
@@ -202,14 +202,13 @@ class _Search:
                 new = [*self._further(), *self._again()]
 
     def _wait_s(self) -> float | None:
-        terms = [state.term for state in self._answered() if state.role in _MASTERS]
         self.asking.enough(found=self._is_settled())
-        is_stale = bool(terms) and max(terms) < self.highest_term
+        is_stale = -1 < self._master_term() < self.highest_term
         wait_s = self.asking.wait_s(patient=is_stale or not any(self._found.values()))
         # Those that have answered are asked again while others are waited for.
         return wait_s if wait_s is not None or not self.states else GRACE_S
 
-    def _describe(self, addresses: Iterable[str]) -> list[Question]:
+    def _new(self, addresses: Iterable[str]) -> list[Question]:
         new = [one for one in dict.fromkeys(addresses) if one not in self._found]
         self._found |= dict.fromkeys(new)
         return [_describe(address) for address in new]
@@ -239,11 +238,12 @@ class _Search:
         return [one for one in questions if not self.asking.waits_for(one)]
 
     def _further(self) -> list[Question]:
-        """Without a master the wider addresses are asked, once."""
-        wider, self._wider = self._wider, None
-        if wider is None or any(state.role in _MASTERS for state in self._answered()):
+        """Without a master, or with one that has a later one, the wider addresses are asked."""
+        wider = self._wider
+        if wider is None or self._master_term() == self.highest_term != -1:
             return []
-        return self._describe(wider())
+        self._wider = None
+        return self._new(wider())
 
     def _again(self) -> list[Question]:
         """One of them may be the master meanwhile."""
@@ -253,6 +253,11 @@ class _Search:
         return self._statuses(
             log for log, state in self.states.items() if not isinstance(state, StrataError)
         )
+
+    def _master_term(self) -> int:
+        """The highest of a master; -1: there is none."""
+        terms = (state.term for state in self._answered() if state.role in _MASTERS)
+        return max(terms, default=-1)
 
     def _answered(self) -> list[Any]:
         return [one for one in self.states.values() if not isinstance(one, StrataError)]

@@ -5,7 +5,6 @@ this turn or of an earlier one. An address whose host is gone drops packets: its
 seconds. It holds up one plan; then it is *silent*, and asked beside the others, until it answers.
 """
 
-import math
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -117,15 +116,16 @@ class Asking:
     def wait_s(self, *, patient: bool) -> float | None:
         """For how long to wait for the next answer, 0: for none; None: as long as a question waits.
         `patient`: for silent addresses as for others."""
-        until_ns = max((self._until_ns(*one, patient) for one in self._since_ns.items()), default=0)
-        left_s = max(0, until_ns - self._clock.monotonic_ns()) / 1e9
-        return None if math.isinf(left_s) else left_s
-
-    def _until_ns(self, key: tuple[str, Method], since_ns: int, patient: bool) -> float:
-        is_silent = key[0] in self._silence
+        silent = [since_ns for key, since_ns in self._since_ns.items() if key[0] in self._silence]
+        others = len(self._since_ns) > len(silent)
         if self._enough_ns is not None:
-            return 0 if is_silent else self._enough_ns + GRACE_S * 1e9
-        return since_ns + GRACE_S * 1e9 if is_silent and not patient else math.inf
+            return self._grace_left_s(self._enough_ns) if others else 0.0
+        if others or (patient and silent):
+            return None
+        return max(map(self._grace_left_s, silent), default=0.0)
+
+    def _grace_left_s(self, begin_ns: int) -> float:
+        return max(0.0, GRACE_S - (self._clock.monotonic_ns() - begin_ns) / 1e9)
 
     def give_up(self) -> list[str]:
         """The plan is over: the addresses that have not answered, silent from now on."""
