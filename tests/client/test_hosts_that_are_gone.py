@@ -1,7 +1,6 @@
 """Addresses that answer nothing: they hold up one search for a broker, and are used again when they
 answer."""
 
-import socket
 import threading
 from asyncio import to_thread
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from concurrent import futures
 from contextlib import contextmanager
 
 import grpc
-import pytest
 
 from stratamq.api.v1 import broker_pb2
 from stratamq.client.questions import AsyncQuestions, Questions
@@ -23,31 +21,6 @@ from tests.support.brokers import COMMITLOG
 from tests.support.waiting import until
 
 NAME = "broker-a"
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """Connections are taken, and nothing is ever read or sent: as a host that drops packets."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(128)
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-
-
-def test_an_address_that_answers_nothing_holds_up_one_search(log_alone, silent, opened):
-    endpoint = discovery.read(log_alone.root, COMMITLOG)
-    assert endpoint is not None
-    clock = SystemClock()
-
-    def search_s() -> float:
-        begin_ns = clock.monotonic_ns()
-        assert client.services() == {COMMITLOG: endpoint.address}
-        return (clock.monotonic_ns() - begin_ns) / 1e9
-
-    with opened(f"{silent},{endpoint.address}", broker=NAME) as client:
-        first_s, *later_s = [search_s() for _ in range(6)]
-    assert first_s < 2 * LONGEST_ANSWER_S
-    assert min(later_s) < 2 * GRACE_S, "the shortest: the machine may be busy"
 
 
 @contextmanager
@@ -75,6 +48,25 @@ def answering(may_answer: threading.Event) -> Iterator[str]:
     finally:
         may_answer.set()
         server.stop(None).wait()
+
+
+def test_an_address_that_answers_nothing_holds_up_one_search(log_alone, opened):
+    endpoint = discovery.read(log_alone.root, COMMITLOG)
+    assert endpoint is not None
+    clock = SystemClock()
+
+    def search_s() -> float:
+        begin_ns = clock.monotonic_ns()
+        assert client.services() == {COMMITLOG: endpoint.address}
+        return (clock.monotonic_ns() - begin_ns) / 1e9
+
+    with (
+        answering(threading.Event()) as silent,
+        opened(f"{silent},{endpoint.address}", broker=NAME) as client,
+    ):
+        first_s, *later_s = [search_s() for _ in range(6)]
+    assert first_s < 2 * LONGEST_ANSWER_S
+    assert min(later_s) < 2 * GRACE_S, "the shortest: the machine may be busy"
 
 
 def test_an_answer_that_comes_when_nobody_waits_any_more_ends_the_silence(kind, run):
