@@ -24,6 +24,7 @@ from stratamq.rpc.permission_file import Permissions, dump
 from stratamq.service.client_limits import RECEIVED_AT_ONCE
 from stratamq.service.listening import UNREAD_BYTES
 from stratamq.service.metrics import MOST_CONNECTIONS
+from stratamq.service.strangers import MOST_CLOSED
 from tests.security.conftest import Pki
 from tests.security.recording import Recorder
 from tests.support.brokers import Broker
@@ -391,6 +392,36 @@ def test_streams_that_are_opened_and_reset_end_the_connection_and_delay_nobody(t
         assert "connection closed" in said
         assert said.count("refused who=") < 200
         attacked.client.close()
+
+
+def test_calls_that_grpc_ends_by_itself_end_the_connection_and_keep_their_host_out(tmp_path, pki):
+    """They lack a header: the service hears of none of them, and gRPC's threads are everybody's."""
+    access = tmp_path / "access.json"
+    access.write_bytes(dump(Permissions()))
+    settings = [f"access.file={access}", *pki.settings()]
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG, DISPATCHER])
+        attacked = Attacked(broker, True, (COMMITLOG, DISPATCHER))
+        attacked.before()
+        for _ in range(MOST_CLOSED):
+            with attacked.http2(COMMITLOG, pki) as connection, pytest.raises(OSError):
+                connection.sendall(PREFACE + SETTINGS)
+                reset_malformed(connection)
+        until(
+            lambda: "host=ipv4:127.0.0.1" in broker.output(COMMITLOG),
+            "the host is kept out",
+        )
+        attacked.unharmed()
+        assert "it sends, and calls nothing" in broker.output(COMMITLOG)
+        attacked.client.close()
+
+
+def reset_malformed(connection: socket.socket) -> None:
+    """OSError once it is closed."""
+    block = headers_of(METHODS["Append"].path.encode()).replace(literal(b"te", b"trailers"), b"")
+    for stream in range(1, 1 << 31, 2):
+        opened = frame(1, 4, stream, block)
+        connection.sendall(opened + frame(3, 0, stream, b"\0\0\0\x08"))
 
 
 UNTAKEN_CALLS = 1_000

@@ -1,26 +1,24 @@
 """Whoever calls again and again without an identity loses the connection, and nobody else does."""
 
 import asyncio
-import os
-import socket
 
-import pytest
-
+from stratamq.service.connection_filter import LARGEST_ONE_IN
 from stratamq.service.strangers import (
     AGAIN_HELD,
     AGAIN_REFUSALS,
-    AT_ONCE,
     FREE_REFUSALS,
     HOLD_S,
     LEFT_NS,
+    MOST_CLOSED,
     MOST_HELD,
     MOST_HOSTS,
     MOST_REFUSALS,
+    ONE_IN,
     REMEMBERED_NS,
-    Closing,
+    SOON_NS,
     Strangers,
 )
-from tests.support.waiting import until
+from stratamq.service.unheard import FREE_BYTES, PATIENCE_NS
 
 SECOND_NS = 1_000_000_000
 
@@ -202,40 +200,96 @@ def test_of_the_hosts_the_ones_that_were_refused_last_are_remembered():
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("before", [0, AT_ONCE], ids=["a low descriptor", "one of many"])
-def test_one_connection_is_closed_and_the_others_of_the_process_are_not(before):
-    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(before)]
-    try:
-        one_connection_is_closed()
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
+KEEP_OUT_NS = 20 * SECOND_NS
 
 
-def one_connection_is_closed() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        ends = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
-        accepted = [listener.accept()[0] for _ in ends]
-        name = "ipv4:{}:{}".format(*ends[1].getsockname())
-        Closing(port + 1 if port < 65_535 else port - 1)(name)  # another listener's
-        Closing(port)("unix:")
-        Closing(port)(name)
-        ends[1].settimeout(60)
-        assert ends[1].recv(1) == b""
-        for near, far in ((ends[0], accepted[0]), (ends[2], accepted[2])):
-            far.sendall(b"x")
-            assert near.recv(1) == b"x"
-        for each in (*ends, *accepted):
-            each.close()
+class Attacking:
+    """Connections of hosts that are closed, one after another."""
+
+    def __init__(self, keep_out_ns: int = KEEP_OUT_NS) -> None:
+        self.time = Time()
+        self.told: list[dict[str, int]] = []
+        self.ports = iter(range(1, 1_000))
+        self.strangers = Strangers(
+            lambda peer: None,
+            self.time,
+            keep_out=lambda hosts: self.told.append(dict(hosts)),
+            keep_out_ns=keep_out_ns,
+        )
+
+    def close(self, host: str, after_ns: int = SOON_NS) -> None:
+        self.time.now_ns += after_ns
+        peer = f"{host}:{next(self.ports)}"
+        assert any(self.strangers.refused(peer) for _ in range(MOST_REFUSALS))
 
 
-def test_a_connection_over_ipv6_that_is_one_of_ipv4_is_found():
-    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
-        port = listener.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)) as end:
-            far, _ = listener.accept()
-            Closing(port)(f"ipv4:127.0.0.1:{end.getsockname()[1]}")
-            end.settimeout(60)
-            assert until(lambda: end.recv(1) == b"", "it is closed")
-            far.close()
+def test_a_host_whose_connections_are_closed_again_and_again_is_kept_out_for_a_while():
+    attacking = Attacking()
+    for _ in range(MOST_CLOSED - 1):
+        attacking.close("ipv4:10.0.0.1")
+        attacking.close("ipv4:10.0.0.2", REMEMBERED_NS // 2)
+    assert attacking.told == []
+    attacking.close("ipv4:10.0.0.1")
+    assert attacking.told == [{"ipv4:10.0.0.1": ONE_IN}]
+    attacking.close("ipv4:10.0.0.1")
+    attacking.time.now_ns += KEEP_OUT_NS - 1
+    attacking.strangers.let_in()
+    assert attacking.told[-1] == {"ipv4:10.0.0.1": ONE_IN}
+    attacking.time.now_ns += 1
+    attacking.strangers.let_in()
+    assert attacking.told[-1] == {}
+    told = len(attacking.told)
+    attacking.strangers.let_in()
+    assert len(attacking.told) == told, "nothing has changed"
+
+
+def test_connections_that_are_closed_now_and_then_keep_no_host_out():
+    attacking = Attacking()
+    for _ in range(3 * MOST_CLOSED):
+        attacking.close("ipv4:10.0.0.1", REMEMBERED_NS)
+    assert attacking.told == []
+
+
+def test_a_host_that_gets_in_too_often_gets_in_less_and_the_last_one_is_told_last():
+    attacking = Attacking()
+    for _ in range(MOST_CLOSED):
+        attacking.close("ipv4:10.0.0.1")
+        attacking.close("ipv4:10.0.0.2")
+    attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
+    attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
+    assert list(attacking.told[-1].items()) == [
+        ("ipv4:10.0.0.2", ONE_IN),
+        ("ipv4:10.0.0.1", 2 * ONE_IN),
+    ]
+    for _ in range(20):
+        attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
+    assert attacking.told[-1]["ipv4:10.0.0.1"] == LARGEST_ONE_IN
+    attacking.close("ipv4:10.0.0.1")
+    assert attacking.told[-1]["ipv4:10.0.0.1"] == ONE_IN
+
+
+def test_where_it_is_not_wanted_nobody_is_kept_out():
+    attacking = Attacking(keep_out_ns=0)
+    for _ in range(3 * MOST_CLOSED):
+        attacking.close("ipv4:10.0.0.1")
+    assert attacking.told == []
+
+
+def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_out():
+    time, closed, told = Time(), [], []
+    strangers = Strangers(
+        closed.append, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
+    )
+
+    def look(**sent: int) -> list[str]:
+        strangers.unheard.begin()
+        return strangers.look({f"ipv4:10.0.0.1:{port[1:]}": one for port, one in sent.items()})
+
+    assert look(_1=2 * FREE_BYTES, _2=FREE_BYTES, _3=2 * FREE_BYTES) == []
+    time.now_ns += PATIENCE_NS
+    assert set(look(_1=2 * FREE_BYTES, _2=FREE_BYTES)) == {"ipv4:10.0.0.1:1", "ipv4:10.0.0.1:3"}
+    assert closed == ["ipv4:10.0.0.1:1"], "the third is gone"
+    assert told == []
+    assert look(_4=2 * FREE_BYTES) == []
+    assert look() == ["ipv4:10.0.0.1:4"]
+    assert told == [{"ipv4:10.0.0.1": ONE_IN}]

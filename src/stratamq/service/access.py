@@ -80,6 +80,7 @@ class Line(Enum):
     REFUSED = "refused"
     NOBODY = "refused, of callers without an identity"
     CLOSED = "connection closed"
+    KEPT_OUT = "few new connections of a host are let in"
 
 
 class AuditLog:
@@ -120,6 +121,8 @@ class AccessControl:
         many, and its connection is closed."""
         self.hold_stranger: Callable[[str], Awaitable[None]] = _at_once
         """Waits before the refusal of a call of that peer, which was counted, is answered."""
+        self.on_known: Callable[[str], None] = lambda peer: None
+        """That peer has called as somebody."""
         self.is_closed: Callable[[str], bool] = lambda peer: False
         """That peer's connection was, a moment ago."""
 
@@ -170,6 +173,7 @@ class AccessControl:
                 or "this broker asks who calls: show a token (STRATAMQ_TOKEN_FILE) or a client "
                 "certificate (STRATAMQ_TLS_CERTIFICATE)"
             )
+        self.on_known(caller.peer)
 
     def _require_there(self, caller: Caller) -> None:
         """What gRPC had taken of a connection that was closed may be hundreds of calls."""
@@ -178,8 +182,17 @@ class AccessControl:
 
     def _count_stranger(self, caller: Caller) -> None:
         if self.on_stranger(caller.peer):
-            reason, text = "too many calls without an identity", Line.CLOSED.value
-            self._lines.line(Line.CLOSED, logging.WARNING, text, peer=caller.peer, reason=reason)
+            self.closed(caller.peer, "too many calls without an identity")
+
+    def closed(self, peer: str, reason: str) -> None:
+        """That peer's connection was: a line of the audit log."""
+        text = Line.CLOSED.value
+        self._lines.line(Line.CLOSED, logging.WARNING, text, peer=peer, reason=reason)
+
+    def kept_out(self, host: str, one_in: int) -> None:
+        """Of now on, or of more than before."""
+        text = Line.KEPT_OUT.value
+        self._lines.line(Line.KEPT_OUT, logging.WARNING, text, host=host, one_in=one_in)
 
     async def require(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
         """NotPermittedError, naming what is missing. UnauthenticatedError: the caller's token was
@@ -225,7 +238,9 @@ class AccessControl:
         """Somebody has called it. Whom nobody knows waits for the answer, as for a refusal.
         CancelledError as of `admit`."""
         caller = self.caller(context)
-        if not caller.name:
+        if caller.name:
+            self.on_known(caller.peer)
+        else:
             self._require_there(caller)
         self._refused(caller, method, "there is no such method")
         if not caller.name:

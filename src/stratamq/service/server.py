@@ -42,7 +42,7 @@ from stratamq.service.health import Health
 from stratamq.service.listening import channel_options, listen, listen_locally
 from stratamq.service.loop_watch import LoopWatch
 from stratamq.service.recorder import Recorder
-from stratamq.service.strangers import Closing, Strangers
+from stratamq.service.stranger_watch import StrangerWatch
 from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -99,8 +99,7 @@ class Server:
         if not is_host(advertised_host):
             fault = f"{room}.advertised_host: {advertised_host!r} is not a name or an IP address"
             raise ConfigurationError([fault])
-        self.address = ""  # set by `start`
-        self.metrics_address = ""
+        self.address = self.metrics_address = ""  # set by `start`
         self.broker_name = ""
         """Of the log service: announced with its address, and the next one."""
         self.broker_id = 0
@@ -121,6 +120,7 @@ class Server:
         self._service_names: list[str] = []
         self._grpc: grpc.aio.Server | None = None
         self._metrics: metrics.MetricsEndpoint | None = None
+        self._watch: StrangerWatch | None = None
         self._health = Health()
         self._ready = False
         self._stopped = False
@@ -164,10 +164,8 @@ class Server:
         self.address = listen(self._grpc, address, self._room, self._tls)
         if self._access is not None and not is_unix(self.address):
             _, port = split_address(self.address)
-            strangers = Strangers(Closing(port))
-            self._access.on_stranger = strangers.refused
-            self._access.hold_stranger = strangers.hold
-            self._access.is_closed = strangers.is_closed
+            keep_out_ms = 0 if self._limits is None else self._limits.config.keep_out_ms
+            self._watch = StrangerWatch(self._access, port, keep_out_ms)
         if self._root is not None:
             self._local = listen_locally(self._grpc, self._root, self._room)
         if self._metrics_wanted:
@@ -326,6 +324,8 @@ class Server:
         if self._announcing is not None:
             self._announcing.cancel()
             await asyncio.wait([self._announcing])
+        if self._watch is not None:
+            self._watch.close()
         if self._metrics is not None:
             self._metrics.close()
         if self._root is not None:

@@ -8,27 +8,30 @@ slow down loses the connection.
     one lately                        were not waited for, or
                                       AGAIN_HELD at a time
     of a connection that was closed   all that gRPC had taken not answered
+    connections of a host that were   MOST_CLOSED             one of ONE_IN new ones is let in, for
+    closed, each within REMEMBERED_NS                         `limits.keep_out_ms` from the last on;
+    of the one before                                         one of twice as many each time that
+                                                              the next is closed within SOON_NS
 
 A refused call costs the service a fifth of a millisecond, and its peer nothing: it calls again, or
 opens streams and resets them, thousands a second, and everyone else's calls wait behind those. gRPC
 bounds neither, and closes no connection for us: the socket is found among the process's own and
 shut down. What it has taken by then comes all the same, hundreds of calls: they are dropped. Calls
 that are not refused are never held.
+
+Whose connections are closed opens others, and each costs a handshake and what it sends before it is
+found: new ones are dropped in the kernel. Connections that are open stay. Who shares the host with
+such a one gets in later: its kernel asks again after 1, 3, 7 s, …
 """
 
 import asyncio
-import contextlib
-import os
-import socket
-import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from urllib.parse import unquote
 
-from stratamq.rpc.address import split_address
+from stratamq.service.connection_filter import LARGEST_ONE_IN
+from stratamq.service.unheard import Unheard
 
 FREE_REFUSALS = 20
 """Of one host in a second. A client that lacks its token makes a few."""
@@ -45,10 +48,9 @@ LEFT_NS = 2_000_000_000
 """So long calls of a connection that was closed are of the one that was."""
 MOST_HOSTS = 4_096
 """Those that were refused last."""
-AT_ONCE = 128
-"""Descriptors: about half a millisecond."""
-PIECE_BYTES, MOST_PIECES = 1 << 20, 8
-"""More than a socket holds."""
+MOST_CLOSED = 3
+ONE_IN = 8
+SOON_NS = 2_000_000_000
 _SECOND_NS = 1_000_000_000
 
 
@@ -61,6 +63,9 @@ class _Host:
     """When it last was refused too often."""
     closed_ns: int = -REMEMBERED_NS
     """When a connection of it was closed last."""
+    closed: int = 0
+    """How many, each soon enough behind the one before."""
+    one_in: int = 1
     held: int = 0
 
 
@@ -72,11 +77,18 @@ class Strangers:
         close: Callable[[str], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        keep_out: Callable[[Mapping[str, int]], None] = lambda hosts: None,
+        keep_out_ns: int = 0,
     ) -> None:
-        """`close` gets gRPC's name of the peer, and does not wait."""
+        """`close` gets gRPC's name of the peer, and does not wait; `keep_out` gRPC's names of the
+        hosts of which one in so many new connections is let in, whenever they change, until
+        `keep_out_ns` behind the last that was closed; 0: of none."""
         self._close = close
         self._now_ns = now_ns
         self._sleep = sleep
+        self._keep_out = keep_out
+        self._keep_out_ns = keep_out_ns
+        self.unheard = Unheard(now_ns)
         self._second = -1
         self._refused: Counter[str] = Counter()
         self._not_waited: Counter[str] = Counter()
@@ -86,10 +98,13 @@ class Strangers:
         self._closed: dict[str, int] = {}
         """When, of connections."""
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
+        self._kept_out: dict[str, tuple[int, int]] = {}
+        """One in how many, and until when. The one whose connection was closed last is last."""
 
     def refused(self, peer: str) -> bool:
         """A call of `peer` was, because nobody knows who it is. True: its connection is closed."""
         now_ns = self._now_ns()
+        self.unheard.refused(peer)
         host = self._count(peer, now_ns)
         if self.is_closed(peer):
             return False
@@ -102,6 +117,25 @@ class Strangers:
             return False
         self._end(peer, host, now_ns)
         return True
+
+    def look(self, received: Mapping[str, int]) -> list[str]:
+        """`unheard` has begun one: what each connection has sent. Those that are closed, or would
+        be if they were there still."""
+        too_many = self.unheard.look(received)
+        for peer in too_many:
+            self._count_end(peer, self._of(peer), self._now_ns())
+            if peer in received:
+                self._close(peer)
+        return too_many
+
+    def let_in(self) -> None:
+        """Hosts again whose time is over."""
+        now_ns = self._now_ns()
+        over = [name for name, (_, until_ns) in self._kept_out.items() if now_ns >= until_ns]
+        if over:
+            for name in over:
+                del self._kept_out[name]
+            self._tell_kept_out()
 
     def is_closed(self, peer: str) -> bool:
         """It was, a moment ago: nobody is there to be answered. A port may be another connection's
@@ -139,16 +173,20 @@ class Strangers:
             self._second = second
             self._refused.clear()
             self._not_waited.clear()
-        name = _host_of(peer)
-        host = self._hosts.setdefault(name, _Host())
-        self._hosts.move_to_end(name)
-        if len(self._hosts) > MOST_HOSTS:
-            self._hosts.popitem(last=False)
+        host = self._of(peer)
         if host.second != second:
             host.second, host.refused = second, 0
         host.refused += 1
         if host.refused > FREE_REFUSALS or _lately(host.slow_ns, now_ns):
             host.slow_ns = now_ns
+        return host
+
+    def _of(self, peer: str) -> _Host:
+        name = _host_of(peer)
+        host = self._hosts.setdefault(name, _Host())
+        self._hosts.move_to_end(name)
+        if len(self._hosts) > MOST_HOSTS:
+            self._hosts.popitem(last=False)
         return host
 
     def _is_held(self, host: _Host, now_ns: int) -> bool:
@@ -160,9 +198,24 @@ class Strangers:
         return _lately(host.closed_ns, now_ns) and self._not_waited[peer] == AGAIN_REFUSALS
 
     def _end(self, peer: str, host: _Host, now_ns: int) -> None:
-        host.closed_ns = now_ns
-        self._closed[peer] = now_ns
+        self._count_end(peer, host, now_ns)
         self._close(peer)
+
+    def _count_end(self, peer: str, host: _Host, now_ns: int) -> None:
+        before_ns, host.closed_ns = host.closed_ns, now_ns
+        host.closed = host.closed + 1 if _lately(before_ns, now_ns) else 1
+        self._closed[peer] = now_ns
+        if host.closed < MOST_CLOSED or not self._keep_out_ns:
+            return
+        soon = host.closed > MOST_CLOSED and now_ns - before_ns < SOON_NS
+        host.one_in = min(2 * host.one_in, LARGEST_ONE_IN) if soon else ONE_IN
+        name = _host_of(peer)
+        self._kept_out.pop(name, None)
+        self._kept_out[name] = host.one_in, now_ns + self._keep_out_ns
+        self._tell_kept_out()
+
+    def _tell_kept_out(self) -> None:
+        self._keep_out({name: one_in for name, (one_in, _) in self._kept_out.items()})
 
 
 def _host_of(peer: str) -> str:
@@ -171,74 +224,3 @@ def _host_of(peer: str) -> str:
 
 def _lately(moment_ns: int, now_ns: int) -> bool:
     return now_ns - moment_ns < REMEMBERED_NS
-
-
-class Closing:
-    """Closes connections that were accepted at `port`: at once one that is among the process's
-    first AT_ONCE descriptors, where new ones mostly are, others in a thread that looks through all
-    of them, of which there may be thousands, once for all that are to be closed."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._lock = threading.Lock()
-        self._wanted: set[Ends] = set()
-        self._is_running = False
-
-    def __call__(self, peer: str) -> None:
-        """gRPC's name of the other end; nothing is done about a Unix socket."""
-        family, _, address = unquote(peer).partition(":")
-        if family not in ("ipv4", "ipv6"):
-            return
-        ends = (*split_address(address), self._port)
-        if _shut_down({ends}, AT_ONCE):
-            return
-        with self._lock:
-            self._wanted.add(ends)
-            if self._is_running:
-                return
-            self._is_running = True
-        threading.Thread(target=self._run, name="strangers", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                wanted, self._wanted = self._wanted, set()
-                if not wanted:
-                    self._is_running = False
-                    return
-            _shut_down(wanted)
-
-
-Ends = tuple[str, int, int]
-"""The other end's host and port, and this one's port."""
-
-
-def _shut_down(wanted: set[Ends], most: int | None = None) -> bool:
-    """Whether one was found among so many descriptors, of the lowest numbers; None: all."""
-    found_one = False
-    with os.scandir("/proc/self/fd") as entries:
-        for entry in islice(entries, most):
-            with contextlib.suppress(OSError):  # closed meanwhile, or no socket
-                if not os.readlink(entry.path).startswith("socket:"):
-                    continue
-                # A copy: the number may be another file's in a moment.
-                with socket.socket(fileno=os.dup(int(entry.name))) as found:
-                    if _ends(found) in wanted:
-                        found_one = True
-                        found.shutdown(socket.SHUT_RDWR)
-                        _drop_unread(found)
-    return found_one
-
-
-def _drop_unread(found: socket.socket) -> None:
-    """Thousands of calls may have come already."""
-    for _ in range(MOST_PIECES):
-        if not found.recv(PIECE_BYTES, socket.MSG_DONTWAIT):
-            return
-
-
-def _ends(found: socket.socket) -> Ends | None:
-    if found.family not in (socket.AF_INET, socket.AF_INET6):
-        return None
-    host, port = found.getpeername()[:2]
-    return str(host).removeprefix("::ffff:"), int(port), int(found.getsockname()[1])

@@ -1,0 +1,182 @@
+"""The connections of a listener that gRPC has: it names them, and closes and counts none for us.
+Their sockets are found among the process's own descriptors."""
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from urllib.parse import unquote
+
+from stratamq.rpc.address import split_address
+from stratamq.service.connection_filter import MOST_HOSTS, keep_out
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 128
+"""Descriptors: about half a millisecond."""
+PIECE_BYTES, MOST_PIECES = 1 << 20, 8
+"""More than a socket holds."""
+_TCP_INFO_BYTES, _RECEIVED = 136, struct.Struct("=128xQ")
+"""`tcpi_bytes_received` of `struct tcp_info`, since Linux 4.1."""
+Ends = tuple[str, int, int]
+"""The other end's host and port, and this one's port."""
+
+
+class Closing:
+    """Closes connections that were accepted at `port`: at once one that is among the process's
+    first AT_ONCE descriptors, where new ones mostly are, others in a thread that looks through all
+    of them, of which there may be thousands, once for all that are to be closed."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._lock = threading.Lock()
+        self._wanted: set[Ends] = set()
+        self._is_running = False
+
+    def __call__(self, peer: str) -> None:
+        """gRPC's name of the other end; nothing is done about a Unix socket."""
+        family, _, address = unquote(peer).partition(":")
+        if family not in ("ipv4", "ipv6"):
+            return
+        ends = (*split_address(address), self._port)
+        if _shut_down({ends}, AT_ONCE):
+            return
+        with self._lock:
+            self._wanted.add(ends)
+            if self._is_running:
+                return
+            self._is_running = True
+        threading.Thread(target=self._run, name="strangers", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                wanted, self._wanted = self._wanted, set()
+                if not wanted:
+                    self._is_running = False
+                    return
+            _shut_down(wanted)
+
+
+class KeepingOut:
+    """Hosts whose new connections the kernel drops, all but some."""
+
+    def __init__(self, port: int) -> None:
+        """`port`: something listens there by now."""
+        self._port = port
+        self._descriptors = [found for found in _descriptors() if self._is_listening(found)]
+        self._names: dict[str, int] = {}
+        self._has_failed = False
+
+    def __call__(self, hosts: Mapping[str, int]) -> None:
+        """Those alone, of now on: gRPC's names of hosts, and of how many connections one is let in.
+        Beyond MOST_HOSTS the last ones."""
+        names = dict(list(hosts.items())[-MOST_HOSTS:])
+        if names == self._names:
+            return
+        addresses = {_address_of(name): one_in for name, one_in in names.items()}
+        try:
+            for found in _sockets(self._descriptors):
+                with found:
+                    if self._is_one(found):
+                        keep_out(found, addresses)
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("no host is kept out", extra={"reason": str(error)})
+            self._has_failed = True
+        self._names = names
+
+    def _is_listening(self, descriptor: int) -> bool:
+        for found in _sockets([descriptor]):
+            with found:
+                return self._is_one(found)
+        return False
+
+    def _is_one(self, found: socket.socket) -> bool:
+        """A name that is several addresses has several."""
+        return (
+            found.family in (socket.AF_INET, socket.AF_INET6)
+            and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            and found.getsockname()[1] == self._port
+        )
+
+
+class Received:
+    """What the connections of `port` have sent, by gRPC's names of their other ends: bytes of each
+    since it was opened. A pass looks through AT_ONCE descriptors at a time."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._left: list[int] = []
+        self._found: dict[str, int] = {}
+
+    def begin(self) -> None:
+        self._left, self._found = _descriptors(), {}
+
+    def go_on(self) -> dict[str, int] | None:
+        """None: not through yet."""
+        part, self._left = self._left[:AT_ONCE], self._left[AT_ONCE:]
+        for found in _sockets(part):
+            with found, contextlib.suppress(OSError):  # nobody is at the other end
+                ends = _ends(found)
+                # gRPC names scopes of IPv6 in a way of its own.
+                if ends is not None and ends[2] == self._port and "%" not in ends[0]:
+                    self._found[_name_of(ends)] = _received(found)
+        return None if self._left else self._found
+
+
+def _shut_down(wanted: set[Ends], most: int | None = None) -> bool:
+    """Whether one was found among so many descriptors, of the lowest numbers; None: all."""
+    found_one = False
+    for found in _sockets(islice(_descriptors(), most)):
+        with found, contextlib.suppress(OSError):  # closed meanwhile
+            if _ends(found) in wanted:
+                found_one = True
+                found.shutdown(socket.SHUT_RDWR)
+                _drop_unread(found)
+    return found_one
+
+
+def _descriptors() -> list[int]:
+    """The process's, the lowest first."""
+    return sorted(map(int, os.listdir("/proc/self/fd")))
+
+
+def _sockets(descriptors: Iterable[int]) -> Iterator[socket.socket]:
+    """Copies of those that are: the number may be another file's in a moment."""
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):  # closed meanwhile, or no socket
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
+                yield socket.socket(fileno=os.dup(descriptor))
+
+
+def _drop_unread(found: socket.socket) -> None:
+    """Thousands of calls may have come already."""
+    for _ in range(MOST_PIECES):
+        if not found.recv(PIECE_BYTES, socket.MSG_DONTWAIT):
+            return
+
+
+def _ends(found: socket.socket) -> Ends | None:
+    if found.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    host, port = found.getpeername()[:2]
+    return str(host).removeprefix("::ffff:"), int(port), int(found.getsockname()[1])
+
+
+def _name_of(ends: Ends) -> str:
+    host, port, _ = ends
+    return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def _address_of(name: str) -> str:
+    return unquote(name).partition(":")[2].strip("[]").partition("%")[0]
+
+
+def _received(found: socket.socket) -> int:
+    shown = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    return int(_RECEIVED.unpack(shown)[0])

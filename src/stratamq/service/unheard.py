@@ -1,0 +1,107 @@
+"""Who sends a lot on a connection and calls nothing that anybody may: it is only found by what it
+sends.
+
+    calls once as somebody             may send what it likes: other limits are for it
+    has not yet                        FREE_BYTES, BYTES_PER_S since it was seen first, and
+                                       CALL_BYTES for each call that was refused
+    has sent more, for PATIENCE_NS,    is one too many
+    or at one look, and is gone at the
+    next
+
+gRPC answers calls that lack a header, frames of no call and streams that are reset by itself, tens
+of thousands a second, and its threads are everybody's. The service hears of none of it. A new
+connection may have sent its first requests before the service hears of the calls: hence the
+patience.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+FREE_BYTES = 1 << 16
+BYTES_PER_S = 1 << 12
+"""Somebody who asks for the health again and again."""
+CALL_BYTES = 1 << 18
+"""What gRPC takes of a call before it is read (`listening.UNREAD_BYTES`)."""
+PATIENCE_NS = 250_000_000
+MOST_FORGOTTEN = 4_096
+"""Connections that may have gone since the last look."""
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    first_ns: int
+    over_ns: int | None
+    """Since when it has sent too much."""
+
+
+class Unheard:
+    """Of one listener. Belongs to the event loop."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._look = 0
+        self._known: dict[str, int] = {}
+        """At the last call of each connection: which look was next."""
+        self._refused: dict[str, tuple[int, int]] = {}
+        """The same, and how often."""
+        self._seen: dict[str, _Connection] = {}
+        self._at_last_look = 0
+
+    def known(self, peer: str) -> None:
+        """It has called as somebody."""
+        self._known[peer] = self._look
+
+    def refused(self, peer: str) -> None:
+        """A call of it was, because nobody knows who it is."""
+        self._refused[peer] = self._look, self._refused.get(peer, (0, 0))[1] + 1
+
+    @property
+    def wants_look(self) -> bool:
+        """To forget connections that are gone."""
+        remembered = len(self._known) + len(self._refused)
+        return remembered > self._at_last_look + MOST_FORGOTTEN
+
+    def begin(self) -> None:
+        """The connections are looked through now. Those of later calls may not be among them."""
+        self._look += 1
+
+    def look(self, received: Mapping[str, int]) -> list[str]:
+        """`received`: bytes of each connection that is there, since it was opened. Those that are
+        one too many."""
+        now_ns = self._now_ns()
+        before = {peer: one for peer, one in self._seen.items() if peer not in self._known}
+        self._seen = {
+            peer: self._looked_at(peer, sent, before.get(peer), now_ns)
+            for peer, sent in received.items()
+            if peer not in self._known
+        }
+        too_many = [peer for peer, one in before.items()
+                    if one.over_ns is not None and peer not in received]  # fmt: skip
+        for peer, one in list(self._seen.items()):
+            if one.over_ns is not None and now_ns - one.over_ns >= PATIENCE_NS:
+                too_many.append(peer)
+                del self._seen[peer]
+        self._forget(received)
+        return too_many
+
+    def _looked_at(
+        self, peer: str, sent: int, before: _Connection | None, now_ns: int
+    ) -> _Connection:
+        first_ns = now_ns if before is None else before.first_ns
+        if sent <= self._allowed(peer, now_ns - first_ns):
+            return _Connection(first_ns, None)
+        if before is None or before.over_ns is None:
+            return _Connection(first_ns, now_ns)
+        return before
+
+    def _allowed(self, peer: str, age_ns: int) -> int:
+        calls = self._refused.get(peer, (0, 0))[1]
+        return FREE_BYTES + BYTES_PER_S * age_ns // _SECOND_NS + CALL_BYTES * calls
+
+    def _forget(self, received: Mapping[str, int]) -> None:
+        self._known = {peer: look for peer, look in self._known.items()
+                       if peer in received or look == self._look}  # fmt: skip
+        self._refused = {peer: one for peer, one in self._refused.items()
+                         if peer in received or one[0] == self._look}  # fmt: skip
+        self._at_last_look = len(self._known) + len(self._refused)
