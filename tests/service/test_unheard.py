@@ -5,8 +5,11 @@ import pytest
 from stratamq.service.unheard import (
     BYTES_PER_S,
     CALL_BYTES,
+    COMING_BYTES,
     FREE_BYTES,
+    IDLE_NS,
     MOST_FORGOTTEN,
+    MOST_IDLE,
     PATIENCE_NS,
     Unheard,
 )
@@ -38,7 +41,7 @@ def test_who_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
 
 
 def test_who_had_sent_too_much_and_is_gone_is_one_too_many(looks):
-    assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, 0) == []
+    assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES // 2}, 0) == []
     assert looks.look({}, 0) == [A]
     assert looks.look({}) == []
 
@@ -92,3 +95,56 @@ def test_connections_that_are_gone_are_forgotten(looks):
     peer = "ipv4:10.0.0.2:1"  # another connection's, by now
     assert looks.look({peer: 2 * FREE_BYTES}) == []
     assert looks.look({peer: 2 * FREE_BYTES}) == [peer]
+
+
+def come_and_go(looks: Looks, host: str, port: int, sent: int = 0) -> list[str]:
+    peer = f"{host}:{port}"
+    return looks.look({peer: sent}, 0) + looks.look({}, 0)
+
+
+def test_connections_that_come_and_go_are_one_too_many_for_their_host(looks):
+    fit = FREE_BYTES // COMING_BYTES
+    for port in range(fit):
+        assert come_and_go(looks, "ipv4:10.0.0.1", port) == []
+        assert come_and_go(looks, "ipv4:10.0.0.2", port) == []
+    assert come_and_go(looks, "ipv4:10.0.0.1", fit) == [f"ipv4:10.0.0.1:{fit}"]
+    assert come_and_go(looks, "ipv4:10.0.0.1", fit + 1) == []
+    looks.now_ns += SECOND_NS
+    for port in range(fit):
+        assert come_and_go(looks, "ipv4:10.0.0.2", port) == []
+
+
+def test_what_they_sent_counts_too(looks):
+    sent = FREE_BYTES // 2
+    assert come_and_go(looks, "ipv4:10.0.0.1", 1, sent) == []
+    assert come_and_go(looks, "ipv4:10.0.0.1", 2, sent) == ["ipv4:10.0.0.1:2"]
+
+
+def test_connections_of_somebody_or_that_were_refused_may_come_and_go(looks):
+    for port in range(3 * FREE_BYTES // COMING_BYTES):
+        peer = f"ipv4:10.0.0.1:{port}"
+        looks.unheard.known(peer) if port % 2 else looks.unheard.refused(peer)
+        assert come_and_go(looks, "ipv4:10.0.0.1", port, FREE_BYTES) == []
+
+
+def test_one_that_was_there_for_long_may_have_sent_as_much_as_it_may(looks):
+    seconds = 2 * FREE_BYTES // BYTES_PER_S
+    assert looks.look({A: 0}) == []
+    assert looks.look({A: BYTES_PER_S * seconds}, SECOND_NS * seconds) == []
+    assert looks.look({}) == []
+
+
+def test_many_connections_of_a_host_that_say_nothing_are_a_crowd_after_a_while(looks):
+    crowd = {f"ipv4:10.0.0.1:{port}": 0 for port in range(MOST_IDLE + 1)}
+    others = {f"ipv4:10.0.0.2:{port}": 0 for port in range(MOST_IDLE)}
+    known = {f"ipv4:10.0.0.3:{port}": 0 for port in range(MOST_IDLE + 1)}
+    for peer in known:
+        looks.unheard.known(peer)
+    everybody = crowd | others | known
+    looks.look(everybody)
+    looks.look(everybody, IDLE_NS - 1)
+    assert looks.unheard.crowds() == []
+    looks.look(everybody, 1)
+    assert looks.unheard.crowds() == ["ipv4:10.0.0.1"]
+    looks.look(others | known)
+    assert looks.unheard.crowds() == []

@@ -12,6 +12,7 @@ slow down loses the connection.
     closed, each within REMEMBERED_NS                         `limits.keep_out_ms` from the last on;
     of the one before                                         one of twice as many each time that
                                                               the next is closed within SOON_NS
+    connections that call nothing     unheard.py              the same
 
 A refused call costs the service a fifth of a millisecond, and its peer nothing: it calls again, or
 opens streams and resets them, thousands a second, and everyone else's calls wait behind those. gRPC
@@ -30,6 +31,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from stratamq.service.client_limits import host_of
 from stratamq.service.connection_filter import LARGEST_ONE_IN
 from stratamq.service.unheard import Unheard
 
@@ -126,6 +128,9 @@ class Strangers:
             self._count_end(peer, self._of(peer), self._now_ns())
             if peer in received:
                 self._close(peer)
+        for name in self.unheard.crowds():
+            one_in, _ = self._kept_out.get(name, (ONE_IN, 0))
+            self._put_out(name, one_in, self._now_ns())
         return too_many
 
     def let_in(self) -> None:
@@ -145,7 +150,7 @@ class Strangers:
 
     async def hold(self, peer: str) -> None:
         """Behind `refused`, before the refusal is answered."""
-        host, now_ns = self._hosts.get(_host_of(peer)), self._now_ns()
+        host, now_ns = self._hosts.get(host_of(peer)), self._now_ns()
         if host is None or not self._is_held(host, now_ns):
             return
         host.held += 1
@@ -182,7 +187,7 @@ class Strangers:
         return host
 
     def _of(self, peer: str) -> _Host:
-        name = _host_of(peer)
+        name = host_of(peer)
         host = self._hosts.setdefault(name, _Host())
         self._hosts.move_to_end(name)
         if len(self._hosts) > MOST_HOSTS:
@@ -205,21 +210,20 @@ class Strangers:
         before_ns, host.closed_ns = host.closed_ns, now_ns
         host.closed = host.closed + 1 if _lately(before_ns, now_ns) else 1
         self._closed[peer] = now_ns
-        if host.closed < MOST_CLOSED or not self._keep_out_ns:
+        if host.closed < MOST_CLOSED:
             return
         soon = host.closed > MOST_CLOSED and now_ns - before_ns < SOON_NS
         host.one_in = min(2 * host.one_in, LARGEST_ONE_IN) if soon else ONE_IN
-        name = _host_of(peer)
-        self._kept_out.pop(name, None)
-        self._kept_out[name] = host.one_in, now_ns + self._keep_out_ns
-        self._tell_kept_out()
+        self._put_out(host_of(peer), host.one_in, now_ns)
+
+    def _put_out(self, name: str, one_in: int, now_ns: int) -> None:
+        if self._keep_out_ns:
+            self._kept_out.pop(name, None)
+            self._kept_out[name] = one_in, now_ns + self._keep_out_ns
+            self._tell_kept_out()
 
     def _tell_kept_out(self) -> None:
         self._keep_out({name: one_in for name, (one_in, _) in self._kept_out.items()})
-
-
-def _host_of(peer: str) -> str:
-    return peer.rpartition(":")[0]
 
 
 def _lately(moment_ns: int, now_ns: int) -> bool:

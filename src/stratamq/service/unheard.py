@@ -1,5 +1,4 @@
-"""Who sends a lot on a connection and calls nothing that anybody may: it is only found by what it
-sends.
+"""Who connects and sends, and calls nothing that anybody may: it is found by its connections alone.
 
     calls once as somebody             may send what it likes: other limits are for it
     has not yet                        FREE_BYTES, BYTES_PER_S since it was seen first, and
@@ -7,6 +6,9 @@ sends.
     has sent more, for PATIENCE_NS,    is one too many
     or at one look, and is gone at the
     next
+    comes and goes                     COMING_BYTES and what it sent are its host's: of FREE_BYTES
+                                       more in a second, it is one too many
+    says nothing for IDLE_NS           is one of a crowd, if its host has more than MOST_IDLE
 
 gRPC answers calls that lack a header, frames of no call and streams that are reset by itself, tens
 of thousands a second, and its threads are everybody's. The service hears of none of it. A new
@@ -14,15 +16,22 @@ connection may have sent its first requests before the service hears of the call
 patience.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from stratamq.service.client_limits import host_of
 
 FREE_BYTES = 1 << 16
 BYTES_PER_S = 1 << 12
 """Somebody who asks for the health again and again."""
 CALL_BYTES = 1 << 18
 """What gRPC takes of a call before it is read (`listening.UNREAD_BYTES`)."""
+COMING_BYTES = 1 << 13
+"""A handshake costs as much as the streams of so many bytes."""
 PATIENCE_NS = 250_000_000
+IDLE_NS = 1_000_000_000
+MOST_IDLE = 256
 MOST_FORGOTTEN = 4_096
 """Connections that may have gone since the last look."""
 _SECOND_NS = 1_000_000_000
@@ -33,6 +42,7 @@ class _Connection:
     first_ns: int
     over_ns: int | None
     """Since when it has sent too much."""
+    sent: int
 
 
 class Unheard:
@@ -47,6 +57,9 @@ class Unheard:
         """The same, and how often."""
         self._seen: dict[str, _Connection] = {}
         self._at_last_look = 0
+        self._second = -1
+        self._gone: Counter[str] = Counter()
+        """Bytes of hosts' connections that came and went, in this second."""
 
     def known(self, peer: str) -> None:
         """It has called as somebody."""
@@ -76,8 +89,11 @@ class Unheard:
             for peer, sent in received.items()
             if peer not in self._known
         }
-        too_many = [peer for peer, one in before.items()
-                    if one.over_ns is not None and peer not in received]  # fmt: skip
+        too_many = [
+            peer
+            for peer, one in before.items()
+            if peer not in received and self._has_gone_too_often(peer, one, now_ns)
+        ]
         for peer, one in list(self._seen.items()):
             if one.over_ns is not None and now_ns - one.over_ns >= PATIENCE_NS:
                 too_many.append(peer)
@@ -85,15 +101,37 @@ class Unheard:
         self._forget(received)
         return too_many
 
+    def crowds(self) -> list[str]:
+        """Hosts of many connections that say nothing, at the last look."""
+        before_ns = self._now_ns() - IDLE_NS
+        idle = Counter(host_of(peer) for peer, one in self._seen.items()
+                       if one.first_ns <= before_ns)  # fmt: skip
+        return [host for host, count in idle.items() if count > MOST_IDLE]
+
     def _looked_at(
         self, peer: str, sent: int, before: _Connection | None, now_ns: int
     ) -> _Connection:
         first_ns = now_ns if before is None else before.first_ns
         if sent <= self._allowed(peer, now_ns - first_ns):
-            return _Connection(first_ns, None)
-        if before is None or before.over_ns is None:
-            return _Connection(first_ns, now_ns)
-        return before
+            return _Connection(first_ns, None, sent)
+        over_ns = None if before is None else before.over_ns
+        return _Connection(first_ns, now_ns if over_ns is None else over_ns, sent)
+
+    def _has_gone_too_often(self, peer: str, one: _Connection, now_ns: int) -> bool:
+        if one.over_ns is not None:
+            return True
+        if peer in self._refused:
+            return False
+        second, host = now_ns // _SECOND_NS, host_of(peer)
+        if second != self._second:
+            self._second = second
+            self._gone.clear()
+        free = BYTES_PER_S * (now_ns - one.first_ns) // _SECOND_NS
+        self._gone[host] += max(0, COMING_BYTES + one.sent - free)
+        if self._gone[host] <= FREE_BYTES:
+            return False
+        del self._gone[host]
+        return True
 
     def _allowed(self, peer: str, age_ns: int) -> int:
         calls = self._refused.get(peer, (0, 0))[1]
