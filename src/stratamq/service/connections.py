@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import socket
+import stat
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -150,7 +151,7 @@ def _sockets(descriptors: Iterable[int]) -> Iterator[socket.socket]:
     """Copies of those that are: the number may be another file's in a moment."""
     for descriptor in descriptors:
         with contextlib.suppress(OSError):  # closed meanwhile, or no socket
-            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 yield socket.socket(fileno=os.dup(descriptor))
 
 

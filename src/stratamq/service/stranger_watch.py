@@ -11,8 +11,10 @@ from stratamq.service.connections import Closing, KeepingOut, Received
 from stratamq.service.strangers import Strangers
 
 LOOK_S = 0.1
-AT_WORK = 0.2
+AT_WORK = 0.05
 """Of a core, by all threads but the event loop's."""
+MOST_TIME = 0.01
+"""Of the event loop's, for looks."""
 
 KEPT_OUT = metrics.gauge(
     "service_hosts_kept_out",
@@ -38,6 +40,7 @@ class StrangerWatch:
         access.is_closed = self._strangers.is_closed
         access.on_known = self._strangers.unheard.known
         self._is_looking = False
+        self._pause_until_ns = 0
         self._others_ns, self._looked_ns = _others_ns(), time.monotonic_ns()
         self._wait()
 
@@ -58,11 +61,17 @@ class StrangerWatch:
     def _look(self) -> None:
         self._wait()
         self._strangers.let_in()
-        unheard, is_at_work = self._strangers.unheard, self._is_at_work()
+        if time.monotonic_ns() < self._pause_until_ns:
+            return
+        began_ns = time.thread_time_ns()
+        if self._is_looking or self._is_at_work() or self._strangers.unheard.wants_look:
+            self._go_on()
+        cost_ns = time.thread_time_ns() - began_ns
+        self._pause_until_ns = time.monotonic_ns() + int(cost_ns / MOST_TIME)
+
+    def _go_on(self) -> None:
         if not self._is_looking:
-            if not is_at_work and not unheard.wants_look:
-                return
-            unheard.begin()
+            self._strangers.unheard.begin()
             self._received.begin()
             self._is_looking = True
         received = self._received.go_on()
