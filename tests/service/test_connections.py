@@ -5,7 +5,9 @@ import socket
 
 import pytest
 
+from stratamq.service.connection_filter import keep_out
 from stratamq.service.connections import AT_ONCE, Closing, KeepingOut, Received
+from stratamq.service.unheard import Sent
 from tests.support.waiting import until
 
 NEVER = 1 << 32
@@ -56,11 +58,15 @@ def name_of(connection: socket.socket) -> str:
     return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
-def received(looks: Received) -> dict[str, int]:
+def looked_at(looks: Received) -> dict[str, Sent]:
     looks.begin()
     while (found := looks.go_on()) is None:
         pass
     return found
+
+
+def received(looks: Received) -> dict[str, int]:
+    return {peer: sent.bytes for peer, sent in looked_at(looks).items()}
 
 
 @pytest.mark.parametrize("before", [0, AT_ONCE], ids=["few descriptors", "many"])
@@ -84,6 +90,12 @@ def test_what_connections_of_a_port_have_sent_is_counted_whether_it_was_read_or_
         until(lambda: received(looks) == expected, "what was sent is there")
         assert accepted[0].recv(100)
         assert received(looks) == expected
+        ms = 1_000_000
+        until(lambda: looked_at(looks)[name_of(second)].silent_ns >= 50 * ms, "it says nothing")
+        first.sendall(b"x")
+        until(lambda: received(looks)[name_of(first)] == 101, "it is there")
+        sent = looked_at(looks)
+        assert sent[name_of(first)].silent_ns < sent[name_of(second)].silent_ns
         for each in accepted:
             each.close()
     for descriptor in taken:
@@ -106,12 +118,12 @@ def is_in(connection: socket.socket) -> bool:
 def test_new_connections_of_a_host_that_is_kept_out_are_dropped_and_nothing_else():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
-        keep_out = KeepingOut(address[1])
-        keep_out({"ipv4:127.0.0.4": NEVER})
+        keeping_out = KeepingOut(address[1])
+        keeping_out({"ipv4:127.0.0.4": NEVER})
         with connecting(address, "127.0.0.2") as before:
             until(lambda: is_in(before), "it is let in")
             far, _ = listener.accept()
-            keep_out({"ipv4:127.0.0.2": NEVER, "ipv4:127.0.0.3": 1})
+            keeping_out({"ipv4:127.0.0.2": NEVER, "ipv4:127.0.0.3": 1})
             with (
                 connecting(address, "127.0.0.2") as dropped,
                 connecting(address, "127.0.0.3") as by_chance,
@@ -121,16 +133,33 @@ def test_new_connections_of_a_host_that_is_kept_out_are_dropped_and_nothing_else
                 assert not is_in(dropped)
                 before.sendall(b"x")
                 assert far.recv(1) == b"x", "what was open stays"
-                keep_out({})
+                keeping_out({})
                 until(lambda: is_in(dropped), "its kernel asks again, and it is let in")
             far.close()
+
+
+def test_a_connection_that_has_the_filter_gets_what_a_host_sends_that_is_kept_out():
+    """It inherits it from its listener."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        connecting(listener.getsockname(), "127.0.0.2") as near,
+    ):
+        far, _ = listener.accept()
+        keep_out(far, {"127.0.0.2": NEVER})
+        until(lambda: is_in(near), "it is open")
+        near.sendall(b"x")
+        far.settimeout(20)
+        assert far.recv(1) == b"x"
+        near.shutdown(socket.SHUT_WR)
+        assert far.recv(1) == b""
+        far.close()
 
 
 def test_of_ipv6_a_network_is_kept_out_and_ipv4_is_told_apart():
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
         port = listener.getsockname()[1]
-        keep_out = KeepingOut(port)
-        keep_out({"ipv6:%5B::2%5D": NEVER, "ipv4:127.0.0.2": NEVER})
+        keeping_out = KeepingOut(port)
+        keeping_out({"ipv6:%5B::2%5D": NEVER, "ipv4:127.0.0.2": NEVER})
         with (
             connecting(("::1", port), "::1") as six,
             connecting(("127.0.0.1", port), "127.0.0.2") as four,
@@ -139,7 +168,7 @@ def test_of_ipv6_a_network_is_kept_out_and_ipv4_is_told_apart():
             until(lambda: is_in(another), "another host is let in")
             assert not is_in(six)
             assert not is_in(four)
-            keep_out({"ipv6:%5B2001:db8::1%5D": NEVER, "ipv6:%5B0:0:0:1::1%5D": NEVER})
+            keeping_out({"ipv6:%5B2001:db8::1%5D": NEVER, "ipv6:%5B0:0:0:1::1%5D": NEVER})
             until(lambda: is_in(six) and is_in(four), "they are let in")
 
 

@@ -18,7 +18,7 @@ from stratamq.service.strangers import (
     SOON_NS,
     Strangers,
 )
-from stratamq.service.unheard import FREE_BYTES, IDLE_NS, MOST_IDLE, PATIENCE_NS
+from stratamq.service.unheard import FREE_BYTES, IDLE_NS, MOST_IDLE, PATIENCE_NS, Sent
 
 SECOND_NS = 1_000_000_000
 
@@ -283,7 +283,9 @@ def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_o
 
     def look(**sent: int) -> list[str]:
         strangers.unheard.begin()
-        return strangers.look({f"ipv4:10.0.0.1:{port[1:]}": one for port, one in sent.items()})
+        return strangers.look(
+            {f"ipv4:10.0.0.1:{port[1:]}": Sent(one, 0) for port, one in sent.items()}
+        )
 
     assert look(_1=2 * FREE_BYTES, _2=FREE_BYTES // 2, _3=2 * FREE_BYTES) == []
     time.now_ns += PATIENCE_NS
@@ -298,12 +300,12 @@ def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_o
     assert told == [{"ipv4:10.0.0.1": ONE_IN}]
 
 
-def test_a_host_of_many_connections_that_say_nothing_is_kept_out_and_keeps_those_it_has():
+def test_a_host_of_many_connections_that_call_nothing_is_kept_out_and_keeps_those_it_has():
     time, closed, told = Time(), [], []
     strangers = Strangers(
         closed.append, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
     )
-    crowd = {f"ipv4:10.0.0.1:{port}": 0 for port in range(MOST_IDLE + 1)}
+    crowd = {f"ipv4:10.0.0.1:{port}": Sent(0, 0) for port in range(MOST_IDLE + 1)}
     for _ in range(2):
         strangers.unheard.begin()
         assert strangers.look(crowd) == []

@@ -11,6 +11,7 @@ from stratamq.service.unheard import (
     MOST_FORGOTTEN,
     MOST_IDLE,
     PATIENCE_NS,
+    Sent,
     Unheard,
 )
 
@@ -23,10 +24,13 @@ class Looks:
         self.now_ns = 0
         self.unheard = Unheard(lambda: self.now_ns)
 
-    def look(self, received: dict[str, int], after_ns: int = PATIENCE_NS) -> list[str]:
+    def look(
+        self, received: dict[str, int], after_ns: int = PATIENCE_NS, silent_ns: int = 0
+    ) -> list[str]:
+        """`received`: bytes."""
         self.now_ns += after_ns
         self.unheard.begin()
-        return self.unheard.look(received)
+        return self.unheard.look({peer: Sent(sent, silent_ns) for peer, sent in received.items()})
 
 
 @pytest.fixture
@@ -134,7 +138,16 @@ def test_one_that_was_there_for_long_may_have_sent_as_much_as_it_may(looks):
     assert looks.look({}) == []
 
 
-def test_many_connections_of_a_host_that_say_nothing_are_a_crowd_after_a_while(looks):
+def test_connections_that_are_seen_to_be_silent_for_so_long_are_a_crowd_at_once(looks):
+    crowd = {f"ipv4:10.0.0.1:{port}": 0 for port in range(MOST_IDLE + 1)}
+    looks.look(crowd, silent_ns=IDLE_NS - 1)
+    assert looks.unheard.crowds() == []
+    looks = Looks()
+    looks.look(crowd, silent_ns=IDLE_NS)
+    assert looks.unheard.crowds() == ["ipv4:10.0.0.1"]
+
+
+def test_many_connections_of_a_host_that_call_nothing_are_a_crowd_after_a_while(looks):
     crowd = {f"ipv4:10.0.0.1:{port}": 0 for port in range(MOST_IDLE + 1)}
     others = {f"ipv4:10.0.0.2:{port}": 0 for port in range(MOST_IDLE)}
     known = {f"ipv4:10.0.0.3:{port}": 0 for port in range(MOST_IDLE + 1)}

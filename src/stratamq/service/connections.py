@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from stratamq.rpc.address import split_address
 from stratamq.service.connection_filter import MOST_HOSTS, keep_out
+from stratamq.service.unheard import Sent
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ AT_ONCE = 128
 """Descriptors: about half a millisecond."""
 PIECE_BYTES, MOST_PIECES = 1 << 20, 8
 """More than a socket holds."""
-_TCP_INFO_BYTES, _RECEIVED = 136, struct.Struct("=128xQ")
-"""`tcpi_bytes_received` of `struct tcp_info`, since Linux 4.1."""
+_TCP_INFO_BYTES, _RECEIVED = 136, struct.Struct("=52xI72xQ")
+"""`tcpi_last_data_recv`, ms, and `tcpi_bytes_received` of `struct tcp_info`, since Linux 4.1."""
 Ends = tuple[str, int, int]
 """The other end's host and port, and this one's port."""
 
@@ -107,18 +108,18 @@ class KeepingOut:
 
 
 class Received:
-    """What the connections of `port` have sent, by gRPC's names of their other ends: bytes of each
-    since it was opened. A pass looks through AT_ONCE descriptors at a time."""
+    """What the connections of `port` have sent, by gRPC's names of their other ends. A pass looks
+    through AT_ONCE descriptors at a time."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._left: list[int] = []
-        self._found: dict[str, int] = {}
+        self._found: dict[str, Sent] = {}
 
     def begin(self) -> None:
         self._left, self._found = _descriptors(), {}
 
-    def go_on(self) -> dict[str, int] | None:
+    def go_on(self) -> dict[str, Sent] | None:
         """None: not through yet."""
         part, self._left = self._left[:AT_ONCE], self._left[AT_ONCE:]
         for found in _sockets(part):
@@ -178,6 +179,7 @@ def _address_of(name: str) -> str:
     return unquote(name).partition(":")[2].strip("[]").partition("%")[0]
 
 
-def _received(found: socket.socket) -> int:
+def _received(found: socket.socket) -> Sent:
     shown = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    return int(_RECEIVED.unpack(shown)[0])
+    silent_ms, count = _RECEIVED.unpack(shown)
+    return Sent(count, silent_ms * 1_000_000)

@@ -13,7 +13,7 @@ from stratamq.service.strangers import Strangers
 LOOK_S = 0.1
 AT_WORK = 0.05
 """Of a core, by all threads but the event loop's."""
-MOST_TIME = 0.01
+MOST_TIME = 0.02
 """Of the event loop's, for looks."""
 
 KEPT_OUT = metrics.gauge(

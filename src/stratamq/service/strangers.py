@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 from stratamq.service.client_limits import host_of
 from stratamq.service.connection_filter import LARGEST_ONE_IN
-from stratamq.service.unheard import Unheard
+from stratamq.service.unheard import Sent, Unheard
 
 FREE_REFUSALS = 20
 """Of one host in a second. A client that lacks its token makes a few."""
@@ -120,7 +120,7 @@ class Strangers:
         self._end(peer, host, now_ns)
         return True
 
-    def look(self, received: Mapping[str, int]) -> list[str]:
+    def look(self, received: Mapping[str, Sent]) -> list[str]:
         """`unheard` has begun one: what each connection has sent. Those that are closed, or would
         be if they were there still."""
         too_many = self.unheard.look(received)

@@ -8,7 +8,7 @@
     next
     comes and goes                     COMING_BYTES and what it sent are its host's: of FREE_BYTES
                                        more in a second, it is one too many
-    says nothing for IDLE_NS           is one of a crowd, if its host has more than MOST_IDLE
+    is IDLE_NS old, so far as is seen  is one of a crowd, if its host has more than MOST_IDLE
 
 gRPC answers calls that lack a header, frames of no call and streams that are reset by itself, tens
 of thousands a second, and its threads are everybody's. The service hears of none of it. A new
@@ -19,6 +19,7 @@ patience.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stratamq.service.client_limits import host_of
 
@@ -31,15 +32,25 @@ COMING_BYTES = 1 << 13
 """A handshake costs as much as the streams of so many bytes."""
 PATIENCE_NS = 250_000_000
 IDLE_NS = 1_000_000_000
-MOST_IDLE = 256
+MOST_IDLE = 128
 MOST_FORGOTTEN = 4_096
 """Connections that may have gone since the last look."""
 _SECOND_NS = 1_000_000_000
 
 
+class Sent(NamedTuple):
+    """By a connection that is there."""
+
+    bytes: int
+    """Since it was opened."""
+    silent_ns: int
+    """Since the last of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Connection:
     first_ns: int
+    """It was there by then."""
     over_ns: int | None
     """Since when it has sent too much."""
     sent: int
@@ -79,9 +90,8 @@ class Unheard:
         """The connections are looked through now. Those of later calls may not be among them."""
         self._look += 1
 
-    def look(self, received: Mapping[str, int]) -> list[str]:
-        """`received`: bytes of each connection that is there, since it was opened. Those that are
-        one too many."""
+    def look(self, received: Mapping[str, Sent]) -> list[str]:
+        """`received`: of each connection that is there. Those that are one too many."""
         now_ns = self._now_ns()
         before = {peer: one for peer, one in self._seen.items() if peer not in self._known}
         self._seen = {
@@ -102,20 +112,20 @@ class Unheard:
         return too_many
 
     def crowds(self) -> list[str]:
-        """Hosts of many connections that say nothing, at the last look."""
+        """Hosts of many connections that call nothing, at the last look."""
         before_ns = self._now_ns() - IDLE_NS
         idle = Counter(host_of(peer) for peer, one in self._seen.items()
                        if one.first_ns <= before_ns)  # fmt: skip
         return [host for host, count in idle.items() if count > MOST_IDLE]
 
     def _looked_at(
-        self, peer: str, sent: int, before: _Connection | None, now_ns: int
+        self, peer: str, sent: Sent, before: _Connection | None, now_ns: int
     ) -> _Connection:
-        first_ns = now_ns if before is None else before.first_ns
-        if sent <= self._allowed(peer, now_ns - first_ns):
-            return _Connection(first_ns, None, sent)
+        first_ns = now_ns - sent.silent_ns if before is None else before.first_ns
+        if sent.bytes <= self._allowed(peer, now_ns - first_ns):
+            return _Connection(first_ns, None, sent.bytes)
         over_ns = None if before is None else before.over_ns
-        return _Connection(first_ns, now_ns if over_ns is None else over_ns, sent)
+        return _Connection(first_ns, now_ns if over_ns is None else over_ns, sent.bytes)
 
     def _has_gone_too_often(self, peer: str, one: _Connection, now_ns: int) -> bool:
         if one.over_ns is not None:
@@ -137,7 +147,7 @@ class Unheard:
         calls = self._refused.get(peer, (0, 0))[1]
         return FREE_BYTES + BYTES_PER_S * age_ns // _SECOND_NS + CALL_BYTES * calls
 
-    def _forget(self, received: Mapping[str, int]) -> None:
+    def _forget(self, received: Mapping[str, Sent]) -> None:
         self._known = {peer: look for peer, look in self._known.items()
                        if peer in received or look == self._look}  # fmt: skip
         self._refused = {peer: one for peer, one in self._refused.items()
