@@ -25,6 +25,7 @@ from stratamq.service.client_limits import RECEIVED_AT_ONCE
 from stratamq.service.listening import UNREAD_BYTES
 from stratamq.service.metrics import MOST_CONNECTIONS
 from stratamq.service.strangers import MOST_CLOSED
+from stratamq.service.unheard import MOST_IDLE
 from tests.security.conftest import Pki
 from tests.security.recording import Recorder
 from tests.support.brokers import Broker
@@ -36,6 +37,7 @@ SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 GROWTH_BYTES = 96 << 20
 IDLE = 1_000
 ANSWER_S = 60.0
+CONNECT_S = 5.0
 HALF_SENT_CALLS, HALF_SENT_BYTES, HALF_SENT_CONNECTIONS = 100, 4 << 20, 4
 HALF_SENT_S = 2.0
 """Without an answer for so long, the service gives no more room."""
@@ -60,8 +62,8 @@ class Attacked:
         _, said, rest = self.broker.output(HA).rpartition("slaves connect here address=")
         return rest.split()[0] if said else ""
 
-    def http2(self, room: str, pki: Pki) -> socket.socket:
-        connection = connected(self.ports[room])
+    def http2(self, room: str, pki: Pki, timeout_s: float = ANSWER_S) -> socket.socket:
+        connection = connected(self.ports[room], timeout_s)
         if not self.tls:
             return connection
         context = ssl.create_default_context(cafile=str(pki.directory / "ca.pem"))
@@ -109,9 +111,9 @@ def attacked(request, tmp_path_factory, pki: Pki) -> Iterator[Attacked]:
         attacked.client.close()
 
 
-def connected(address: str) -> socket.socket:
+def connected(address: str, timeout_s: float = ANSWER_S) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=ANSWER_S)
+    return socket.create_connection((host, int(port)), timeout=timeout_s)
 
 
 def threw(address: str, data: bytes) -> None:
@@ -413,6 +415,34 @@ def test_calls_that_grpc_ends_by_itself_end_the_connection_and_keep_their_host_o
         )
         attacked.unharmed()
         assert "it sends, and calls nothing" in broker.output(COMMITLOG)
+        attacked.client.close()
+
+
+@pytest.mark.parametrize("keep_out_ms", [30_000, 0])
+def test_a_crowd_of_connections_that_call_nothing_keeps_its_host_out_if_it_is_wanted(
+    tmp_path, pki, keep_out_ms
+):
+    access = tmp_path / "access.json"
+    access.write_bytes(dump(Permissions()))
+    settings = [f"access.file={access}", f"limits.keep_out_ms={keep_out_ms}", *pki.settings()]
+    with (
+        Broker(tmp_path / "store", tmp_path / "logs", settings) as broker,
+        contextlib.ExitStack() as stack,
+    ):
+        broker.start([COMMITLOG, DISPATCHER])
+        attacked = Attacked(broker, True, (COMMITLOG, DISPATCHER))
+        attacked.before()
+
+        def is_kept_out() -> bool:
+            with contextlib.suppress(TimeoutError):  # it is, by now
+                stack.enter_context(attacked.http2(COMMITLOG, pki, CONNECT_S))
+            return "host=ipv4:127.0.0.1" in broker.output(COMMITLOG)
+
+        if keep_out_ms:
+            until(is_kept_out, "the host is kept out")
+        else:
+            assert not any(is_kept_out() for _ in range(4 * MOST_IDLE))
+        attacked.unharmed()
         attacked.client.close()
 
 

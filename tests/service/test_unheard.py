@@ -42,6 +42,11 @@ def test_who_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}) == []
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, PATIENCE_NS - 1) == []
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, 1) == [A]
+    assert looks.look({A: 4 * FREE_BYTES, B: FREE_BYTES}) == []
+    assert looks.look({A: 4 * FREE_BYTES, B: FREE_BYTES}) == []
+    assert looks.look({B: FREE_BYTES}) == []
+    assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}) == []
+    assert looks.look({B: FREE_BYTES}) == [A], "the port was another connection's"
 
 
 def test_who_had_sent_too_much_and_is_gone_is_one_too_many(looks):

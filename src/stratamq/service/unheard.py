@@ -67,6 +67,8 @@ class Unheard:
         self._refused: dict[str, tuple[int, int]] = {}
         """The same, and how often."""
         self._seen: dict[str, _Connection] = {}
+        self._ended: set[str] = set()
+        """Those that were one too many, and are there still."""
         self._at_last_look = 0
         self._second = -1
         self._gone: Counter[str] = Counter()
@@ -97,7 +99,7 @@ class Unheard:
         self._seen = {
             peer: self._looked_at(peer, sent, before.get(peer), now_ns)
             for peer, sent in received.items()
-            if peer not in self._known
+            if peer not in self._known and peer not in self._ended
         }
         too_many = [
             peer
@@ -108,6 +110,7 @@ class Unheard:
             if one.over_ns is not None and now_ns - one.over_ns >= PATIENCE_NS:
                 too_many.append(peer)
                 del self._seen[peer]
+        self._ended = {peer for peer in (*self._ended, *too_many) if peer in received}
         self._forget(received)
         return too_many
 
