@@ -26,8 +26,8 @@ def next_frames(
     """Bytes from `start` on, where a frame begins, and the lengths of the frames and the blank that
     are whole in them: at least one, at most `most_members`, all before `end`, in one segment.
 
-    `window(offset, limit)` reads, `piece_bytes` at first, 8 at least. CorruptRecordError for what is
-    no frame; errors of `window`.
+    `window(offset, limit)` reads, `piece_bytes` at first, 8 at least. CorruptRecordError for what
+    is no frame; errors of `window`.
     """
     wanted = piece_bytes
     while True:
