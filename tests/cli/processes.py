@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from stratamq_torture.processes.services import ANY_VOLUME
 
 from stratamq.client import Client, connect
 from stratamq.rpc import discovery
-from tests.support.forked import run_command
+from tests.support.forked import COMMANDS, Forked, run_command
 
 MODULE = "stratamq.cli"
 COMMAND = (sys.executable, "-m", MODULE)
@@ -61,21 +62,36 @@ def lines(*texts: object) -> bytes:
     return "".join(f"{text}\n" for text in texts).encode()
 
 
-class Up:
-    """`stratamq up` over a directory. `prefix` is a command that runs it elsewhere."""
+def start(
+    arguments: Sequence[str], output: BinaryIO, prefix: Sequence[str] = (), fresh: bool = False
+) -> "Forked | subprocess.Popen[bytes]":
+    """Start a command that writes to a file."""
+    if prefix or fresh:
+        return subprocess.Popen(
+            [*prefix, *COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment(),
+        )
+    with open(os.devnull, "rb") as nothing:
+        streams = (nothing.fileno(), output.fileno(), output.fileno())
+        return Forked(COMMANDS, MODULE, arguments, streams, environment())
 
-    def __init__(self, data: Path, *arguments: str, prefix: Sequence[str] = ()) -> None:
+
+class Up:
+    """`stratamq up` over a directory. `prefix` is a command that runs it elsewhere; with `fresh`
+    it and its services are interpreters of their own, as a user's are."""
+
+    def __init__(
+        self, data: Path, *arguments: str, prefix: Sequence[str] = (), fresh: bool = False
+    ) -> None:
         self.data = data
         self._output = data.parent / f"{data.name}.out"
         self._begin = self._output.stat().st_size if self._output.exists() else 0
+        given = ["up", "--data", str(data), "--port", "0", *arguments]
         with self._output.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*prefix, *COMMAND, "up", "--data", str(data), "--port", "0", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment(),
-            )
+            self.process = start(given, output, prefix, fresh)
 
     def wait_ready(self) -> "Up":
         """Until it has shown its table."""

@@ -59,7 +59,7 @@ def test_what_services_logged_before_they_were_ready_is_shown_before_the_line_th
 
 
 def test_a_message_goes_in_and_comes_out_and_ctrl_c_stops_everything_in_order(data):
-    with Up(data) as up:
+    with Up(data, fresh=True) as up:
         up.wait_ready()
         for room in ("commitlog", "dispatcher", "index"):
             assert str(up.pid(room)) in up.said()

@@ -66,6 +66,7 @@ class Members:
             self.up[name] = Up(
                 self.data[name], *SMALL, "--set", address, "--set", PATIENT_DEMOTION,
                 "--role", role, *members, "--name", name,
+                fresh=earlier,
             )  # fmt: skip
         self.up[name].wait_ready()
         code = Path(f"/proc/{self.up[name].pid('commitlog')}/environ").read_bytes()

@@ -7,8 +7,12 @@ process starts a server that imports the family's modules and then only forks. W
 its own arguments, environment, directory and streams, runs its module as `__main__`, and ends as an
 interpreter ends. What an interpreter reads once, when it starts, it has from the server: variables
 PYTHON… and those of the locale change nothing.
+
+The services that a forked `stratamq up` starts are forked too, by a server of its own that ends
+with it.
 """
 
+import asyncio
 import atexit
 import gc
 import io
@@ -28,7 +32,7 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from prometheus_client.metrics import MetricWrapperBase
 
@@ -44,19 +48,10 @@ Streams = tuple[int, int, int]
 class _Server:
     """The other end of the socket: forks, and knows how the processes ended."""
 
-    def __init__(self, family: str) -> None:
-        ours, its = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, family, str(its.fileno())],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[its.fileno()],
-        )
-        its.close()
-        self._questions = ours
-        self._answers = ours.makefile("r")
+    def __init__(self, questions: socket.socket) -> None:
+        self._questions = questions
+        self._answers = questions.makefile("r")
         self._turn = threading.Lock()
-        atexit.register(self.close)
 
     def ask(self, streams: Sequence[int] = (), **question: object) -> int:
         text = json.dumps(question).encode() + b"\n"
@@ -68,7 +63,6 @@ class _Server:
     def close(self) -> None:
         """Processes that still run are left alone."""
         self._questions.shutdown(socket.SHUT_RDWR)
-        self._process.wait()
 
 
 _servers: dict[str, _Server] = {}
@@ -78,8 +72,23 @@ _starting = threading.Lock()
 def _server(family: str) -> _Server:
     with _starting:
         if family not in _servers:
-            _servers[family] = _Server(family)
+            _servers[family] = _started(family)
         return _servers[family]
+
+
+def _started(family: str) -> _Server:
+    ours, its = socket.socketpair()
+    with its:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, family, str(its.fileno())],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[its.fileno()],
+        )
+    server = _Server(ours)
+    atexit.register(process.wait)
+    atexit.register(server.close)
+    return server
 
 
 class Forked:
@@ -92,6 +101,7 @@ class Forked:
         arguments: Sequence[str],
         streams: Streams,
         environment: Mapping[str, str],
+        own_session: bool = False,
     ) -> None:
         """The streams are the caller's, to be closed once this has returned."""
         self.returncode: int | None = None
@@ -102,10 +112,15 @@ class Forked:
             arguments=[*arguments],
             environment={**environment},
             directory=os.getcwd(),
+            own_session=own_session,
         )
         self._ended = os.pidfd_open(self.pid)
         weakref.finalize(self, os.close, self._ended)
         self._turn = threading.Lock()
+
+    def fileno(self) -> int:
+        """Readable once the process has ended."""
+        return self._ended
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, negative for a signal. subprocess.TimeoutExpired."""
@@ -129,6 +144,20 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+class ForkedService(Forked):
+    """As `subprocess.Popen` of `python -m MODULE ARGUMENTS` whose standard input is a pipe from
+    here."""
+
+    def __init__(self, command: Sequence[str], output: BinaryIO, own_session: bool = False) -> None:
+        interpreter, option, module, *arguments = command
+        assert (interpreter, option) == (sys.executable, "-m")
+        read, write = os.pipe()
+        self.stdin = io.FileIO(write, "wb")
+        with io.FileIO(read) as its_input:
+            streams = (its_input.fileno(), output.fileno(), output.fileno())
+            super().__init__(ROOMS, module, arguments, streams, os.environ, own_session)
 
 
 def run_command(
@@ -211,6 +240,15 @@ def _next(questions: socket.socket) -> dict[str, Any] | None:
 
 
 def _become(family: str, question: dict[str, Any]) -> None:
+    """Until the program has ended."""
+    if family == COMMANDS and question["arguments"][:1] == ["up"]:
+        service = _serve_beside(question["streams"])
+        if service is None:
+            asyncio.create_subprocess_exec = _Supervised.start
+        else:
+            family, question = ROOMS, service
+    if question["own_session"]:
+        os.setsid()
     for number, stream in enumerate(question["streams"]):
         os.dup2(stream, number)
         os.close(stream)
@@ -224,9 +262,65 @@ def _become(family: str, question: dict[str, Any]) -> None:
     sys.argv[1:] = question["arguments"]
     if family == ROOMS:
         for room in PRELOADED:
-            if f"stratamq_{room}" != question["module"]:
+            if f"stratamq_{room}" not in (question["module"], *question["arguments"]):
                 _forget_metrics(f"stratamq_{room}.metrics")
     runpy.run_module(question["module"], run_name="__main__", alter_sys=True)
+
+
+def _serve_beside(streams: Sequence[int]) -> dict[str, Any] | None:
+    """Begin a server of rooms beside this process, which is left without what is its own: the
+    streams. None in this process; in each that the server forks, what it is to become."""
+    ours, its = socket.socketpair()
+    if os.fork():
+        its.close()
+        _servers[ROOMS] = _Server(ours)
+        return None
+    ours.close()
+    for stream in streams:
+        os.close(stream)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is not for it
+    service = _serve(its)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return service
+
+
+class _Supervised:
+    """A service, with the part of `asyncio.subprocess.Process` that a supervisor uses."""
+
+    def __init__(self, process: "ForkedService") -> None:
+        self.pid = process.pid
+        self._process = process
+        loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[int] = loop.create_future()
+        loop.add_reader(process.fileno(), self._ended, loop)
+
+    @classmethod
+    async def start(
+        cls,
+        *command: str,
+        stdin: int,
+        stdout: BinaryIO,
+        stderr: BinaryIO,
+        start_new_session: bool,
+    ) -> "_Supervised":
+        """As `asyncio.create_subprocess_exec`."""
+        assert stdin == asyncio.subprocess.PIPE and stdout is stderr
+        return cls(ForkedService(command, stdout, start_new_session))
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._over)
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def _ended(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._process.fileno())
+        self._process.stdin.close()
+        self._over.set_result(self._process.wait())
 
 
 def _open_streams() -> None:
@@ -257,6 +351,8 @@ def _import_rooms() -> None:
 
 
 def _import_commands() -> None:
+    """And the services, which `stratamq up` starts."""
+    _import_rooms()
     commands = import_module("stratamq.cli.__main__")
     for module in commands.COMMANDS.values():
         import_module(f"stratamq.cli.{module}")
