@@ -4,14 +4,13 @@ Of the cases that share their code the commit chooses one.
 """
 
 import json
-import subprocess
-import sys
 from itertools import groupby
 
 import pytest
 from stratamq_bench.catalogue import ENTRIES, GROUPS, Entry, chosen
 from stratamq_bench.commands import QUESTIONS
 
+from tests.cli.processes import stratamq
 from tests.support.sampling import few
 
 SHAPE = {
@@ -40,9 +39,8 @@ def one_of_each() -> list[Entry]:
 
 
 def bench(tmp_path, *arguments):
-    command = [sys.executable, "-m", "stratamq_bench", *arguments, "--dir", str(tmp_path)]
-    command += ["--seconds", "0.2", "--rounds", "1", "--output", "json"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+    short = ["--seconds", "0.2", "--rounds", "1"]
+    return stratamq("bench", *arguments, "--dir", str(tmp_path), *short, "--output", "json")
 
 
 @pytest.mark.parametrize("entry", one_of_each(), ids=lambda entry: entry.name)
@@ -83,7 +81,7 @@ def test_results_are_written_after_each_case(tmp_path):
 def test_an_unknown_case_is_refused(tmp_path):
     done = bench(tmp_path, "append", "--case", "append-sideways")
     assert done.returncode == 2
-    assert "append-sideways" in done.stderr
+    assert b"append-sideways" in done.stderr
 
 
 def test_every_row_of_the_table_has_its_bar():

@@ -8,8 +8,8 @@ its own arguments, environment, directory and streams, runs its module as `__mai
 interpreter ends. What an interpreter reads once, when it starts, it has from the server: variables
 PYTHON… and those of the locale change nothing.
 
-The services that a forked `stratamq up` starts are forked too, by a server of its own that ends
-with it.
+The services that a forked `stratamq up` or `stratamq bench` starts are forked too, by a server of
+its own that ends with it.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ from stratamq.service.metrics import REGISTRY, Times
 ROOT = Path(__file__).parents[2]
 ROOMS, COMMANDS = "rooms", "commands"
 PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
+STARTING_SERVICES = (["up"], ["bench"])
 Streams = tuple[int, int, int]
 """Descriptors: standard input, output and error."""
 
@@ -148,16 +149,16 @@ class Forked:
 
 class ForkedService(Forked):
     """As `subprocess.Popen` of `python -m MODULE ARGUMENTS` whose standard input is a pipe from
-    here."""
+    here; in a session of its own."""
 
-    def __init__(self, command: Sequence[str], output: BinaryIO, own_session: bool = False) -> None:
+    def __init__(self, command: Sequence[str], output: BinaryIO) -> None:
         interpreter, option, module, *arguments = command
         assert (interpreter, option) == (sys.executable, "-m")
         read, write = os.pipe()
         self.stdin = io.FileIO(write, "wb")
         with io.FileIO(read) as its_input:
             streams = (its_input.fileno(), output.fileno(), output.fileno())
-            super().__init__(ROOMS, module, arguments, streams, os.environ, own_session)
+            super().__init__(ROOMS, module, arguments, streams, os.environ, own_session=True)
 
 
 def run_command(
@@ -241,10 +242,10 @@ def _next(questions: socket.socket) -> dict[str, Any] | None:
 
 def _become(family: str, question: dict[str, Any]) -> None:
     """Until the program has ended."""
-    if family == COMMANDS and question["arguments"][:1] == ["up"]:
+    if family == COMMANDS and question["arguments"][:1] in STARTING_SERVICES:
         service = _serve_beside(question["streams"])
         if service is None:
-            asyncio.create_subprocess_exec = _Supervised.start
+            _fork_services()
         else:
             family, question = ROOMS, service
     if question["own_session"]:
@@ -284,6 +285,11 @@ def _serve_beside(streams: Sequence[int]) -> dict[str, Any] | None:
     return service
 
 
+def _fork_services() -> None:
+    asyncio.create_subprocess_exec = _Supervised.start
+    import_module("stratamq_bench.broker").Broker.start_process = ForkedService
+
+
 class _Supervised:
     """A service, with the part of `asyncio.subprocess.Process` that a supervisor uses."""
 
@@ -304,8 +310,8 @@ class _Supervised:
         start_new_session: bool,
     ) -> "_Supervised":
         """As `asyncio.create_subprocess_exec`."""
-        assert stdin == asyncio.subprocess.PIPE and stdout is stderr
-        return cls(ForkedService(command, stdout, start_new_session))
+        assert (stdin, stdout) == (asyncio.subprocess.PIPE, stderr) and start_new_session
+        return cls(ForkedService(command, stdout))
 
     @property
     def returncode(self) -> int | None:
