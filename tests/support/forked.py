@@ -103,6 +103,7 @@ class Forked:
         streams: Streams,
         environment: Mapping[str, str],
         own_session: bool = False,
+        directory: str | None = None,
     ) -> None:
         """The streams are the caller's, to be closed once this has returned."""
         self.returncode: int | None = None
@@ -112,7 +113,7 @@ class Forked:
             module=module,
             arguments=[*arguments],
             environment={**environment},
-            directory=os.getcwd(),
+            directory=directory or os.getcwd(),
             own_session=own_session,
         )
         self._ended = os.pidfd_open(self.pid)
@@ -213,7 +214,7 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
 
 def _serve(questions: socket.socket) -> dict[str, Any]:
     """Until the tests are over; in a process that was forked, returns what it is to become."""
-    while (question := _next(questions)) is not None:
+    while (question := next_question(questions)) is not None:
         if "ended" in question:
             _, status = os.waitpid(question["ended"], 0)
             answer = os.waitstatus_to_exitcode(status)
@@ -228,7 +229,7 @@ def _serve(questions: socket.socket) -> dict[str, Any]:
     sys.exit()
 
 
-def _next(questions: socket.socket) -> dict[str, Any] | None:
+def next_question(questions: socket.socket) -> dict[str, Any] | None:
     """The question, with its descriptors as `streams`; None: there are no more."""
     text, streams = b"", []
     while not text.endswith(b"\n"):
