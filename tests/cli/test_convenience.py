@@ -116,17 +116,10 @@ def test_a_file_that_holds_no_profiles_is_named(home, tmp_path):
 
 def completed(line: str) -> list[str]:
     """What bash is offered at the end of a line."""
-    done = subprocess.run(
-        COMMAND,
-        env=environment()
-        | {
-            "_STRATAMQ_COMPLETE": "complete_bash",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(line.split(" ")) - 1),
-        },
-        capture_output=True,
-        timeout=DEADLINE_S,
-        check=False,
+    done = stratamq(
+        _STRATAMQ_COMPLETE="complete_bash",
+        COMP_WORDS=line,
+        COMP_CWORD=str(len(line.split(" ")) - 1),
     )
     assert done.stderr == b""
     return done.stdout.decode().split()
@@ -208,7 +201,20 @@ def test_a_broker_that_is_away_is_asked_again(tmp_path):
 
 @pytest.mark.parametrize("every_s", ["inf", "nan", "1e10", "1e300", "86401", "0", "-1", ""])
 def test_a_pause_that_cannot_be_waited_for_is_a_wrong_option(tmp_path, every_s):
-    command = [*COMMAND, "groups", "--watch", every_s, "--data", str(tmp_path)]
-    done = subprocess.run(command, env=environment(), capture_output=True, timeout=DEADLINE_S)
+    done = stratamq("groups", "--watch", every_s, data=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"'--watch' / '-w'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("cluster", "switchover", "--to", "b", "--timeout"),
+        ("cluster", "handover", "--timeout"),
+        ("cluster", "drain-shard", "a", "--grace"),
+    ],
+)
+def test_what_is_no_number_of_seconds_is_a_wrong_option(tmp_path, command):
+    done = stratamq(*command, "nan", data=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert command[-1].encode() in done.stderr

@@ -102,7 +102,8 @@ def members(tmp_path, earlier, monkeypatch) -> Iterator[Members]:
 
 
 class Load:
-    """A producer that sends until it is stopped, and knows what was acknowledged."""
+    """A producer that sends until it is stopped, at most a hundred messages a second, and knows
+    what was acknowledged."""
 
     def __init__(self, addresses: str) -> None:
         self.acknowledged: list[bytes] = []
@@ -113,7 +114,7 @@ class Load:
     def _run(self, addresses: str) -> None:
         with connect(addresses, patience_s=PATIENCE_S) as client:
             for number in count():
-                if self._stopped.is_set():
+                if self._stopped.wait(0.01):
                     return
                 # One that was stored and not confirmed is not sent again: bodies differ.
                 body = b"%d" % number

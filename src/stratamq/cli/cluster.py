@@ -19,6 +19,7 @@ from stratamq.cli.options import (
     DataOption,
     OutputOption,
     open_client,
+    seconds,
 )
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client, Election
@@ -65,7 +66,10 @@ def switchover(
     address: AddressOption = None,
     broker: BrokerOption = "",
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0, help="wait so many seconds for it to be done")
+        float,
+        typer.Option(
+            "--timeout", min=0, callback=seconds, help="wait so many seconds for it to be done"
+        ),
     ] = 60.0,
 ) -> None:
     """Let another member lead: the master stops taking messages, ships the rest, and the other is
@@ -91,7 +95,7 @@ def handover(
     address: AddressOption = None,
     broker: BrokerOption = "",
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0, help="try for so many seconds")
+        float, typer.Option("--timeout", min=0, callback=seconds, help="try for so many seconds")
     ] = 25.0,
 ) -> None:
     """Before this broker is stopped on purpose: if it leads, the slave that has the most does from

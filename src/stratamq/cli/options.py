@@ -1,5 +1,6 @@
 """How commands find their broker, and the options that all of them have."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -107,3 +108,10 @@ def open_client(
     endpoints(data, address, broker)
     target = data if address is None else address
     return connect(target, broker=broker, patience_s=patience_s, timeout_s=timeout_s)
+
+
+def seconds(given: float | None) -> float | None:
+    """A callback for options: no range of typer's keeps nan out."""
+    if given is not None and math.isnan(given):
+        raise typer.BadParameter("nan is no number of seconds")
+    return given

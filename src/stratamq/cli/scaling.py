@@ -18,7 +18,14 @@ import typer
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, open_client
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    DataOption,
+    OutputOption,
+    open_client,
+    seconds,
+)
 from stratamq.client import Client, Drain, Topic, connect
 from stratamq.client.scaling import (
     Leftovers,
@@ -161,6 +168,7 @@ def drain_shard(
         typer.Option(
             "--grace",
             min=0,
+            callback=seconds,
             metavar="SECONDS",
             help="producers look at their topics again within 30 s; until then messages are taken",
         ),

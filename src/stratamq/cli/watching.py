@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.exit_codes import code_of, lines_of
+from stratamq.cli.options import seconds
 from stratamq.errors import StrataError
 
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
@@ -22,6 +23,7 @@ WatchOption = Annotated[
         metavar="SECONDS",
         min=0.1,
         max=LONGEST_PAUSE_S,
+        callback=seconds,
         help="show it again after so many seconds, until Ctrl-C",
     ),
 ]
